@@ -1,11 +1,12 @@
 """First waits of simulated clusters by size, next to the waits that real clusters publish.
 
-Run: python benchmarks/simulate_waits.py PUBLISHED.csv [--figures FOLDER]
+Run: python benchmarks/simulate_waits.py PUBLISHED.csv [--figures FOLDER] [--after rsc | acme]
 
 PUBLISHED.csv has columns trace, metric, key, value with the rows `cluster_summary` of
 InternLM/AcmeTrace (data/cluster_summary.csv): mean and median over all GPU jobs of Seren and Kalos
-(Acme), Philly, Helios and PAI. It has no waits by size, so that a published cluster is one value
-over all sizes. A simulation begins empty: jobs submitted in its first week are left out.
+(Acme), Philly, Helios and PAI. It has no waits by size; those that are published of Seren and Kalos
+are in `published_clusters.py`, each with its address, and are drawn next to the scenarios after
+them (`--after acme`). A simulation begins empty: jobs submitted in its first week are left out.
 """
 
 import argparse
@@ -22,13 +23,17 @@ from numpy.typing import NDArray
 from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from simulated_figures import Waits, waits_by_size
+from published_clusters import REAL_WAITS
+from simulated_figures import Waits, waits_beside, waits_by_size
 
-SCENARIOS = ("rsc-1-like", "rsc-2-like")
+AFTER = {
+    "rsc": ("rsc-1-like", "rsc-2-like"),
+    "acme": ("seren-like", "kalos-like", "philly-like"),
+}
 CLUSTERS = ("Seren", "Kalos", "Philly", "Helios", "PAI")
 DAYS, LEFT_OUT_DAYS, SEEDS = 60.0, 7, (1, 2, 3)
 SIZES = (1, 2, 4, 8, 16, 64, 256, 1024, 4096)
-SECONDS_PER_DAY = 86_400
+SECONDS_PER_DAY, SECONDS_PER_HOUR = 86_400, 3_600
 
 
 def waits_of(name: str, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
@@ -60,7 +65,8 @@ def simulated(name: str) -> Waits:
     means = [run[0].mean() for run in runs]
     print(f"\n{name}: {waited_s.size:,} jobs, held {100 * np.mean([run[2] for run in runs]):.1f} %;"
           f" mean wait by seed {', '.join(f'{one:.0f}' for one in means)} s")  # fmt: skip
-    print(f"{'GPUs':>12} {'jobs':>9} {'mean s':>9} {'50 %':>8} {'90 %':>8} {'99 %':>9}")
+    print(f"{'GPUs':>12} {'jobs':>9} {'mean s':>9} {'50 %':>8} {'90 %':>8} {'99 %':>9} "
+          f"{'>1 h, %':>6}")  # fmt: skip
     of_sizes = list(_of_sizes(waited_s, gpus))
     return Waits(name, float(waited_s.mean()), float(np.median(waited_s)), of_sizes)
 
@@ -81,8 +87,9 @@ def _of_sizes(
 
 def _say(what: str, waited_s: NDArray[np.float64]) -> None:
     half, high, highest = np.quantile(waited_s, [0.5, 0.9, 0.99])
+    over = 100.0 * (waited_s > SECONDS_PER_HOUR).mean()
     print(f"{what:>12} {waited_s.size:9,} {waited_s.mean():9.0f} {half:8.0f} {high:8.0f} "
-          f"{highest:9.0f}")  # fmt: skip
+          f"{highest:9.0f} {over:6.1f}")  # fmt: skip
 
 
 def published(path: Path) -> Sequence[Waits]:
@@ -116,13 +123,17 @@ def main() -> None:
         help="CSV of figures that clusters publish; may be left out",
     )
     parser.add_argument("--figures", type=Path)
+    parser.add_argument("--after", choices=AFTER, nargs="*", default=list(AFTER))
     asked = parser.parse_args()
     if asked.published is None:
         print("no file of published figures was given: simulated waits alone")
     real = published(asked.published) if asked.published else ()
-    made = [simulated(name) for name in SCENARIOS]
-    if asked.figures:
-        waits_by_size(asked.figures / "simulated-waits.svg", made, real)
+    for after in asked.after:
+        made = [simulated(name) for name in AFTER[after]]
+        if asked.figures and after == "rsc":
+            waits_by_size(asked.figures / "simulated-waits.svg", made, real)
+        elif asked.figures:
+            waits_beside(asked.figures / "simulated-waits-acme.svg", made, REAL_WAITS)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,26 @@ class Cost(NamedTuple):
         return 1e6 * self.cpu_s / self.events
 
 
+class RealWait(NamedTuple):
+    """Mean first wait that a real cluster publishes of one size.
+
+    Attributes:
+        scenario: That is after the cluster.
+        cluster: Its name.
+        gpus: Least of the size; drawn there.
+        mean_s: Of all such jobs.
+        over_1_h_percent: Of them.
+        where: It is published.
+    """
+
+    scenario: str
+    cluster: str
+    gpus: int
+    mean_s: float
+    over_1_h_percent: float
+    where: str
+
+
 class Waits(NamedTuple):
     """Waits of one cluster in seconds; of each size the least GPUs, mean, median and 90 %."""
 
@@ -91,3 +111,26 @@ def waits_by_size(path: Path, simulated: Sequence[Waits], published: Sequence[Wa
         for axes in (left, right):
             axes.set_ylim(bottom=0)
             axes.grid(alpha=0.3)
+
+
+def waits_beside(path: Path, simulated: Sequence[Waits], real: Sequence[RealWait]) -> None:
+    """Simulated mean waits by size, those that real clusters publish as diamonds beside them."""
+    with saved(path, figsize=(8, 4.2)) as axes:
+        for number, one in enumerate(simulated):
+            gpus = [of_size[0] for of_size in one.of_sizes]
+            axes.plot(gpus, [of_size[1] for of_size in one.of_sizes], "o-", color=f"C{number}",
+                      lw=1, label=f"{one.name}, simulated")  # fmt: skip
+            mine = [point for point in real if point.scenario == one.name]
+            if mine:
+                axes.plot([point.gpus for point in mine], [point.mean_s for point in mine], "D",
+                          color=f"C{number}", ms=9, mec="black",
+                          label=f"{mine[0].cluster}, published")  # fmt: skip
+        sizes = sorted({of_size[0] for one in simulated for of_size in one.of_sizes})
+        axes.set(xscale="log", yscale="symlog", xlabel="GPUs of a job, from here on",
+                 ylabel="mean first wait, s")  # fmt: skip
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30)
+        axes.minorticks_off()
+        highest_s = max(of_size[1] for one in simulated for of_size in one.of_sizes)
+        axes.set_ylim(0, 3 * highest_s)
+        axes.legend(fontsize=8, ncols=2)
+        axes.grid(alpha=0.3)

@@ -134,12 +134,13 @@ def test_shares_are_drawn_around_a_level_that_only_classes_name():
 def test_a_verdict_on_a_file_that_is_older_than_the_field_stands():
     scenario = small()
     later = {"write_s", "crash_loop_share", "mean_crash_loop_tries", "mean_crash_loop_s"}
+    own = {"failed_share", "cancelled_share"}
     lines = [
         f"{where}.{one.name}={getattr(part, one.name)!r}"
         for where, part in parts_of(scenario)
         if where != "period"
         for one in fields(part)
-        if one.name not in {"priority", *later}
+        if one.name not in {"priority", *later} and not (one.name in own and where == "jobs")
     ]
     older = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     found = Validation(

@@ -77,8 +77,8 @@ def simulate(
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="A TOML file, or one that is shipped: rsc-1-like, rsc-2-like, small. For fit a "
-            "STORE; for backtest either.",
+            help="A TOML file, or one that is shipped: rsc-1-like, rsc-2-like, seren-like, "
+            "kalos-like, philly-like, small. For fit a STORE; for backtest either.",
         ),
     ],
     store: Annotated[

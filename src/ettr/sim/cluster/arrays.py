@@ -16,10 +16,9 @@ from ettr.sim.cluster.workload import (
     TIMEOUT,
     Job,
     TaskArray,
-    chosen,
+    ends_of,
     geometric,
     lengths_s,
-    outcome_shares,
     restart_allowance_s,
     with_writes_s,
 )
@@ -63,7 +62,7 @@ def _tasks(
 ) -> Iterator[Job]:
     """Tasks of one array: lengths and ends of their own, one limit that their owner chose."""
     work_s = lengths_s(scenario, rng, np.full(n, job.job_class))
-    outcome = chosen(rng, n, outcome_shares(scenario.outcomes))
+    outcome = ends_of(scenario, rng, np.full(n, job.job_class))
     length_s = with_writes_s(scenario, work_s, np.full(n, job.gpus))
     limit_s = _limit_s(scenario, rng, job, length_s, outcome == TIMEOUT)
     too_long = np.maximum(work_s, math.ceil(limit_s / SHORT_OF_TIME))

@@ -221,15 +221,25 @@ def _of_submission(scenario: ClusterScenario) -> Iterator[str]:
         )
     if not arrivals.day_amplitude < 1.0:
         yield f"arrivals.day_amplitude: {arrivals.day_amplitude:g}; give 0 or more, below 1"
-    ends = (outcomes.failed_share, outcomes.cancelled_share, outcomes.out_of_memory_share)
-    if sum(ends) + outcomes.timeout_share > 1.0 + _SUM_ERROR:
+    if not _is_whole(outcomes):
         yield "outcomes: the shares sum to more than 1"
+    elif bad := [job.gpus for job in scenario.jobs if not _is_whole(outcomes.of(job))]:
+        yield (
+            f"jobs.failed_share and jobs.cancelled_share of {bad[0]} GPUs: with the other shares "
+            "of [outcomes] they sum to more than 1"
+        )
     if outcomes.crash_loop_share:
         yield from _of_crash_loops(outcomes)
     if not outcomes.longest_limit_factor >= 1.0:
         yield "outcomes.longest_limit_factor: give 1 or more"
     if scenario.users.users < 1 or scenario.users.accounts < 1:
         yield "users: give 1 or more users and accounts"
+
+
+def _is_whole(outcomes: Outcomes) -> bool:
+    """Whether the shares leave nobody out."""
+    ends = (outcomes.failed_share, outcomes.cancelled_share, outcomes.out_of_memory_share)
+    return sum(ends) + outcomes.timeout_share <= 1.0 + _SUM_ERROR
 
 
 def _of_crash_loops(outcomes: Outcomes) -> Iterator[str]:
@@ -296,8 +306,8 @@ def _of_single_values(scenario: ClusterScenario) -> Iterator[str]:
     for where, part in parts_of(scenario):
         for one in fields(part):
             value = getattr(part, one.name)
-            if value == one.default == "":
-                continue  # a text that may be left out
+            if value == one.default and value in ("", math.inf):
+                continue  # what may be left out
             if problem := _problem_of(one.name, value):
                 yield f"{where}.{one.name}: {value!r}; {problem}"
 
@@ -308,8 +318,6 @@ def _problem_of(name: str, value: float | str) -> str:
         return "" if value and value.isprintable() else "give a text that can be printed"
     if name == "level":
         return "" if abs(value) <= MOST_LEVEL else f"give at most {MOST_LEVEL:,}, either sign"
-    if name == "to_day" and value == math.inf:
-        return ""
     if not 0 <= value < math.inf:
         return "give a number of 0 or more"
     is_share = name.endswith(("share", "_chance")) or name.startswith("share_of")

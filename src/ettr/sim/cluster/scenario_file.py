@@ -40,7 +40,7 @@ from ettr.sim.cluster.validation import Validation
 from ettr.toml_text import tables_of
 
 FORMAT = "ettr cluster scenario 1"
-SHIPPED = ("rsc-1-like", "rsc-2-like", "small")
+SHIPPED = ("rsc-1-like", "rsc-2-like", "seren-like", "kalos-like", "philly-like", "small")
 _PARTS: Mapping[str, type[Part]] = {
     "period": SimulatedPeriod,
     "machines": Machines,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 
 from ettr.sim.cluster.scenario_sharing import AccountShares, ArrayClass, FairShare, Quota
@@ -113,6 +113,9 @@ class JobClass:
         priority: Name of the quality of service of all of them; empty where each job's is drawn.
         requeued_share: Of them, those that are put back into the queue once as they run, by their
             owner or an operator; the time is uniform over the length. Tasks of arrays never are.
+        failed_share: Of them, those whose program fails, in place of that of `Outcomes`; infinite
+            where they fail as all others do.
+        cancelled_share: Likewise, those that their owner cancels as they run.
     """
 
     gpus: int
@@ -122,6 +125,8 @@ class JobClass:
     law: str = "lognormal"
     priority: str = ""
     requeued_share: float = 0.0
+    failed_share: float = math.inf
+    cancelled_share: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,15 @@ class Outcomes:
     crash_loop_share: float = 0.0
     mean_crash_loop_tries: float = 0.0
     mean_crash_loop_s: float = 0.0
+
+    def of(self, job: JobClass) -> Outcomes:
+        """Those of a class of jobs, which may have shares of its own."""
+        own = {
+            name: getattr(job, name)
+            for name in ("failed_share", "cancelled_share")
+            if not math.isinf(getattr(job, name))
+        }
+        return replace(self, **own)
 
 
 @dataclass(frozen=True, slots=True)

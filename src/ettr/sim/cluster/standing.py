@@ -11,7 +11,10 @@ from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
 from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
 
 Verdict = Literal["passed", "failed", "not validated"]
-_LATER = ("write_s", "crash_loop_share", "mean_crash_loop_tries", "mean_crash_loop_s")
+_LATER = (
+    *("write_s", "crash_loop_share", "mean_crash_loop_tries", "mean_crash_loop_s"),
+    *("failed_share", "cancelled_share"),
+)
 """Values that scenarios had not when numbers always counted; absent, they change nothing."""
 
 

@@ -154,7 +154,7 @@ def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns
     gpus = np.array([job.gpus for job in scenario.jobs], dtype=np.int64)[classes]
     work_s = lengths_s(scenario, rng, classes)
     ends = scenario.outcomes
-    outcome = chosen(rng, n, outcome_shares(ends))
+    outcome = ends_of(scenario, rng, classes)
     factor = np.exp(rng.random(n) * math.log(ends.longest_limit_factor))
     length_s = with_writes_s(scenario, work_s, gpus)
     limit_s = np.where(
@@ -209,6 +209,18 @@ def lengths_s(
     spread = np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2.0)
     length_s = mean_s * np.where(exponential, rng.standard_exponential(n), spread)
     made: NDArray[np.int64] = np.maximum(1, np.rint(length_s)).astype(np.int64)
+    return made
+
+
+def ends_of(
+    scenario: ClusterScenario, rng: np.random.Generator, classes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """How jobs of the classes end once their work is done, by the numbers above."""
+    shares = [outcome_shares(scenario.outcomes.of(job)) for job in scenario.jobs]
+    edges = np.cumsum(shares, axis=1)[classes]
+    # as `chosen` does for each class
+    places = (edges <= (rng.random(classes.size) * edges[:, -1])[:, None]).sum(axis=1)
+    made: NDArray[np.int64] = np.minimum(places, len(STATES) - 1).astype(np.int64)
     return made
 
 
