@@ -10,6 +10,7 @@ import pytest
 
 from cluster_scenarios import played, quiet, small
 from ettr.errors import UsageError
+from ettr.sim.cluster.no_effect import refuse_no_effect
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of
 from ettr.sim.cluster.scenario_parts import JobClass, Outcomes
@@ -81,3 +82,20 @@ def test_a_share_of_nothing_stays_nothing_and_too_much_is_refused():
     with pytest.raises(UsageError, match=r"of 16 GPUs: with the other shares of .outcomes. they"):
         by_class(jobs=(JobClass(16, 1.0, 60.0, 0.0, failed_share=0.95),))
     assert small().outcomes.of(JobClass(1, 1.0, 60.0, 0.0, failed_share=0.0)).failed_share == 0.0
+
+
+def test_a_share_that_no_class_reads_is_not_said_to_change_nothing():
+    """It changes the class without one of its own; where there is none, the change is refused."""
+    assert changed_scenario(by_class(), "outcomes.failed_share=0.4").outcomes.failed_share == 0.4
+    refuse_no_effect(*with_change(by_class(), "outcomes.failed_share=0.4"))
+    alone = by_class(jobs=(JobClass(16, 1.0, 60.0, 0.0, failed_share=0.05),))
+    says = "outcomes.failed_share is not read where each class of jobs has a share of its own"
+    with pytest.raises(UsageError, match=says):
+        refuse_no_effect(*with_change(alone, "outcomes.failed_share=0.4"))
+    refuse_no_effect(*with_change(alone, "outcomes.cancelled_share=0.4"))
+
+
+def with_change(
+    scenario: ClusterScenario, change: str
+) -> tuple[ClusterScenario, str, ClusterScenario]:
+    return scenario, change, changed_scenario(scenario, change)

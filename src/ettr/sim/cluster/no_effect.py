@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -59,9 +60,12 @@ def _idle(scenario: ClusterScenario) -> Mapping[tuple[str, str], str]:
     """Values that nothing of the scenario comes to, by group and name, with the reason."""
     checks, outcomes = scenario.checks, scenario.outcomes
     false_alarms = checks.false_high_per_node_day or checks.false_low_per_node_day
+    own = "each class of jobs has a share of its own"
     comes = {
         ("lemons", "factor"): (n_lemons_of(scenario), "no node is a lemon"),
         ("checks", "false_repair_mean_s"): (false_alarms, "there are no false alarms"),
+        ("outcomes", "failed_share"): (_is_left(scenario, "failed_share"), own),
+        ("outcomes", "cancelled_share"): (_is_left(scenario, "cancelled_share"), own),
         ("outcomes", "mean_patience_s"): (outcomes.impatient_share, "nobody is impatient"),
         ("outcomes", "mean_crash_loop_tries"): (outcomes.crash_loop_share, "no job loops"),
         ("outcomes", "mean_crash_loop_s"): (outcomes.crash_loop_share, "no job loops"),
@@ -71,6 +75,11 @@ def _idle(scenario: ClusterScenario) -> Mapping[tuple[str, str], str]:
         ),
     }
     return {value: why for value, (any_of_it, why) in comes.items() if not any_of_it}
+
+
+def _is_left(scenario: ClusterScenario, name: str) -> bool:
+    """Whether some class of jobs leaves a share of the ends to what holds for all."""
+    return any(math.isinf(getattr(job, name)) for job in scenario.jobs)
 
 
 def why_alike(scenario: ClusterScenario, changed: ClusterScenario, one: str) -> str:
