@@ -131,7 +131,7 @@ def main() -> None:
     for after in asked.after:
         made = [simulated(name) for name in AFTER[after]]
         if asked.figures and after == "rsc":
-            waits_by_size(asked.figures / "simulated-waits.svg", made, real)
+            waits_by_size(asked.figures / "simulated-waits.svg", made, real, REAL_WAITS)
         elif asked.figures:
             waits_beside(asked.figures / "simulated-waits-acme.svg", made, REAL_WAITS)
 

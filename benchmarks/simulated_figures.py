@@ -84,8 +84,10 @@ def cost_of_events(path: Path, costs: Sequence[Cost]) -> None:
             axes.grid(alpha=0.3)
 
 
-def waits_by_size(path: Path, simulated: Sequence[Waits], published: Sequence[Waits]) -> None:
-    """Simulated waits by size, and the mean and median over all sizes of every cluster."""
+def waits_by_size(
+    path: Path, simulated: Sequence[Waits], published: Sequence[Waits], real: Sequence[RealWait]
+) -> None:
+    """Simulated waits by size, published ones beside them; over all sizes of every cluster."""
     with saved(path, 1, 2, figsize=(10, 4.2), sharey=True, width_ratios=(3, 2)) as (
         left,
         right,
@@ -95,12 +97,17 @@ def waits_by_size(path: Path, simulated: Sequence[Waits], published: Sequence[Wa
             for at, (words, style) in enumerate((("mean", "o-"), ("median", "."), ("90 %", "^:"))):
                 left.plot(gpus, [of_size[1 + at] for of_size in one.of_sizes], style,
                           color=f"C{number}", lw=1, label=f"{one.name}, {words}")  # fmt: skip
+        for number, cluster in enumerate(dict.fromkeys(point.cluster for point in real)):
+            mine = [point for point in real if point.cluster == cluster]
+            left.plot([point.gpus for point in mine], [point.mean_s for point in mine], "D",
+                      color=f"C{len(simulated) + number}", mec="black",
+                      label=f"{cluster}, published mean")  # fmt: skip
         left.set(xscale="log", yscale="symlog", xlabel="GPUs of a job, from here on",
-                 ylabel="first wait, s", title="simulated, by size")  # fmt: skip
+                 ylabel="first wait, s", title="simulated and published, by size")  # fmt: skip
         sizes = sorted({of_size[0] for one in simulated for of_size in one.of_sizes})
         left.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30)
         left.minorticks_off()
-        left.legend(fontsize=7)
+        left.legend(fontsize=7, loc="upper left")
         clusters = [*simulated, *published]
         places = range(len(clusters))
         right.plot(places, [one.mean_s for one in clusters], "ko", label="mean")
@@ -109,7 +116,8 @@ def waits_by_size(path: Path, simulated: Sequence[Waits], published: Sequence[Wa
         right.set(title="all sizes, simulated and published")
         right.legend(fontsize=8)
         for axes in (left, right):
-            axes.set_ylim(bottom=0)
+            # room for the legend
+            axes.set_ylim(0, 3e6)
             axes.grid(alpha=0.3)
 
 
