@@ -79,6 +79,17 @@ def test_independent_failures_are_no_bursts():
     assert "as independent ones do" in found.meaning
 
 
+@pytest.mark.parametrize(("gaps", "off_by"), [(500, 0.004), (3000, 0.002)])
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.98])
+def test_the_band_of_many_gaps_is_that_of_draws(gaps: int, off_by: float, confidence: float):
+    draws = np.random.default_rng(8).standard_exponential((8000, gaps))
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    drawn = np.quantile(draws.std(axis=1) / draws.mean(axis=1), tails)
+    times = np.cumsum(np.random.default_rng(9).exponential(1.0, gaps + 1))
+    found = burstiness(times, np.random.default_rng(0), confidence)
+    assert [found.low, found.high] == pytest.approx(drawn, abs=off_by)
+
+
 def test_few_gaps_say_so():
     found = burstiness(np.arange(5.0), np.random.default_rng(0))
     assert found.coefficient_of_variation is None

@@ -38,6 +38,7 @@ LEMONS_EXIST = 0.8
 _THETA = np.unique(
     np.concatenate([np.exp(np.linspace(np.log(0.02), np.log(5.0), 44)), [1.0], RATIOS])
 )
+_NODES_AT_ONCE = 250
 _MOST_KEPT_NODES = 5000
 """Nodes up to which the grid is kept between passes: 20 kB each."""
 _SHARED_ROUNDS = 4
@@ -315,10 +316,13 @@ def _cell(
     top = by_theta.max(axis=0)
     likelihood = by_theta - top
     np.exp(likelihood, out=likelihood)
-    # einsum, not @: products this small are slower on several threads, and far slower where the
-    # machine is busy. Nodes come last, since einsum is fast where its innermost loop is long.
-    both = np.concatenate([bulk, bulk * _THETA[:, None]], axis=1)
-    sums = np.einsum("tn,ts->sn", likelihood, both)
+    both = np.concatenate([bulk, bulk * _THETA[:, None]], axis=1).T
+    sums = np.empty((len(both), failures.size))
+    # products of so few nodes stay on one thread: on several they take longer, and far longer
+    # where the machine is busy
+    for first in range(0, failures.size, _NODES_AT_ONCE):
+        some = slice(first, first + _NODES_AT_ONCE)
+        np.matmul(both, likelihood[:, some], out=sums[:, some])
     ordinary = np.ascontiguousarray(np.maximum(sums[: bulk.shape[1]], 1e-300).T)
     means = np.ascontiguousarray(sums[bulk.shape[1] :].T) / ordinary
     lemon = by_theta[np.searchsorted(_THETA, ratio)].copy()
