@@ -12,10 +12,12 @@ from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
 from ettr.attribution.episodes import state_id
+from ettr.metrics.goodput import lost_gpu_s
 from ettr.metrics.instants import fetch, in_utc
+from ettr.metrics.status import in_hours
 from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.tables.materialize import materialize
-from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.units import SECONDS_PER_MINUTE
 
 _SHOWN = ("event_id", "node", "time", "check", "code", "message", "file_id", "line")
 
@@ -48,7 +50,8 @@ class ListedFailure:
         symptom: The leading cause.
         domain: Hardware, system, user or unknown.
         confidence: How sure the cause is: high, medium, low or none.
-        lost_gpu_hours: What the attempt lost, at most the cap; null where its GPUs are not known.
+        lost_gpu_hours: What the attempt lost, at most the cap; null where its GPUs or its runtime
+            are not known.
         preempted_gpu_hours: What jobs lost that were preempted so that this one could restart;
             null where their GPUs are not known.
         file: The accounting's file, and
@@ -99,8 +102,8 @@ def failure_list(analysis: Analysis) -> FailureList:
     # of all jobs: whose it was that lost them does not matter to the failure
     for link in analysis.logs_preemptions.links:
         before = driven_out.setdefault(link.failed_attempt_id, None)
-        if link.n_gpus is not None:
-            lost_h = min(link.elapsed_s, cap_s) * link.n_gpus / SECONDS_PER_HOUR
+        lost_h = in_hours(lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s))
+        if lost_h is not None:
             driven_out[link.failed_attempt_id] = (before or 0.0) + lost_h
     return FailureList(
         analysis.assumptions.lost_cap_min,
@@ -118,7 +121,6 @@ def _listed(
     files: Mapping[str, str],
     lines: Mapping[str, EvidenceLine],
 ) -> ListedFailure:
-    gpus, elapsed_s = row["n_gpus"], row["elapsed_s"] or 0.0
     ids = (row["evidence"] or "").split(",")
     return ListedFailure(
         time=in_utc(row["end"]),
@@ -126,7 +128,7 @@ def _listed(
         **{name: row[name] for name in ("symptom", "domain", "confidence", "n_nodes", "n_gpus")},
         **{name: owner[name] for name in ("name", "user", "account", "partition", "qos")},
         nodes=owner["node_list"],
-        lost_gpu_hours=None if gpus is None else min(elapsed_s, cap_s) * gpus / SECONDS_PER_HOUR,
+        lost_gpu_hours=in_hours(lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)),
         preempted_gpu_hours=driven_out.get(row["attempt_id"], 0.0),
         file=files.get(owner["file_id"], owner["file_id"]),
         line=owner["line"],
