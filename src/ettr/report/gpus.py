@@ -11,7 +11,7 @@ SAY_GPUS = "say with --gpus-per-node how many a node has, 0 for none"
 ACCOUNT_GPUS = "In Slurm AccountingStorageTRES=gres/gpu accounts them"
 
 
-class Loss(Protocol):
+class PartlyKnownLoss(Protocol):
     """A loss, and how much of what failed or was preempted it leaves out."""
 
     @property
@@ -31,7 +31,7 @@ class Loss(Protocol):
         """Preemptions that do not."""
 
 
-def none_says(loss: Loss) -> str:
+def none_says(loss: PartlyKnownLoss) -> str:
     """Why a loss of which nothing is known is not measured, and what to do about it."""
     no_gpus = loss.failures_without_gpus or loss.preemptions_without_gpus
     no_runtime = loss.failures_without_runtime or loss.preemptions_without_runtime
@@ -41,7 +41,7 @@ def none_says(loss: Loss) -> str:
     return f"{says} its GPUs and how long it ran" if no_gpus else f"{says} how long it ran"
 
 
-def left_out(loss: Loss) -> str:
+def left_out(loss: PartlyKnownLoss) -> str:
     """That a loss leaves out what does not say how much it lost; empty where all does."""
     sentences = (
         _adds_nothing(loss.failures_without_gpus, loss.preemptions_without_gpus, "a GPU count"),
