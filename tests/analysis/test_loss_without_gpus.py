@@ -97,3 +97,34 @@ def test_the_report_of_failures_without_gpus_is_not_of_none(tmp_path: Path) -> N
     done = ettr("failures", store, "--list", "--json")
     (listed,) = done.json["failures"]
     assert (listed["lost_gpu_hours"], listed["preempted_gpu_hours"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("failed", "preempted", "says"),
+    [
+        (8, 4, "8 USD lost in the failed jobs, 4 USD in preempted jobs."),
+        (8, None, "At 2 USD a GPU-hour: 8 USD lost in the failed jobs."),
+        (None, 4, "At 2 USD a GPU-hour: 4 USD in preempted jobs."),
+    ],
+)
+def test_money_of_listed_failures_is_of_known_losses(
+    failed: int | None, preempted: int | None, says: str, tmp_path: Path
+) -> None:
+    """Half an hour of 8 GPUs, and of the 4 of the job that had to go, at 2 USD a GPU-hour."""
+    store = site(tmp_path, *logs(failed, preempted))
+    done = ettr("failures", store, "--list", "--gpu-hour-price", "2USD")
+    said = " ".join(done.out.split())
+    assert says in said, said
+    unsaid = "does not say its GPUs or how long it ran: what it lost is not measured"
+    assert ("1 failure " + unsaid in said) == (failed is None)
+    assert ("1 preempted job " + unsaid in said) == (preempted is None)
+
+
+def test_money_of_some_listed_failures_is_a_lower_bound(tmp_path: Path) -> None:
+    """Job 4 fails, too, and nobody knows on how many GPUs."""
+    store = site(tmp_path, *logs(8, 4), job(4, "NODE_FAIL", 0, 5, node="n4", gpus=None))
+    said = " ".join(ettr("failures", store, "--list", "--gpu-hour-price", "2USD").out.split())
+    assert "8 USD lost in the failed jobs, a lower bound, 4 USD in preempted jobs." in said, said
+    listed = ettr("failures", store, "--list", "--json").json["failures"]
+    assert [one["lost_gpu_hours"] for one in listed] == [None, 4.0]
+    assert [one["preemptions_unmeasured"] for one in listed] == [0, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,8 +170,11 @@ SACCT = (
 FLEET = 24
 
 
-def _runs(place: Path, slow: float, *, change: bool = True) -> Path:
-    """Ten runs of six jobs on four nodes each, whose rank 0 records 25 steps; n7 is slower."""
+def _runs(place: Path, slow: float, *, change: bool = True, unsaid: int = 0) -> Path:
+    """Ten runs of six jobs on four nodes each, whose rank 0 records 25 steps; n7 is slower.
+
+    So many of the first jobs do not say their GPUs.
+    """
     rng, rows, number = np.random.default_rng(3), [SACCT], 0
     file = place / "progress.jsonl"
     node = np.log1p(slow) * (np.arange(FLEET) == 7) + rng.normal(0, 0.002, FLEET)
@@ -188,7 +192,7 @@ def _runs(place: Path, slow: float, *, change: bool = True) -> Path:
             )
             rows.append(
                 f"c|{number}|train|ann|FAILED|1:0|{times}|5000|4|n[{','.join(map(str, held))}]"
-                "|node=4,gres/gpu=32"
+                + ("|" if number <= unsaid else "|node=4,gres/gpu=32")
             )
             step_s = base_s * float(np.exp(node[held].max() + rng.normal(0, 0.01)))
             with ProgressRecorder(file, run=f"r{run}", cluster="c", job=str(number)) as recorder:
@@ -216,6 +220,21 @@ def test_a_slow_node_shows_in_the_step_times_of_the_runs_it_was_in(tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_runs_without_gpus_did_not_lose_none(tmp_path: Path):
+    """Of 60 jobs the first 30 do not say their GPUs: nodes held them in some of their segments."""
+    store = _runs(tmp_path, 0.2, unsaid=30)
+    some = ettr("slow", store, "--json").json["by_runs"]["candidates"][0]
+    assert some["nodes"] == ["n7"]
+    assert some["lost_gpu_hours"] > 0
+    assert some["segments_without_gpus"] > 0
+    assert "at least" in ettr("slow", store).out
+    (tmp_path / "none").mkdir()
+    store = _runs(tmp_path / "none", 0.2, unsaid=60)
+    for one in ettr("slow", store, "--json").json["by_runs"]["candidates"]:
+        assert one["lost_gpu_hours"] is None
+
+
+@pytest.mark.slow
 def test_runs_that_never_change_their_nodes_say_nothing_of_them(tmp_path: Path):
     found = ettr("slow", _runs(tmp_path, 0.2, change=False), "--json").json["by_runs"]
     assert found["candidates"] == []
@@ -240,6 +259,30 @@ def _drawn_runs(
             log_step.append(base + node[held].max() + 0.01 * rng.standard_t(4))
     hours = np.full(len(run), 100.0)
     return RunSegments(np.array(run), np.array(log_step), nodes, hours), is_slow
+
+
+def test_segments_without_gpus_lose_an_unknown_time():
+    """All segments are of 100 GPU-hours: of n of them, n - 1 lose that part of what n do."""
+    segments, _ = _drawn_runs(1, 0.1, 0)
+    whole = slow_by_runs(segments, 0.1, 0.9)
+    assert not isinstance(whole, str)
+    first = whole.groups[0]
+    assert first.lost_gpu_hours is not None
+    assert first.segments_without_gpus == 0
+    own = [at for at, held in enumerate(segments.nodes) if np.isin(first.nodes, held).any()]
+    runs = np.bincount(segments.run)
+    own = [at for at in own if runs[segments.run[at]] > 1]  # one alone has no control
+    for unknown, lost in (
+        (own[:1], first.lost_gpu_hours * (len(own) - 1) / len(own)),
+        (own, None),
+    ):
+        hours = segments.gpu_hours.copy()
+        hours[unknown] = np.nan
+        judged = slow_by_runs(replace(segments, gpu_hours=hours), 0.1, 0.9)
+        assert not isinstance(judged, str)
+        assert judged.groups[0].nodes == first.nodes
+        assert judged.groups[0].segments_without_gpus == len(unknown)
+        assert judged.groups[0].lost_gpu_hours == (None if lost is None else pytest.approx(lost))
 
 
 @pytest.mark.slow

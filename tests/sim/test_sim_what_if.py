@@ -17,8 +17,11 @@ from ettr.report.sections.what_if import what_if_section
 from ettr.report.text import section_text
 from ettr.sim.cluster import sensitivity as sensitivity_module
 from ettr.sim.cluster.effect_sensitivity import effect_plan
+from ettr.sim.cluster.no_effect import refuse_no_effect
 from ettr.sim.cluster.outcome import ClusterHours
+from ettr.sim.cluster.replay import Replay, ReplayedFault
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario_parts import BurstProcess
 from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.standing import standing_of
 from ettr.sim.cluster.whatif import (
@@ -26,6 +29,7 @@ from ettr.sim.cluster.whatif import (
     WhatIf,
     changed_scenario,
     difference_interval,
+    hours_of,
     mean_interval,
     what_if,
 )
@@ -113,6 +117,81 @@ def test_a_change_of_what_there_is_none_of_is_refused(change: str, why: str):
     assert what_if(made, [both], range(3)).interventions[0].change == both
 
 
+def some_come() -> ClusterScenario:
+    """Faults that come by themselves, in bursts alone, and not at all; none stops a node."""
+    comes = {"per_year": 300.0, "hit_share": 0.5, "spread_s": 60.0}
+    return replace(
+        tiny(),
+        faults=(
+            fault("gpu-memory", 500.0),
+            fault("filesystem", 0.0, law="weibull", form=0.7),
+            fault("nvlink", 0.0, node_down_chance=0.5),
+        ),
+        bursts=(
+            BurstProcess("filesystem", "cluster", **comes),
+            BurstProcess("nvlink", "cluster", **(comes | {"hit_share": 0.0})),
+        ),
+        rate_changes=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("checks.heartbeat_s=x9", "no fault stops a node"),
+        ("faults.gpu-memory.as_new_share=0", "the law is constant"),
+        ("faults.gpu-memory.form=2", "the law is constant"),
+        ("faults.filesystem.as_new_share=0", "filesystem comes in bursts alone"),
+        ("faults.filesystem.law=lognormal", "filesystem comes in bursts alone"),
+        ("faults.nvlink.repair_mean_s=x9", "nvlink has a rate of 0 and comes in no burst"),
+        ("faults.nvlink.node_down_chance=0.1", "nvlink has a rate of 0 and comes in no burst"),
+        (
+            "faults.*.as_new_share=0",
+            "the law is constant and filesystem comes in bursts alone and nvlink has a rate of 0",
+        ),
+    ],
+)
+def test_a_value_that_no_fault_reads_is_refused(change: str, why: str):
+    """Both runs are the same to the last digit, which is no finding about the value."""
+    made = some_come()
+    assert hours_of(made, 1) == hours_of(changed_scenario(made, change), 1)
+    name = change.partition("=")[0]
+    with pytest.raises(UsageError, match=re.escape(f"{name} is not read where {why}")):
+        what_if(made, [change], range(3))
+    if name == "checks.heartbeat_s":
+        assert varied_values(made, [name]) == ([], [f"{name}: {name} is not read where {why}"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "checks.heartbeat_s=x9,faults.filesystem.node_down_chance=0.5",
+        "checks.heartbeat_s=x9,faults.nvlink.per_1000_node_days=500",
+        "checks.heartbeat_s=x9,bursts.nvlink.hit_share=1",
+        "faults.gpu-memory.as_new_share=0,faults.gpu-memory.law=weibull",
+        "faults.filesystem.repair_mean_s=x9",
+        "faults.*.repair_mean_s=x9",
+    ],
+)
+def test_a_value_that_some_fault_reads_is_not_refused(change: str):
+    made = some_come()
+    refuse_no_effect(made, change, changed_scenario(made, change))
+
+
+def test_values_of_replayed_faults_are_read_whatever_the_rate():
+    """A silent node of a log waits for the heartbeat, and its repair is drawn: no log shows it."""
+    made = some_come()
+    replay = Replay(faults=(ReplayedFault(3600, 0, "nvlink", None),))
+    for change in ("checks.heartbeat_s=40000", "faults.nvlink.repair_mean_s=x9"):
+        refuse_no_effect(made, change, changed_scenario(made, change), replay)
+        with pytest.raises(UsageError, match="is not read"):
+            refuse_no_effect(made, change, changed_scenario(made, change))
+    silent = replace(made.faults[2], node_down_chance=1.0, crash_chance=0.0)
+    made = replace(made, faults=(*made.faults[:2], silent))
+    later = changed_scenario(made, "checks.heartbeat_s=40000")
+    assert hours_of(made, 1, replay) != hours_of(later, 1, replay)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -129,7 +208,7 @@ def test_a_change_with_one_part_that_changes_something_is_simulated(change: str)
 
 @pytest.mark.slow
 def test_nodes_that_never_fail_win_back_all_that_faults_took():
-    changes = ["checks.heartbeat_s=200", "faults.*.per_1000_node_days=0"]
+    changes = ["scheduling.longest_job_s=604801", "faults.*.per_1000_node_days=0"]
     found = what_if(tiny(), changes, range(5))
     first = found.interventions[0]
     assert first.change == changes[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,9 @@ from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
 from ettr.attribution.episodes import state_id
+from ettr.metrics.goodput import lost_gpu_s
 from ettr.metrics.instants import fetch, in_utc
+from ettr.metrics.status import in_hours
 from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
@@ -48,9 +51,11 @@ class ListedFailure:
         symptom: The leading cause.
         domain: Hardware, system, user or unknown.
         confidence: How sure the cause is: high, medium, low or none.
-        lost_gpu_hours: What the attempt lost, at most the cap; null where its GPUs are not known.
-        preempted_gpu_hours: What jobs lost that were preempted so that this one could restart;
-            null where their GPUs are not known.
+        lost_gpu_hours: What the attempt lost, at most the cap; null where its GPUs or its runtime
+            are not known.
+        preempted_gpu_hours: What jobs lost that were preempted so that this one could restart, of
+            those of which it is known; null where it is known of none.
+        preemptions_unmeasured: Of how many of them it is not known.
         file: The accounting's file, and
         line: its line on which the attempt stands.
         evidence: What speaks for the cause, the strongest first.
@@ -75,6 +80,7 @@ class ListedFailure:
     confidence: str
     lost_gpu_hours: float | None
     preempted_gpu_hours: float | None
+    preemptions_unmeasured: int
     file: str
     line: int
     evidence: tuple[EvidenceLine, ...]
@@ -88,6 +94,26 @@ class FailureList:
     failures: tuple[ListedFailure, ...]
 
 
+@dataclass(slots=True)
+class _DrivenOut:
+    """What the jobs lost that a failure drove out."""
+
+    measured: int = 0
+    unmeasured: int = 0
+    gpu_s: float = 0.0
+
+    def add(self, lost_gpu_s: float | None) -> None:
+        """One of them; None where it is not known what it lost."""
+        self.measured += lost_gpu_s is not None
+        self.unmeasured += lost_gpu_s is None
+        self.gpu_s += lost_gpu_s or 0.0
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """What is known of it; None where something was lost and nothing is known."""
+        return None if self.unmeasured and not self.measured else self.gpu_s / SECONDS_PER_HOUR
+
+
 def failure_list(analysis: Analysis) -> FailureList:
     """The failures of the selection, each with its evidence down to file and line."""
     rows = analysis.failure_rows
@@ -95,13 +121,10 @@ def failure_list(analysis: Analysis) -> FailureList:
     files = file_names(analysis.tables["files"])
     owners = owners_of(analysis, rows)
     lines = evidence_lines(analysis, rows, files)
-    driven_out: dict[str, float | None] = {}
+    driven_out: dict[str, _DrivenOut] = defaultdict(_DrivenOut)
     # of all jobs: whose it was that lost them does not matter to the failure
     for link in analysis.logs_preemptions.links:
-        before = driven_out.setdefault(link.failed_attempt_id, None)
-        if link.n_gpus is not None:
-            lost_h = min(link.elapsed_s, cap_s) * link.n_gpus / SECONDS_PER_HOUR
-            driven_out[link.failed_attempt_id] = (before or 0.0) + lost_h
+        driven_out[link.failed_attempt_id].add(lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s))
     return FailureList(
         analysis.assumptions.lost_cap_min,
         tuple(
@@ -114,20 +137,21 @@ def _listed(
     row: Mapping[str, Any],
     owner: Mapping[str, Any],
     cap_s: float,
-    driven_out: Mapping[str, float | None],
+    driven_out: Mapping[str, _DrivenOut],
     files: Mapping[str, str],
     lines: Mapping[str, EvidenceLine],
 ) -> ListedFailure:
-    gpus, elapsed_s = row["n_gpus"], row["elapsed_s"] or 0.0
     ids = (row["evidence"] or "").split(",")
+    preempted = driven_out.get(row["attempt_id"], _DrivenOut())
     return ListedFailure(
         time=in_utc(row["end"]),
         **{name: row[name] for name in ("cluster", "job_id", "attempt_id", "state", "node")},
         **{name: row[name] for name in ("symptom", "domain", "confidence", "n_nodes", "n_gpus")},
         **{name: owner[name] for name in ("name", "user", "account", "partition", "qos")},
         nodes=owner["node_list"],
-        lost_gpu_hours=None if gpus is None else min(elapsed_s, cap_s) * gpus / SECONDS_PER_HOUR,
-        preempted_gpu_hours=driven_out.get(row["attempt_id"], 0.0),
+        lost_gpu_hours=in_hours(lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)),
+        preempted_gpu_hours=preempted.gpu_hours,
+        preemptions_unmeasured=preempted.unmeasured,
         file=files.get(owner["file_id"], owner["file_id"]),
         line=owner["line"],
         evidence=tuple(lines[one] for one in ids if one in lines),

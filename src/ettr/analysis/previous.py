@@ -38,6 +38,8 @@ class PeriodFigures:
         lost_share: Lost over ran; None likewise.
         failures_without_gpus: Failures that the loss leaves out, since they do not say their GPUs;
             likewise preemptions_without_gpus.
+        failures_without_runtime: Failures that it leaves out, since they do not say how long they
+            ran; likewise preemptions_without_runtime.
     """
 
     start: datetime
@@ -51,6 +53,8 @@ class PeriodFigures:
     lost_share: float | None
     failures_without_gpus: int | None
     preemptions_without_gpus: int | None
+    failures_without_runtime: int | None
+    preemptions_without_runtime: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ def _figures(part: Analysis, period: Period) -> PeriodFigures:
         lost_share=lost.estimate / ran if lost and ran and lost.estimate is not None else None,
         failures_without_gpus=losses.failures_without_gpus if losses else None,
         preemptions_without_gpus=losses.preemptions_without_gpus if losses else None,
+        failures_without_runtime=losses.failures_without_runtime if losses else None,
+        preemptions_without_runtime=losses.preemptions_without_runtime if losses else None,
     )
 
 

@@ -35,7 +35,9 @@ class SlowByRuns:
         claimed: Whether that probability is high enough for a claim of it alone.
         slowdown: How much longer steps take with it, as a share.
         runs: Runs that it was in for some segments and not for others.
-        lost_gpu_hours: Of its segments, by that slowdown; None where no log names GPUs.
+        lost_gpu_hours: Of its segments whose GPUs the log names, by that slowdown; None where it
+            names those of none.
+        segments_without_gpus: Its other segments.
     """
 
     cluster: str
@@ -45,6 +47,7 @@ class SlowByRuns:
     slowdown: Interval
     runs: int
     lost_gpu_hours: float | None
+    segments_without_gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,7 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
     judged = slow_by_runs(segments, false_discovery, analysis.assumptions.confidence)
     if isinstance(judged, str):
         return ComparedRuns((), runs, len(placed), judged)
-    has_gpus = all(one.n_gpus is not None for one in placed)
-    named = tuple(_named(group, nodes, has_gpus) for group in judged.groups)
+    named = tuple(_named(group, nodes) for group in judged.groups)
     return ComparedRuns(named, runs, len(placed), None, judged.spread, judged.least_slowdown)
 
 
@@ -109,11 +111,14 @@ def _numbered(
         places = [nodes.setdefault((one.cluster, name), len(nodes)) for name in names]
         held.append(np.array(places, dtype=np.int64))
     log_step = np.log([one.step_s for one in placed])
-    gpu_hours = [one.steps_s / SECONDS_PER_HOUR * (one.n_gpus or 0) for one in placed]
+    gpu_hours = [
+        np.nan if one.n_gpus is None else one.steps_s / SECONDS_PER_HOUR * one.n_gpus
+        for one in placed
+    ]
     return RunSegments(np.array(run), log_step, held, np.array(gpu_hours)), list(nodes)
 
 
-def _named(group: SlowGroup, nodes: Sequence[tuple[str, str]], has_gpus: bool) -> SlowByRuns:
+def _named(group: SlowGroup, nodes: Sequence[tuple[str, str]]) -> SlowByRuns:
     return SlowByRuns(
         nodes[group.nodes[0]][0],
         tuple(nodes[at][1] for at in group.nodes),
@@ -121,7 +126,8 @@ def _named(group: SlowGroup, nodes: Sequence[tuple[str, str]], has_gpus: bool) -
         group.claimed,
         Interval(group.slowdown, group.low, group.high),
         group.runs,
-        group.lost_gpu_hours if has_gpus else None,
+        group.lost_gpu_hours,
+        group.segments_without_gpus,
     )
 
 

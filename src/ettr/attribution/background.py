@@ -331,7 +331,9 @@ def false_failures(
 
 def _by_size_and_reach(attempts: Table, window: Window) -> list[dict[str, Any]]:
     """How many attempts there are of each size and each length of time that could blame them."""
-    reach_s = ibis.least(attempts.elapsed_s, ibis.literal(window.before_s)).round() + window.after_s
+    # one of unknown runtime may have run for the whole window
+    ran_s = attempts.elapsed_s.fill_null(window.before_s)
+    reach_s = ibis.least(ran_s, ibis.literal(window.before_s)).round() + window.after_s
     counted = attempts.mutate(reach_s=reach_s).group_by("n_nodes", "reach_s")
     rows: list[dict[str, Any]] = (
         counted.aggregate(n=lambda t: t.count())

@@ -89,7 +89,7 @@ def _by_state(attempts: Table, taxonomy: Taxonomy) -> Table:
         "n_gpus",
         "failed_node",
         only_node=ibis.cases((ended.n_nodes == 1, ended.node_list), else_=ibis.null("string")),
-        elapsed_s=ended.elapsed_s.fill_null(0.0),
+        elapsed_s=ibis.cases((ended.start.isnull(), 0.0), else_=ended.elapsed_s),
         node_failed=ended.state.isin(sure),
         kind=ibis.cases(
             (_killed_for_memory(ended), USER_FAILURE),

@@ -34,7 +34,7 @@ class RunSegments:
         run: Place of the run (of segments that are comparable), shape (segments,).
         log_step: Log of the median step time in seconds, same shape.
         nodes: Places of the nodes of each segment.
-        gpu_hours: Of each segment.
+        gpu_hours: Of each segment, same shape; NaN where they are not known.
     """
 
     run: Ints
@@ -55,7 +55,9 @@ class SlowGroup:
         low: Lower end of the interval.
         high: Upper end.
         runs: Runs that it was in for some segments and not for others.
-        lost_gpu_hours: Of its segments, by that slowdown.
+        lost_gpu_hours: Of its segments whose GPU-hours are known, by that slowdown; None where
+            those of none are.
+        segments_without_gpus: Its other segments.
     """
 
     nodes: tuple[int, ...]
@@ -65,7 +67,8 @@ class SlowGroup:
     low: float
     high: float
     runs: int
-    lost_gpu_hours: float
+    lost_gpu_hours: float | None
+    segments_without_gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,8 @@ def slow_by_runs(
     made = []
     for at in candidates.tolist():
         effect, low, high = _interval(found, at, confidence)
-        gpu_hours = given.gpu_hours[kept[steps.segment[steps.group == at]]].sum()
+        gpu_hours = given.gpu_hours[kept[steps.segment[steps.group == at]]]
+        known = gpu_hours[~np.isnan(gpu_hours)]
         made.append(
             SlowGroup(
                 groups[at],
@@ -121,7 +125,8 @@ def slow_by_runs(
                 float(np.expm1(low)),
                 float(np.expm1(high)),
                 int(runs[at]),
-                float(gpu_hours * -np.expm1(-max(effect, 0.0))),
+                float(known.sum() * -np.expm1(-max(effect, 0.0))) if len(known) else None,
+                len(gpu_hours) - len(known),
             )
         )
     made.sort(key=lambda one: (-one.claimed, -one.posterior, -one.slowdown))

@@ -37,8 +37,8 @@ CRASH_LOOP_FAILURES = 3
 class CauseLoss:
     """What one symptom cost. Preemptions are those that its failures caused.
 
-    GPU-hours are those of jobs whose GPUs the log names; null where there are jobs and it names
-    those of none.
+    GPU-hours are those of jobs whose GPUs and runtime the log names; null where there are jobs and
+    it names those of none.
     """
 
     symptom: str
@@ -94,8 +94,9 @@ class LostGoodput:
     """GPU-hours lost to failures; `cap_min` is the most that one interruption can lose.
 
     What failed or was preempted without a word on its GPUs loses nothing here, and
-    `failures_without_gpus` and `preemptions_without_gpus` count it. GPU-hours are null where that
-    is all there is.
+    `failures_without_gpus` and `preemptions_without_gpus` count it; `failures_without_runtime` and
+    `preemptions_without_runtime` count likewise what held GPUs for a time that no log says.
+    GPU-hours are null where that is all there is.
     """
 
     cap_min: float
@@ -107,6 +108,8 @@ class LostGoodput:
     crash_loops: tuple[CrashLoop, ...]
     failures_without_gpus: int
     preemptions_without_gpus: int
+    failures_without_runtime: int
+    preemptions_without_runtime: int
     preemption_links: PreemptionLinks
 
 
@@ -117,60 +120,99 @@ class EachLoss:
     gpu_hours: tuple[float, ...]
     failures_without_gpus: int
     preemptions_without_gpus: int
+    failures_without_runtime: int
+    preemptions_without_runtime: int
 
     @property
     def is_unknown(self) -> bool:
         """Whether something was lost, and the log says of none of it how much."""
         return not self.gpu_hours and bool(
-            self.failures_without_gpus or self.preemptions_without_gpus
+            self.failures_without_gpus
+            or self.preemptions_without_gpus
+            or self.failures_without_runtime
+            or self.preemptions_without_runtime
         )
+
+
+def lost_gpu_s(elapsed_s: float | None, n_gpus: int | None, cap_s: float) -> float | None:
+    """What an attempt loses that ends after so long: min(runtime, cap) times its GPUs.
+
+    Args:
+        elapsed_s: how long it ran; None where that is not known.
+        n_gpus: what it held; None where that is not known.
+        cap_s: the most that one interruption loses, in seconds.
+
+    Returns:
+        GPU-seconds; None where the runtime or the GPUs are not known. Without GPUs none are lost,
+        however long it ran.
+    """
+    if n_gpus == 0:
+        return 0.0
+    if n_gpus is None or elapsed_s is None:
+        return None
+    return min(elapsed_s, cap_s) * n_gpus
 
 
 @dataclass(slots=True)
 class _Loss:
     failures: int = 0
     failures_without_gpus: int = 0
+    failures_without_runtime: int = 0
     first_gpu_s: float = 0.0
     preemptions: int = 0
     preemptions_without_gpus: int = 0
+    preemptions_without_runtime: int = 0
     preempted_known_gpus: int = 0
     second_gpu_s: float = 0.0
 
-    def add_failure(self, elapsed_s: float, n_gpus: int | None) -> None:
-        """A failed job that loses so long on so many GPUs."""
+    def add_failure(self, lost_gpu_s: float | None, n_gpus: int | None) -> None:
+        """A failed job on so many GPUs that loses so much."""
         self.failures += 1
         self.failures_without_gpus += n_gpus is None
-        self.first_gpu_s += elapsed_s * (n_gpus or 0)
+        self.failures_without_runtime += lost_gpu_s is None and n_gpus is not None
+        self.first_gpu_s += lost_gpu_s or 0.0
 
-    def add_preemption(self, elapsed_s: float, n_gpus: int | None) -> None:
-        """A job that was preempted and loses so long on so many GPUs."""
+    def add_preemption(self, lost_gpu_s: float | None, n_gpus: int | None) -> None:
+        """A job on so many GPUs that was preempted and loses so much."""
         self.preemptions += 1
         self.preemptions_without_gpus += n_gpus is None
+        self.preemptions_without_runtime += lost_gpu_s is None and n_gpus is not None
         self.preempted_known_gpus += n_gpus or 0
-        self.second_gpu_s += elapsed_s * (n_gpus or 0)
+        self.second_gpu_s += lost_gpu_s or 0.0
+
+    @property
+    def known_failures(self) -> int:
+        """Failures of which it is known what they lost."""
+        return self.failures - self.failures_without_gpus - self.failures_without_runtime
+
+    @property
+    def known_preemptions(self) -> int:
+        """Preemptions likewise."""
+        return self.preemptions - self.preemptions_without_gpus - self.preemptions_without_runtime
 
     @property
     def first_gpu_hours(self) -> float | None:
-        """Lost by failed jobs; None where the GPUs of none are known."""
-        unknown = 0 < self.failures == self.failures_without_gpus
+        """Lost by failed jobs; None where it is known of none."""
+        unknown = self.failures and not self.known_failures
         return None if unknown else self.first_gpu_s / SECONDS_PER_HOUR
 
     @property
     def second_gpu_hours(self) -> float | None:
         """Lost by preempted jobs; None likewise."""
-        unknown = 0 < self.preemptions == self.preemptions_without_gpus
+        unknown = self.preemptions and not self.known_preemptions
         return None if unknown else self.second_gpu_s / SECONDS_PER_HOUR
 
     @property
     def preempted_gpus(self) -> int | None:
-        """GPUs of preempted jobs; None likewise."""
-        return None if self.second_gpu_hours is None else self.preempted_known_gpus
+        """GPUs of preempted jobs; None where those of none are known."""
+        unknown = 0 < self.preemptions == self.preemptions_without_gpus
+        return None if unknown else self.preempted_known_gpus
 
     @property
     def gpu_hours(self) -> float | None:
-        """Lost by both, as far as known; None where the GPUs of none are known."""
-        n = self.failures + self.preemptions
-        unknown = 0 < n == self.failures_without_gpus + self.preemptions_without_gpus
+        """Lost by both, as far as known; None where it is known of none."""
+        known = self.known_failures + self.known_preemptions
+        unknown = self.failures + self.preemptions and not known
         return None if unknown else self.known_gpu_s / SECONDS_PER_HOUR
 
     @property
@@ -260,6 +302,8 @@ def lost_goodput(
         crash_loops=_crash_loops(repeated, rows, attempts, exposed, runs),
         failures_without_gpus=whole.failures_without_gpus,
         preemptions_without_gpus=whole.preemptions_without_gpus,
+        failures_without_runtime=whole.failures_without_runtime,
+        preemptions_without_runtime=whole.preemptions_without_runtime,
         preemption_links=links,
     )
 
@@ -277,14 +321,18 @@ def loss_of_each(
     cap_s = cap_min * SECONDS_PER_MINUTE
     of_each: dict[str, _Loss] = defaultdict(_Loss)
     for row in fetch(failures, "attempt_id", "elapsed_s", "n_gpus").to_pylist():
-        of_each[row["attempt_id"]].add_failure(min(row["elapsed_s"] or 0.0, cap_s), row["n_gpus"])
+        lost = lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)
+        of_each[row["attempt_id"]].add_failure(lost, row["n_gpus"])
     for link in preemptions:
-        of_each[link.failed_attempt_id].add_preemption(min(link.elapsed_s, cap_s), link.n_gpus)
+        lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
+        of_each[link.failed_attempt_id].add_preemption(lost, link.n_gpus)
     hours = (loss.gpu_hours for loss in of_each.values())
     return EachLoss(
         tuple(one for one in hours if one is not None),
         sum(loss.failures_without_gpus for loss in of_each.values()),
         sum(loss.preemptions_without_gpus for loss in of_each.values()),
+        sum(loss.failures_without_runtime for loss in of_each.values()),
+        sum(loss.preemptions_without_runtime for loss in of_each.values()),
     )
 
 
@@ -305,11 +353,13 @@ def _losses(
     for row in rows:
         if counting is not None and row["attempt_id"] not in counting:
             continue
+        lost = lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)
         for loss in of(row):
-            loss.add_failure(min(row["elapsed_s"] or 0.0, cap_s), row["n_gpus"])
+            loss.add_failure(lost, row["n_gpus"])
     for link in links.links:
+        lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
         for loss in of(by_id[link.failed_attempt_id]):
-            loss.add_preemption(min(link.elapsed_s, cap_s), link.n_gpus)
+            loss.add_preemption(lost, link.n_gpus)
     return whole, by_symptom, by_size, by_job
 
 

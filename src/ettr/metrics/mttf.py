@@ -43,14 +43,17 @@ class SizeMttf:
 
     `projected_mttf_h` is 1 / (N r_f) at the class's mean nodes N, weighted by runtime. Restarts
     within jobs, and the time between interruptions, are of the `recorded_job_hours`, those of jobs
-    with progress records; null where there are none.
+    with progress records; null where there are none. `node_days` and `mean_nodes` are of the
+    attempts whose nodes are known, null where those of none are; `attempts_without_nodes` ran and
+    are not among them, also where their nodes are known and not how long they ran.
     """
 
     size: SizeClass
     attempts: int
     job_hours: float
-    node_days: float
+    node_days: float | None
     mean_nodes: float | None
+    attempts_without_nodes: int
     failures: int
     scheduler_mttf_h: Interval
     recorded_job_hours: float
@@ -188,14 +191,26 @@ def _between_interruptions_h(
 
 
 def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
-    """Attempts, job-seconds and node-seconds of each size class, the unknown size last."""
+    """Attempts, job-seconds and node-seconds of each size class, the unknown size last.
+
+    `node_s` is of the attempts whose nodes are known, which ran for `known_s`; `without_nodes` are
+    the others that ran.
+    """
+    # what ran held a node: 0 of them is no number either
+    is_known = ((ran["node_s"] > 0) | (ran["elapsed_s"] == 0)).fill_null(False)
     rows: list[dict[str, float]] = (
-        ran.mutate(size_end=size_end(ran[unit.column]), run_s=ran["elapsed_s"].fill_null(0.0))
+        ran.mutate(
+            size_end=size_end(ran[unit.column]),
+            run_s=ran["elapsed_s"].fill_null(0.0),
+            is_known=is_known,
+        )
         .group_by("size_end")
         .aggregate(
             lambda t: n_counted(t).name("attempts"),
             lambda t: t["run_s"].sum().name("job_s"),
-            lambda t: t["node_s"].sum().fill_null(0.0).name("node_s"),
+            lambda t: t["node_s"].sum(where=t["is_known"]).fill_null(0.0).name("node_s"),
+            lambda t: t["run_s"].sum(where=t["is_known"]).fill_null(0.0).name("known_s"),
+            lambda t: (~t["is_known"]).sum().name("without_nodes"),
         )
         .to_pyarrow()
         .to_pylist()
@@ -244,13 +259,15 @@ def _class(
     end, total = int(row["size_end"]), failed.total()
     hours = row["job_s"] / SECONDS_PER_HOUR
     recorded_h = recorded.hours.get(end, 0.0)
-    nodes = row["node_s"] / row["job_s"] if row["job_s"] else None
+    nodes = row["node_s"] / row["known_s"] if row["known_s"] else None
+    is_unknown = row["without_nodes"] and not row["known_s"]
     return SizeMttf(
         size=size_class(end),
         attempts=int(row["attempts"]),
         job_hours=hours,
-        node_days=row["node_s"] / SECONDS_PER_DAY,
+        node_days=None if is_unknown else row["node_s"] / SECONDS_PER_DAY,
         mean_nodes=nodes,
+        attempts_without_nodes=int(row["without_nodes"]),
         failures=failed[end],
         scheduler_mttf_h=_mean_time_h(failed[end], hours, total, confidence, spread),
         recorded_job_hours=recorded_h,

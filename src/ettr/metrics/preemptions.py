@@ -51,11 +51,11 @@ JobKey = tuple[str, str]
 class Preemption:
     """An attempt that had to go so that a failed job could restart.
 
-    `n_gpus` is null where the log does not say.
+    `elapsed_s` and `n_gpus` are null where the log does not say.
     """
 
     attempt_id: str
-    elapsed_s: float
+    elapsed_s: float | None
     n_gpus: int | None
     failed_attempt_id: str
     failed_job_id: str
@@ -286,7 +286,7 @@ def _preemption_lines(events: ibis.Table) -> ibis.Table:
 def _links(found: dict[str, Restart], victims: pa.Table, from_log: bool) -> Iterator[Preemption]:
     """The preempted attempts with what they lost, in order of their ids."""
     held = {
-        attempt: (float(elapsed_s or 0.0), n_gpus)
+        attempt: (elapsed_s, n_gpus)
         for attempt, elapsed_s, n_gpus in zip(
             victims["attempt_id"].to_pylist(),
             victims["elapsed_s"].to_pylist(),

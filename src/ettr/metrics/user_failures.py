@@ -9,9 +9,8 @@ from ibis.expr.types import StringValue, Table
 
 from ettr.metrics.instants import fetch
 from ettr.metrics.selected import LASTING_S, counted, held_s, node_share
-from ettr.metrics.status import share
+from ettr.metrics.status import in_hours, share
 from ettr.tables.materialize import materialize
-from ettr.units import SECONDS_PER_HOUR
 
 STATES = ("FAILED", "OUT_OF_MEMORY", "TIMEOUT", "DEADLINE")
 LISTED = 20
@@ -25,13 +24,16 @@ class FailureGroup:
         name: What they share; null where the log has none.
         attempts: How many.
         share_of_attempts: Of all failures of users.
-        gpu_hours: What they held; those whose GPUs are not known add none.
+        gpu_hours: What those held of which it is known; None where it is known of none.
+        attempts_without_gpus: Those of which it is not known, since the log does not say their GPUs
+            or how long they ran.
     """
 
     name: str | None
     attempts: int
     share_of_attempts: float | None
-    gpu_hours: float
+    gpu_hours: float | None
+    attempts_without_gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class UserFailures:
 
     Attributes:
         attempts: All of them.
-        gpu_hours: What they held.
+        gpu_hours: What they held, as of a group.
+        attempts_without_gpus: As of a group.
         by_state: By end state.
         by_user: By owner.
         by_account: By account.
@@ -53,7 +56,8 @@ class UserFailures:
     """
 
     attempts: int
-    gpu_hours: float
+    gpu_hours: float | None
+    attempts_without_gpus: int
     by_state: tuple[FailureGroup, ...]
     by_user: tuple[FailureGroup, ...]
     by_account: tuple[FailureGroup, ...]
@@ -95,7 +99,10 @@ def user_failures(
     if whole is not None:
         cut = [name for name in LASTING_S if name in own.columns]
         own = own.drop(*cut).inner_join(whole.select("attempt_id", *cut), "attempt_id")
-    gpu_s = held_s(own, "n_gpus").fill_null(0.0) * node_share(own)
+    # what did not run held nothing for any time, and what has no GPUs none for however long
+    no_time = own["start"].isnull() | (own["elapsed_s"] == 0).fill_null(False)
+    held_none = no_time | (own["n_gpus"] == 0).fill_null(False)
+    gpu_s = held_s(own, "n_gpus").coalesce(ibis.cases((held_none, 0.0))) * node_share(own)
     # computed once: each list below is a group of the same rows
     columns = {"gpu_s": gpu_s, "exit": _exit(own)}
     if all_listed:
@@ -112,10 +119,14 @@ def user_failures(
         on_one = materialize(_on_one_node(alone, allocations, several_clusters))
     by_state = _groups(own, "state", listed)
     total = sum(one.attempts for one in by_state)
+    without = sum(one.attempts_without_gpus for one in by_state)
     one_node = int(on_one.count().to_pyarrow().as_py())
     return UserFailures(
         attempts=total,
-        gpu_hours=sum(one.gpu_hours for one in by_state),
+        gpu_hours=None
+        if 0 < total == without
+        else sum((one.gpu_hours or 0.0 for one in by_state), 0.0),
+        attempts_without_gpus=without,
         by_state=by_state,
         by_user=_groups(own, "user", listed),
         by_account=_groups(own, "account", listed),
@@ -150,7 +161,9 @@ def _exit(rows: Table) -> StringValue:
 def _groups(rows: Table, column: str, listed: int) -> tuple[FailureGroup, ...]:
     found = fetch(
         rows.group_by(column).aggregate(
-            lambda t: t.count().name("n"), lambda t: t["gpu_s"].sum().name("gpu_s")
+            lambda t: t.count().name("n"),
+            lambda t: t["gpu_s"].count().name("known"),
+            lambda t: t["gpu_s"].sum().name("gpu_s"),
         )
     ).to_pylist()
     found.sort(key=lambda row: (-row["n"], row[column] is None, row[column] or ""))
@@ -160,7 +173,8 @@ def _groups(rows: Table, column: str, listed: int) -> tuple[FailureGroup, ...]:
             row[column],
             int(row["n"]),
             share(row["n"], total),
-            float(row["gpu_s"] or 0.0) / SECONDS_PER_HOUR,
+            in_hours(row["gpu_s"]),
+            int(row["n"] - row["known"]),
         )
         for row in found[:listed]
     )

@@ -12,7 +12,7 @@ from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
 from ettr.report.cautions import lower_bound
-from ettr.report.gpus import NO_GPUS, NONE_SAYS, SAY_GPUS, without_gpus
+from ettr.report.gpus import NO_GPUS, SAY_GPUS, left_out, none_says
 from ettr.report.money import money
 from ettr.report.numbers import (
     between,
@@ -67,14 +67,14 @@ def _cost(analysis: Analysis) -> Answer:
     if this.ran_gpu_hours is None:
         return Answer(question, NOT_MEASURED, f"{NO_GPUS}: {SAY_GPUS}")
     if this.lost_gpu_hours is None:
-        return Answer(question, NOT_MEASURED, f"{NONE_SAYS}: {SAY_GPUS}")
+        return Answer(question, NOT_MEASURED, none_says(this))
     if not this.ran_gpu_hours:
         return Answer(question, "no GPU-hours", "no job held GPUs")
     answer = f"{between(this.lost_gpu_hours)} GPU-hours"
     if analysis.price is not None:
         answer += f", {money(analysis.price, this.lost_gpu_hours.estimate, 3)}"
     bound = "; a lower bound, see the failures" if lower_bound(analysis) else ""
-    without = without_gpus(this.failures_without_gpus, this.preemptions_without_gpus)
+    without = left_out(this)
     if without:
         bound += f"; {without.removesuffix('.')}"
     return Answer(

@@ -13,7 +13,7 @@ from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounte
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.garbage import fewer_collections
-from ettr.report.gpus import NO_GPUS, NONE_SAYS, SAY_GPUS
+from ettr.report.gpus import NO_GPUS, SAY_GPUS, none_says
 from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
@@ -209,7 +209,7 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     lost = analysis.goodput
     total = lost_in_all(lost)
     if total is None:
-        yield Card("GPU-hours lost to failures", NOT_MEASURED, f"{NONE_SAYS}: {SAY_GPUS}")
+        yield Card("GPU-hours lost to failures", NOT_MEASURED, none_says(lost))
         return
     ran = analysis.totals.gpu_hours
     yield Card(
@@ -218,17 +218,21 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
         (f"{money(analysis.price, total)}; " if analysis.price else "")
         + f"{percent(total / ran if ran else None)} of {number(ran, 6)} that ran, in "
         + f"{counted(rate.failures, 'failure')}{bound}"
-        + _without_gpus(lost)
+        + _left_out(lost)
         + by_sureness,
     )
 
 
-def _without_gpus(lost: LostGoodput) -> str:
+def _left_out(lost: LostGoodput) -> str:
     """Why the loss in GPU-hours can only be a lower bound, in addition to `_bound`."""
     if lost.failures_without_gpus:
         return "; a lower bound: some failures name no GPUs"
-    unknown = lost.preemptions_without_gpus
-    return "; a lower bound: some preempted jobs name no GPUs" if unknown else ""
+    if lost.failures_without_runtime:
+        return "; a lower bound: some failures do not say how long they ran"
+    if lost.preemptions_without_gpus:
+        return "; a lower bound: some preempted jobs name no GPUs"
+    unknown = lost.preemptions_without_runtime
+    return "; a lower bound: some preempted jobs do not say how long they ran" if unknown else ""
 
 
 def _mttf_card(mttf: MttfBySize, some_uncounted: bool) -> Card:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ettr.analysis.failure_list import EvidenceLine, FailureList, ListedFailure
 from ettr.report.numbers import DASH, moment, number
 from ettr.report.section import Section, TextTable
-from ettr.words import counted
+from ettr.words import by_number, counted
 
 _HEADERS = (
     *("time, UTC", "job", "user", "nodes", "cause", "confidence", "GPU-hours lost"),
@@ -29,14 +31,51 @@ def failure_list_section(found: FailureList) -> Section:
             f"A failure loses its job's runtime, at most {number(found.cap_min)} minutes of it, "
             "times its GPUs. A node in brackets is the one blamed. `ettr explain STORE JOB` shows "
             "all that was seen around a job's end.",
+            *_not_measured(found),
         )
         if found.failures
         else (),
         gpu_hours=(
-            ("lost in the failed jobs", sum(one.lost_gpu_hours or 0.0 for one in found.failures)),
-            ("in preempted jobs", sum(one.preempted_gpu_hours or 0.0 for one in found.failures)),
+            _total("lost in the failed jobs", _lost(found), _unmeasured(found)),
+            _total("in preempted jobs", _preempted(found), _unmeasured_preemptions(found)),
         ),
     )
+
+
+def _total(what: str, known: list[float], unmeasured: int) -> tuple[str, float | None]:
+    """The sum of what is known; None where that is nothing, since a bound of 0 says nothing."""
+    hours = sum(known)
+    if not unmeasured:
+        return what, hours
+    return f"{what}, a lower bound", hours or None
+
+
+def _lost(found: FailureList) -> list[float]:
+    return [one.lost_gpu_hours for one in found.failures if one.lost_gpu_hours is not None]
+
+
+def _preempted(found: FailureList) -> list[float]:
+    hours = (one.preempted_gpu_hours for one in found.failures)
+    return [one for one in hours if one is not None]
+
+
+def _unmeasured(found: FailureList) -> int:
+    return sum(one.lost_gpu_hours is None for one in found.failures)
+
+
+def _unmeasured_preemptions(found: FailureList) -> int:
+    return sum(one.preemptions_unmeasured for one in found.failures)
+
+
+def _not_measured(found: FailureList) -> Iterator[str]:
+    """How many losses are not known, which sums leave out."""
+    for words, n in (
+        ("{n} [failure|failures]", _unmeasured(found)),
+        ("{n} [preempted job|preempted jobs]", _unmeasured_preemptions(found)),
+    ):
+        if n:
+            says = "[does not say its|do not say their] GPUs or how long [it|they] ran"
+            yield by_number(f"{words} {says}: what [it|they] lost is not measured.", n)
 
 
 def failure_table(found: FailureList) -> TextTable:

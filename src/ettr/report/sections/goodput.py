@@ -9,7 +9,7 @@ from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, NONE_SAYS, SAY_GPUS, without_gpus
+from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, SAY_GPUS, left_out, none_says
 from ettr.report.numbers import duration, number, percent, share_between
 from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
@@ -50,7 +50,7 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
             "nodes, or always with one cause that is rare elsewhere. “expected” are failures in "
             "its node-days at the rate of the other jobs."
         )
-    without = without_gpus(lost.failures_without_gpus, lost.preemptions_without_gpus)
+    without = left_out(lost)
     if gpu_hours is not None and without:
         notes.append(without)
     return Section(
@@ -89,7 +89,7 @@ def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
         return "No job held GPUs, so failures cost no GPU-hours."
     total = lost_in_all(lost)
     if total is None:
-        return f"Not measured: {NONE_SAYS}, so the loss in GPU-hours is unknown; {SAY_GPUS}."
+        return f"Not measured: {none_says(lost)}. The loss in GPU-hours is unknown."
     if not total:
         return f"Failures cost none of the {number(gpu_hours, 6)} GPU-hours that ran."
     return (

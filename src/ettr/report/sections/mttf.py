@@ -7,7 +7,7 @@ from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
 from ettr.report.charts import band, log_axis, points, size_axis
 from ettr.report.numbers import DASH, between, by_confidence, finite, number
 from ettr.report.section import Figure, Section, TextTable, Trace
-from ettr.words import counted
+from ettr.words import by_number, counted
 
 _TITLE = "Time to failure by job size"
 
@@ -17,19 +17,29 @@ def mttf_section(mttf: MttfBySize) -> Section:
     unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"
     known = [one for one in mttf.classes if one.size.size_to]
     rate = mttf.rate_used
-    notes = (
+    notes = [
         f"The MTTF from the rate is 1 / (nodes × rate), for nodes in series at a constant rate of "
         f"{between(rate.per_1000_node_days)} failures per 1,000 node-days "
         f"({rate.failures:,} in {number(rate.node_days, 5)} node-days).",
-        "≥: no failure in this size class, so the data give a lower bound only.",
-    )
+    ]
+    if any(_only_bounded(one) for one in mttf.classes):
+        notes.append("≥: no failure in this size class, so the data give a lower bound only.")
+    without = sum(one.attempts_without_nodes for one in mttf.classes)
+    if without:
+        notes.append(
+            by_number(
+                "{n} [attempt|attempts] that ran [does not say its|do not say their] nodes, or how "
+                "long: the MTTF from the rate is for the mean nodes of the others of a size.",
+                without,
+            )
+        )
     return Section(
         "mttf",
         _TITLE,
         _lead(mttf),
         (_figure(mttf, known, unit),) if known else (),
         (_table(mttf, unit),),
-        notes if any(_only_bounded(one) for one in mttf.classes) else notes[:1],
+        tuple(notes),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ettr.analysis.previous import PeriodFigures, PeriodTrend
 from ettr.estimates.interval import Interval
 from ettr.report.charts import rates_chart
-from ettr.report.gpus import without_gpus
+from ettr.report.gpus import left_out
 from ettr.report.numbers import between, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import ratios_table
@@ -80,7 +80,7 @@ def _notes(trend: PeriodTrend) -> list[str]:
                 f"Of the {counted(round(whole_days), 'day')} of {name} the logs cover "
                 f"{number(one.measured_days)}: compare its rate and its share, not its totals."
             )
-        without = without_gpus(one.failures_without_gpus, one.preemptions_without_gpus)
+        without = left_out(one)
         if without:
             notes.append(f"In {name} {without}")
     jobs = {fleet.jobs for fleet in trend.comparison.fleets} if trend.comparison else {"all jobs"}

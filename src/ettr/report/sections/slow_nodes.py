@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ettr.analysis.slow_nodes import SlowReport
-from ettr.analysis.slow_runs import ComparedRuns
+from ettr.analysis.slow_runs import ComparedRuns, SlowByRuns
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Section, TextTable
 from ettr.words import by_number
@@ -32,7 +32,7 @@ def _notes_on_runs(report: SlowReport) -> list[str]:
     found = report.by_runs
     if found.not_judged is not None:
         return [f"By step times of runs nothing is judged: {found.not_judged}."]
-    return [
+    notes = [
         "By step times of runs: an attempt of a run with the node against its other attempts, on "
         "as many nodes. Nodes that were always together are one row: which of them is slow these "
         "logs cannot say. GPU-hours are all of its attempts' times the slowdown.",
@@ -40,6 +40,19 @@ def _notes_on_runs(report: SlowReport) -> list[str]:
         f"{percent(report.false_discovery, 2)} at most. A node that is far off by nature is "
         "not distinguished from one that became slow.",
     ]
+    if any(one.segments_without_gpus for one in found.candidates):
+        notes.append(
+            "Attempts that do not say their GPUs add nothing to the GPU-hours of their nodes; "
+            "“at least”: some of the node's attempts do not."
+        )
+    return notes
+
+
+def _lost(one: SlowByRuns) -> str:
+    if one.lost_gpu_hours is None:
+        return DASH
+    least = "at least " if one.segments_without_gpus else ""
+    return f"{least}{number(one.lost_gpu_hours, 3)}"
 
 
 def _least(found: ComparedRuns) -> str:
@@ -65,7 +78,7 @@ def _by_runs(report: SlowReport) -> TextTable:
                 percent(one.slowdown.estimate, 2),
                 f"{percent(one.slowdown.low, 2)} to {percent(one.slowdown.high, 2)}",
                 number(one.runs),
-                DASH if one.lost_gpu_hours is None else number(one.lost_gpu_hours, 3),
+                _lost(one),
             )
             for place, one in enumerate(report.by_runs.candidates)
             if one.claimed or place < LISTED

@@ -8,7 +8,7 @@ from ettr.metrics.user_failures import FailureGroup, UserFailures
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Figure, Section, TextTable
-from ettr.words import counted
+from ettr.words import by_number, counted
 
 _MOST = 0.5
 
@@ -23,7 +23,7 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
         " ".join(_lead(found, gpu_hours)),
         (_figure(found),),
         tables=tuple(
-            _table(title, name, groups)
+            _table(title, name, groups, some_without=found.attempts_without_gpus > 0)
             for title, name, groups in (
                 ("Failures of users by end state", "state", found.by_state),
                 ("Failures by user", "user", found.by_user),
@@ -37,9 +37,24 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
             "of a node was found; where logs of nodes are missing, such faults are among them. "
             f"Lists have the {found.listed} largest groups; GPU-hours are those that the attempts "
             "held. A time limit that was reached may be meant so.",
+            *_notes(found, gpu_hours),
         ),
-        gpu_hours=(("held by them", found.gpu_hours),),
+        gpu_hours=((_held_by_them(found), found.gpu_hours),),
     )
+
+
+def _held_by_them(found: UserFailures) -> str:
+    return "held by them, a lower bound" if found.attempts_without_gpus else "held by them"
+
+
+def _notes(found: UserFailures, gpu_hours: float | None) -> Iterator[str]:
+    """What GPU-hours leave out; of no GPU-hours at all the report speaks elsewhere."""
+    if gpu_hours is not None and found.attempts_without_gpus:
+        yield by_number(
+            "{n} [attempt|attempts] without a GPU count or a runtime [adds|add] nothing to the "
+            "GPU-hours: those of a row with such attempts are a lower bound.",
+            found.attempts_without_gpus,
+        )
 
 
 def _figure(found: UserFailures) -> Figure:
@@ -57,9 +72,12 @@ def _figure(found: UserFailures) -> Figure:
 
 def _lead(found: UserFailures, gpu_hours: float | None) -> Iterator[str]:
     held = ""
-    if gpu_hours:
+    if gpu_hours is not None and found.gpu_hours is None:
+        held = " What they held is not measured: none of them says its GPUs and how long it ran."
+    elif gpu_hours and found.gpu_hours is not None:
         part = percent(found.gpu_hours / gpu_hours)
-        held = f" They held {number(found.gpu_hours)} GPU-hours, {part} of all that ran."
+        least = "at least " if found.attempts_without_gpus else ""
+        held = f" They held {least}{number(found.gpu_hours)} GPU-hours, {part} of all that ran."
     words = counted(found.attempts, "attempt")
     yield f"{words} failed without a failure of the infrastructure in the logs.{held}"
     yield from _first("of user", found.by_user, found.attempts, "")
@@ -76,19 +94,22 @@ def _first(where: str, groups: Sequence[FailureGroup], total: int, of_what: str)
     yield f"{most}{of_what} {verb} {where} {first.name}: {first.attempts:,} of {total:,}."
 
 
-def _table(title: str, name: str, groups: tuple[FailureGroup, ...]) -> TextTable:
+def _table(
+    title: str, name: str, groups: tuple[FailureGroup, ...], *, some_without: bool
+) -> TextTable:
     return TextTable(
         title,
-        (name, "attempts", "share", "GPU-hours"),
+        (name, "attempts", "share", "GPU-hours", *(("without GPUs",) if some_without else ())),
         tuple(
             (
                 one.name or DASH,
                 number(one.attempts),
                 percent(one.share_of_attempts),
                 number(one.gpu_hours, 4),
+                *((number(one.attempts_without_gpus),) if some_without else ()),
             )
             for one in groups
         ),
-        frozenset({1, 2, 3}),
+        frozenset({1, 2, 3, 4} if some_without else {1, 2, 3}),
         gpu_hours=((3, tuple(one.gpu_hours for one in groups)),),
     )

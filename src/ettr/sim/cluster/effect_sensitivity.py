@@ -115,8 +115,8 @@ def effect_plan(
         reason = ""
         for side in one.sides:
             made = None if side is None else _with_changes(side[1], changes, replay)
-            if made and not isinstance(made, str) and all(map(is_simulated_alike, pairs[0], made)):
-                made = _why_unread(scenario, one.name, made[0])
+            if made and not isinstance(made, str) and _are_alike(pairs[0], made, replay):
+                made = _why_unread(scenario, one.name, made[0], replay)
             if made is None or isinstance(made, str):
                 reason = reason or made or ""
                 places.append(None)
@@ -195,10 +195,18 @@ def _won(runs: Sequence[ClusterHours], n: int) -> list[list[float]]:
     ]
 
 
-def _why_unread(scenario: ClusterScenario, name: str, other: ClusterScenario) -> str:
+def _are_alike(
+    pair: Sequence[ClusterScenario], other: Sequence[ClusterScenario], replay: Replay
+) -> bool:
+    return all(is_simulated_alike(a, b, replay) for a, b in zip(pair, other, strict=True))
+
+
+def _why_unread(
+    scenario: ClusterScenario, name: str, other: ClusterScenario, replay: Replay
+) -> str:
     """Why a value has no effect, by its name as it is shown: `faults[1].form`."""
     group, value = name.partition(".")[0].partition("[")[0], name.rpartition(".")[2]
-    return why_alike(scenario, other, f"{group}.{value}")
+    return why_alike(scenario, other, f"{group}.{value}", replay)
 
 
 def _with_changes(

@@ -341,9 +341,9 @@ def _side(
         check_replay(other, replay)
     except UsageError as error:
         return str(error).splitlines()[-1].strip()
-    if alone and is_simulated_alike(scenario, other):
+    if alone and is_simulated_alike(scenario, other, replay):
         # its difference would be a certain 0
-        return why_alike(scenario, other, f"{group}.{name}")
+        return why_alike(scenario, other, f"{group}.{name}", replay)
     return float(made), other
 
 

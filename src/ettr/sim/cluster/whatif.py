@@ -128,7 +128,7 @@ def what_if(
         note for change, other in changed for note in _replayed(scenario, change, other, replay)
     ]
     for change, other in changed:
-        refuse_no_effect(scenario, change, other)
+        refuse_no_effect(scenario, change, other, replay)
     scenarios = [scenario, *(other for _, other in changed)]
     tasks = [(one, seed, replay) for one in scenarios for seed in seeds]
     flat = results_of(hours_of, tasks, workers, progress)
