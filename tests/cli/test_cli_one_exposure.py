@@ -79,7 +79,8 @@ def exposures(report: dict[str, Any]) -> dict[str, tuple[int, float]]:
         "models": of(report["models"]["dispersion"]["rate"]),
         "mttf": (
             sum(size["failures"] for size in sizes),
-            sum(size["node_days"] for size in sizes),
+            # null where the nodes of a class are unknown
+            sum(size["node_days"] for size in sizes if size["node_days"] is not None),
         ),
     }
 
