@@ -160,7 +160,8 @@ def report_values(fleet: Fleet, analysis: Analysis, failed: dict[str, tuple[str,
     fleet.found["repair, median"] = analysis.nodes.repair_h.median_h
     losses = loss_of_each(analysis.failures, analysis.preemptions, CAP_S / 60)
     inflation = analysis.clustering.all_jobs.believed.inflation(0.9)
-    fleet.found["GPU-hours lost"] = sum_interval(losses, inflation, 0.9)
+    assert not losses.failures_without_gpus + losses.failures_without_runtime
+    fleet.found["GPU-hours lost"] = sum_interval(losses.gpu_hours, inflation, 0.9)
     fleet.counted["first order"] = lost.first_order_gpu_hours
     fleet.counted["second order"] = lost.second_order_gpu_hours
     named = {row["attempt_id"]: (row["symptom"], row["node"]) for row in analysis.failure_rows}

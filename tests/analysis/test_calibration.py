@@ -740,7 +740,7 @@ def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path
     assert found["standing"]["sentence"] in shown
     ran = json.loads(ettr_out("simulate", "run", out, "--store", str(tmp_path / "s"), "--json"))
     assert ran["standing"] == found["standing"]
-    changed = ["--set", "checks.heartbeat_s=60", "--runs", "3"]
+    changed = ["--set", "checkpoints.interval_s=600", "--runs", "3"]
     asked = json.loads(ettr_out("simulate", "whatif", out, *changed, "--json"))
     assert asked["standing"] == found["standing"]
 
