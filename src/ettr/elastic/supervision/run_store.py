@@ -37,7 +37,7 @@ def serve_store(host: str) -> TCPStore:
 
     torch's own listens on every interface, and asks nobody who they are.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import TCPStore
 
     def serve(*, use_libuv: bool) -> TCPStore:
         listener = socket.create_server((host, 0), backlog=_BACKLOG)
