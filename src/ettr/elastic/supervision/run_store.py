@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ettr.elastic.supervision.node_identity import Meeting, NodeIdentity
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
+    from torch.distributed import TCPStore
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 1024
