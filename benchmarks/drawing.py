@@ -7,7 +7,7 @@ from typing import Any
 
 
 @contextmanager
-def saved(path: Path, *shape: int, **options: object) -> Iterator[Any]:
+def saved(path: Path, *shape: int, **options: Any) -> Iterator[Any]:
     """Axes of `matplotlib.pyplot.subplots`, written to a file at the end of the block."""
     import matplotlib as mpl
 

@@ -30,6 +30,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -189,18 +190,18 @@ class Values:
     """What is no tensor, at a step: as large as random states are."""
 
     def __init__(self, step: int | None = None) -> None:
-        self.held: dict[str, object] | None = None if step is None else values_of(step)
+        self.held: dict[str, Any] | None = None if step is None else values_of(step)
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """The values."""
         return self.held or {}
 
-    def load_state_dict(self, state_dict: dict[str, object]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take them back."""
         self.held = state_dict
 
 
-def values_of(step: int) -> dict[str, object]:
+def values_of(step: int) -> dict[str, Any]:
     """The values of a step, a function of the step alone."""
     words = np.random.default_rng(step).integers(0, 2**32, 624, np.uint32)
     return {"at": step, "words": words, "raw": bytes([step % 251]) * 5000, "of": (step, None)}
@@ -428,7 +429,9 @@ def _after_real_kill(root: Path, durable: int) -> tuple[str, str]:
         report = restore(root, into, mode="consistent")
     except EttrError:
         return "none", "none"
-    if any(not bool((tensor == report.newest_step).all()) for tensor in into.values()):
+    if report.newest_step is None:
+        return "none", held
+    if any(not bool(torch.all(tensor == report.newest_step)) for tensor in into.values()):
         return "wrong", held
     return "newest" if report.newest_step in {durable, durable + 1} else "older", held
 

@@ -211,8 +211,13 @@ def estimates_over_truth(
     found = []
     for drill in (True, False):
         live = TrainingState(*copy.deepcopy((model, optimizer)))
-        found.append(restore(root, live, reached_step=STEPS + AFTER, drill=drill).perturbation)
+        report = restore(root, live, reached_step=STEPS + AFTER, drill=drill)
+        if report.perturbation is None:
+            raise RuntimeError("no perturbation, though the step reached was given")
+        found.append(report.perturbation)
     exact, estimated = found
+    if estimated.walk_norm is None:
+        raise RuntimeError("an estimate without the one of a walk")
     return estimated.delta_norm / exact.delta_norm, estimated.walk_norm / exact.delta_norm
 
 

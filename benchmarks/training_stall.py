@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -28,6 +28,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 
 from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState
 from ettr.checkpoint.slots.durable_io import OsDisk
@@ -154,11 +155,11 @@ class Systems:
     def dcp_async(self, stager: DefaultStager | None = None) -> tuple[float, float, int]:
         """dcp.async_save in a thread, to a folder of its own, as is its custom."""
         before, begin = written_bytes(), time.perf_counter()
-        future = dcp.async_save(
+        saved = dcp.async_save(
             self.flat, checkpoint_id=self.folder / f"dcp-{self.step % 2}", async_stager=stager
         )
-        if not hasattr(future, "result"):  # with a stager of one's own there are two futures
-            future = future.upload_completion
+        # with a stager of one's own there are two futures
+        future = saved.upload_completion if isinstance(saved, AsyncSaveResponse) else saved
         stall_s = time.perf_counter() - begin
         future.result()
         return stall_s, time.perf_counter() - begin, written_bytes() - before
@@ -237,7 +238,7 @@ def stall_table(folder: Path, repeats: int, seed: int = 0) -> dict[str, tuple[fl
     return medians
 
 
-def best_of_dcp(medians: dict[str, tuple[float, ...]]) -> tuple[float, float]:
+def best_of_dcp(medians: Mapping[str, tuple[float, ...]]) -> tuple[float, float]:
     """The smaller stall and the smaller time to durable of DCP's two arms."""
     arms = [medians["dcp.async_save"], medians["dcp.async_save, warm"]]
     return min(arm[0] for arm in arms), min(arm[1] for arm in arms)
@@ -262,8 +263,9 @@ def memory_of(name: str, folder: Path) -> int:
         if name == "torch.save":
             torch.save(flat, folder / "t.pt")
         else:
-            future = dcp.async_save(flat, checkpoint_id=folder / f"{step % 2}")
-            getattr(future, "upload_completion", future).result()
+            saved = dcp.async_save(flat, checkpoint_id=folder / f"{step % 2}")
+            future = saved.upload_completion if isinstance(saved, AsyncSaveResponse) else saved
+            future.result()
     return status_bytes("VmHWM") - before
 
 
@@ -286,8 +288,9 @@ def memory_table(folder: Path) -> None:
     )
     print("\npeak memory beyond the state (403 MB, of which 134 MB parameters), each in a process")
     for number, name in enumerate(arms):
-        command = [sys.executable, __file__, "--memory-of", name, "--folder", folder / str(number)]
-        (folder / str(number)).mkdir()
+        own = folder / str(number)
+        own.mkdir()
+        command = [sys.executable, __file__, "--memory-of", name, "--folder", str(own)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         print(f"{name:24}{int(done.stdout.split()[-1]) / 1e6:>8.0f} MB", flush=True)
 

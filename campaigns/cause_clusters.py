@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +66,7 @@ def draw(family: Family, rng: np.random.Generator) -> Cluster:
     evidence, named = _signs(family, ran, ended, rng)
     kinds = sorted(set(evidence))
     pair_of = np.repeat(np.arange(len(ended)), ran.size[ended])
-    pair_node = np.concatenate([_nodes_of(family, ran, at) for at in ended])
+    pair_node = np.concatenate([_nodes_of(family, ran, at) for at in ended.tolist()])
     every = np.concatenate([_nodes_of(family, ran, at) for at in range(len(ran.size))])
     switches: dict[str, list[int]] = {}
     for of, switch in {*zip(pair_of.tolist(), (pair_node // family.switch).tolist(), strict=True)}:
@@ -85,7 +86,7 @@ def draw(family: Family, rng: np.random.Generator) -> Cluster:
         pair_node=pair_node,
         pair_days=ran.length[ended][pair_of],
         pair_named=named[pair_of] == pair_node,
-        node_days=np.bincount(every, np.repeat(ran.length, ran.size), family.nodes),
+        node_days=np.bincount(every, np.repeat(ran.length, ran.size), family.nodes).astype(float),
         node_runs=np.bincount(every, minlength=family.nodes).astype(float),
         burst_odds=burst_odds(times_s, users, outage_signs(seen, prior), places, PERIOD_S),
         day=when.astype(int),
@@ -166,14 +167,12 @@ def _arrays(
 
 
 def _rates(family: Family, rng: np.random.Generator) -> np.ndarray:
-    rate = (
-        family.node_rate
-        * {
-            "weibull": lambda: rng.weibull(0.7, family.nodes),
-            "lognormal": lambda: rng.lognormal(-1.0, 1.5, family.nodes),
-            "equal": lambda: np.ones(family.nodes),
-        }[family.node_law]()
-    )
+    laws: dict[str, Callable[[], np.ndarray]] = {
+        "weibull": lambda: rng.weibull(0.7, family.nodes),
+        "lognormal": lambda: rng.lognormal(-1.0, 1.5, family.nodes),
+        "equal": lambda: np.ones(family.nodes),
+    }
+    rate = family.node_rate * laws[family.node_law]()
     rate[rng.choice(family.nodes, family.lemons, replace=False)] = 0.2
     return rate
 
@@ -225,13 +224,15 @@ def _software(
 
 
 def _nodes_of(family: Family, ran: _Attempts, at: int) -> np.ndarray:
-    return (ran.first[at] + np.arange(ran.size[at])) % family.nodes
+    nodes: np.ndarray = (ran.first[at] + np.arange(ran.size[at])) % family.nodes
+    return nodes
 
 
 def _chance(family: Family, size: np.ndarray) -> np.ndarray:
     """How often attempts show a symptom by coincidence."""
     nodes = size if family.per_node else np.ones(len(size))
-    return 1 - (1 - family.chance) ** nodes
+    none: np.ndarray = (1 - family.chance) ** nodes
+    return 1 - none
 
 
 def _coincidences(family: Family, ran: _Attempts, rng: np.random.Generator) -> Coincidences:

@@ -52,7 +52,7 @@ def spreads(rng: np.random.Generator, times: Times) -> tuple[Spread, Spread]:
 
 def run(size: int) -> Table:
     """Coverage, width, size and power over `size` draws each."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for kind, draw in (("bursts", bursts), ("alone", alone)):
         for expected in (10, 30, 100):
             rng = np.random.default_rng([expected, kind == "alone"])

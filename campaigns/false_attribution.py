@@ -45,7 +45,9 @@ class Story:
     by_fault: list[bool] = field(default_factory=list)
     faults: list[tuple[float, int, str]] = field(default_factory=list)
 
-    def job(self, start_s: float, run_s: float, nodes: np.ndarray, state: str, by_fault: bool):
+    def job(
+        self, start_s: float, run_s: float, nodes: np.ndarray, state: str, by_fault: bool
+    ) -> None:
         """Add a job."""
         self.start_s.append(start_s)
         self.end_s.append(start_s + run_s)
@@ -115,8 +117,15 @@ def tables(made: Story) -> tuple[ibis.Table, ibis.Table, ibis.Table, ibis.Table]
         "severity": np.full(len(node), "unknown"),
     }
     engine = ibis.duckdb.connect()
-    parts = ((ATTEMPTS, attempts), (ALLOCATIONS, allocations), (EVENTS, events), (NODE_STATES, {}))
-    a, b, c, d = (engine.create_table(of.name, _filled(of, columns)) for of, columns in parts)
+    a, b, c, d = (
+        engine.create_table(of.name, _filled(of, columns))
+        for of, columns in (
+            (ATTEMPTS, attempts),
+            (ALLOCATIONS, allocations),
+            (EVENTS, events),
+            (NODE_STATES, {}),
+        )
+    )
     return a, b, c, d
 
 

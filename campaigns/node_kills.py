@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from campaigns import Table
 
@@ -299,7 +300,7 @@ class _Run:
             if line["event"] == "step" and line["number"] == number
         }
 
-    def _lines(self) -> list[dict[str, float]]:
+    def _lines(self) -> list[dict[str, Any]]:
         texts = [path.read_text() for path in self.folder.glob("steps-*.jsonl")]
         whole = [line for text in texts for line in text.splitlines(keepends=True)]
         return [json.loads(line) for line in whole if line.endswith("\n")]

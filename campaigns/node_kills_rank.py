@@ -14,9 +14,17 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from ettr.elastic import Generation
 
 SAVE_EVERY = 10
 PAUSE_S = 0.05  # in place of an accelerator's computing
@@ -36,7 +44,7 @@ def notes_of(folder: Path) -> Note:
     return note
 
 
-def build(mesh: object) -> tuple[nn.Module, torch.optim.Optimizer]:
+def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The same model in every generation and attempt."""
     from torch.distributed.fsdp import fully_shard
 
@@ -58,7 +66,7 @@ def elastic(folder: Path, note: Note) -> None:
     """Train under `ettr elastic`, shards in a buddy's memory, until there is a file `end`."""
     from ettr.elastic import Protection, group_from_env
 
-    def train(generation) -> None:  # type: ignore[no-untyped-def]
+    def train(generation: Generation) -> None:
         model, optimizer = build(generation.mesh())
         step = generation.recover(model, optimizer)
         where = {"slot": generation.slot, "number": generation.number}
@@ -91,7 +99,7 @@ def restart(folder: Path, note: Note) -> None:
     step = int(newest)
     if step:
         parameters, moments = get_state_dict(model, optimizer)
-        state = {"model": parameters, "optimizer": moments}
+        state: dict[str, Any] = {"model": parameters, "optimizer": moments}
         dcp.load(state, checkpoint_id=folder / "dcp" / str(step))
         set_state_dict(
             model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
@@ -101,7 +109,7 @@ def restart(folder: Path, note: Note) -> None:
     dist.broadcast(number, 0)
     where = {"slot": slot, "number": int(number)}
     note("begin", step=step, **where)
-    pending = None
+    pending: Future[None] | None = None
     while not ended(folder):
         gradients(model, step, slot)
         optimizer.step()
@@ -112,11 +120,12 @@ def restart(folder: Path, note: Note) -> None:
             if pending is not None:
                 pending.result()
             parameters, moments = get_state_dict(model, optimizer)
-            pending = dcp.async_save(
+            saved = dcp.async_save(
                 {"model": parameters, "optimizer": moments},
                 checkpoint_id=folder / "dcp" / str(step),
                 process_group=saving,
             )
+            pending = cast("Future[None]", saved)  # without a stager there is one
 
 
 def ended(folder: Path) -> bool:

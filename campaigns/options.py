@@ -146,8 +146,9 @@ def _actions(command: Any) -> list[list[str]]:
     """What the first argument may be where that is a choice; else one empty list."""
     first = next((one for one in command.params if one.param_type_name == "argument"), None)
     kind = first and first.type_descriptor.annotation
-    is_choice = isinstance(kind, type) and issubclass(kind, Enum)
-    return [[one.value] for one in kind] if is_choice else [[]]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [[one.value] for one in kind]
+    return [[]]
 
 
 def typed(command: Any, value: str) -> Iterator[tuple[str, list[str]]]:

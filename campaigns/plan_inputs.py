@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def drawn(rng: np.random.Generator) -> Options:
         "--gpus": f"{spread(8, 1e6):.0f}",
         "--failures-per-1000-node-days": f"{spread(0.01, 1000):.4g}",
     }
-    sometimes = {
+    sometimes: dict[str, Callable[[], str]] = {
         "--write": lambda: time(0.01, 1e4),
         "--restart": lambda: time(1, 1e4),
         "--queue": lambda: time(1, 1e5),
@@ -91,7 +91,7 @@ def drawn(rng: np.random.Generator) -> Options:
         "--target": lambda: f"{rng.uniform(0.01, 0.999):.3f}",
         "--interval": lambda: f"{spread(1, 1e6):.4g}s",
     }
-    of_state = {
+    of_state: dict[str, Callable[[], str]] = {
         "--network": lambda: f"{spread(1e6, 1e12):.4g}B/s",
         "--device": lambda: f"{spread(1e6, 1e13):.4g}B/s",
         "--host-memory": lambda: f"{spread(1e6, 1e14):.4g}B",

@@ -160,10 +160,13 @@ def report_values(fleet: Fleet, analysis: Analysis, failed: dict[str, tuple[str,
     fleet.found["repair, median"] = analysis.nodes.repair_h.median_h
     losses = loss_of_each(analysis.failures, analysis.preemptions, CAP_S / 60)
     inflation = analysis.clustering.all_jobs.believed.inflation(0.9)
-    assert not losses.failures_without_gpus + losses.failures_without_runtime
+    first, second = lost.first_order_gpu_hours, lost.second_order_gpu_hours
+    unknown = losses.failures_without_gpus + losses.failures_without_runtime
+    if first is None or second is None or unknown:
+        raise RuntimeError("the simulator wrote a failure without its GPUs or its runtime")
     fleet.found["GPU-hours lost"] = sum_interval(losses.gpu_hours, inflation, 0.9)
-    fleet.counted["first order"] = lost.first_order_gpu_hours
-    fleet.counted["second order"] = lost.second_order_gpu_hours
+    fleet.counted["first order"] = first
+    fleet.counted["second order"] = second
     named = {row["attempt_id"]: (row["symptom"], row["node"]) for row in analysis.failure_rows}
     fleet.counted["symptom"] = sum(
         named.get(key, ("", ""))[0] == symptom for key, (symptom, _) in failed.items()

@@ -60,8 +60,9 @@ def _ordinary(nodes: str, rng: np.random.Generator) -> np.ndarray:
         return np.log1p(0.01 * rng.standard_t(5, NODES))
     if nodes == LOGNORMAL:
         return rng.normal(0.0, 0.01, NODES)
-    own = np.log(rng.gamma(0.005**-2, 0.005**2, NODES))
-    return own + rng.permutation(np.repeat([-0.015, 0.015], NODES // 2)) * (nodes == TWO_KINDS)
+    own: np.ndarray = np.log(rng.gamma(0.005**-2, 0.005**2, NODES))
+    own += rng.permutation(np.repeat([-0.015, 0.015], NODES // 2)) * (nodes == TWO_KINDS)
+    return own
 
 
 def draw(
@@ -200,8 +201,8 @@ def verdict(rows: Sequence[tuple[str, ...]]) -> str:
     for law in LAWS:
         counts = [(int(row[-2]), row[-1]) for row in rows if row[0] == law and row[-1] != "–"]
         all_of = sum(count for count, _ in counts)
-        false = sum(count * float(share) for count, share in counts)
-        by_law.append(f"- {law}: {false / max(all_of, 1):.3f} of {all_of}")
+        ordinary = sum(count * float(share) for count, share in counts)
+        by_law.append(f"- {law}: {ordinary / max(all_of, 1):.3f} of {all_of}")
     return "\n".join(
         [
             "Ordinary nodes among the claimed sets of all four rows of a kind of fleet, the one "

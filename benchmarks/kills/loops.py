@@ -3,15 +3,26 @@
 Each trains until its process is ended from outside.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from kills import task
 from kills.notes import Notes
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from torch.distributed import TCPStore
+    from torchft import Manager
+
+    from ettr.elastic import Generation, Protection, ReplicaTier
 
 
 def elastic(config: dict, notes: Notes) -> None:
@@ -25,7 +36,7 @@ def elastic(config: dict, notes: Notes) -> None:
     )
     characters = task.text()
 
-    def train(generation) -> None:
+    def train(generation: Generation) -> None:
         formed_s = time.time()
         notes.phase("regrouping")
         notes.holds(generation.slot)
@@ -63,7 +74,7 @@ def elastic(config: dict, notes: Notes) -> None:
         raise
 
 
-def _protection(config: dict, notes: Notes):
+def _protection(config: dict, notes: Notes) -> Protection:
     """What guards the shards of a way."""
     from ettr.elastic import Protection
     from ettr.recovery import RecoveryPolicy, RecoverySource
@@ -107,7 +118,7 @@ def plain(config: dict, notes: Notes) -> None:
         noticed_s=None,
     )
     characters = task.text()
-    pending = None
+    pending: Future[None] | None = None
     try:
         while True:
             notes.phase("computing")
@@ -122,11 +133,12 @@ def plain(config: dict, notes: Notes) -> None:
                 if pending is not None:
                     pending.result()
                 parameters, moments = get_state_dict(model, optimizer)
-                pending = dcp.async_save(
+                saved = dcp.async_save(
                     {"model": parameters, "optimizer": moments},
                     checkpoint_id=notes.folder / "dcp" / str(step),
                     process_group=saving,
                 )
+                pending = cast("Future[None]", saved)  # without a stager there is one
             notes.step(slot, step, float(loss.detach()), attempt + 1)
     except Exception:
         notes.line("failed", failed_s=time.time())
@@ -154,7 +166,7 @@ def _load_newest(root: Path, model: torch.nn.Module, optimizer: torch.optim.Opti
     step = max((int(path.parent.name) for path in root.glob("*/.metadata")), default=0)
     if step:
         parameters, moments = get_state_dict(model, optimizer)
-        state = {"model": parameters, "optimizer": moments}
+        state: dict[str, Any] = {"model": parameters, "optimizer": moments}
         dcp.load(state, checkpoint_id=root / str(step))
         set_state_dict(
             model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
@@ -188,7 +200,7 @@ def replica(config: dict, notes: Notes) -> None:
         loss = task.loss_of(model, characters, manager.current_step(), slot)
         loss.backward()
         notes.phase("vote")
-        gradients = [parameter.grad for parameter in model.parameters()]
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
         flat = torch.cat([gradient.view(-1) for gradient in gradients])
         manager.allreduce(flat).wait()
         if not manager.should_commit():
@@ -214,7 +226,13 @@ def replica(config: dict, notes: Notes) -> None:
         )
 
 
-def _replica_tier(config: dict, notes: Notes, model, optimizer, slot: int):
+def _replica_tier(
+    config: dict,
+    notes: Notes,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    slot: int,
+) -> tuple[ReplicaTier, Manager, TCPStore]:
     """ettr's tier, torchft's manager, and the store that the manager needs for as long as it is."""
     from torch.distributed import TCPStore
     from torchft import Manager, ProcessGroupGloo

@@ -5,13 +5,19 @@ sees the same batches. Each block holds a pause, which imitates an accelerator's
 takes time between two collectives and leaves the cores free.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 LETTERS, WIDTH, HEADS, BLOCKS, CONTEXT, BATCH = 128, 64, 4, 2, 32, 8
 SOURCES = ("argparse", "ast", "copy", "dataclasses", "doctest", "inspect", "pickle", "typing")
@@ -38,7 +44,8 @@ class Block(nn.Module):
         """One block."""
         time.sleep(self.pause_s)
         parts = self.qkv(self.before(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        seen = f.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        query, key, value = parts.unbind(0)
+        seen = f.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).flatten(-2))
         return x + self.down(f.gelu(self.up(self.between(x))))
 
@@ -67,13 +74,14 @@ def build(pause_s: float) -> Gpt:
     return Gpt(pause_s)
 
 
-def sharded(model: Gpt, mesh: object) -> Gpt:
+def sharded(model: Gpt, mesh: DeviceMesh) -> Gpt:
     """The same, each block and the rest sharded over the mesh (FSDP2)."""
     from torch.distributed.fsdp import fully_shard
 
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
 
 
 def adamw(model: nn.Module, rate: float) -> torch.optim.AdamW:

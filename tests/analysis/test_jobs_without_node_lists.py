@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from attempt_tables import site_of_attempts
 from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.store import open_store
@@ -60,12 +61,8 @@ def test_what_ran_on_no_node_at_all_is_counted_as_unknown(tmp_path: Path) -> Non
 
 def test_a_table_that_says_no_nodes_of_a_job_that_ran_is_counted_too(tmp_path: Path) -> None:
     """The same from a table of the site's own."""
-    (tmp_path / "jobs.csv").write_text(
-        "cluster,job_id,state,submit,start,end,elapsed_s,n_nodes,n_gpus\n"
-        "c,1,COMPLETED,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,2026-03-01T10:00:00Z,36000,0,8\n"
+    row = (
+        "c,1,COMPLETED,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,2026-03-01T10:00:00Z,36000,0,8,\n"
     )
-    options = ("--source", "table", "--table", "attempts")
-    done = ettr("ingest", tmp_path / "site", tmp_path / "jobs.csv", *options)
-    assert done.code == 0, done.err
-    with open_store(tmp_path / "site") as store:
+    with open_store(site_of_attempts(tmp_path, row)) as store:
         assert Analysis(store).exposure.basis.attempts_unknown == 1

@@ -6,26 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from attempt_tables import site_of_attempts
 from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.metrics.mttf import SizeMttf
 from ettr.store import open_store
 
-HEAD = "cluster,job_id,state,submit,start,end,elapsed_s,n_nodes,n_gpus\n"
-
 
 def job(number: int, state: str, hours: int, nodes: int | None, gpus: int) -> str:
     day = "2026-03-01T"
     span = f"{day}00:00:00Z,{day}00:00:00Z,{day}{hours:02}:00:00Z,{3600 * hours}"
-    return f"c,{number},{state},{span},{'' if nodes is None else nodes},{gpus}\n"
-
-
-def site(folder: Path, *rows: str) -> Path:
-    (folder / "jobs.csv").write_text(HEAD + "".join(rows))
-    options = ("--source", "table", "--table", "attempts")
-    done = ettr("ingest", folder / "site", folder / "jobs.csv", *options)
-    assert done.code == 0, done.err
-    return folder / "site"
+    return f"c,{number},{state},{span},{'' if nodes is None else nodes},{gpus},\n"
 
 
 @pytest.mark.parametrize("unsaid", [None, 0])
@@ -38,7 +29,7 @@ def test_nodes_of_a_class_are_those_of_the_attempts_that_say_them(
         job(2, "COMPLETED", 10, 4, 32),
         job(3, "COMPLETED", 5, unsaid, 32),
     )
-    store = site(tmp_path, *rows)
+    store = site_of_attempts(tmp_path, *rows)
     with open_store(store) as opened:
         mttf = Analysis(opened).mttf
     assert mttf.size_unit == "gpus"
@@ -57,6 +48,6 @@ def test_nodes_of_a_class_are_those_of_the_attempts_that_say_them(
 
 
 def test_a_class_that_says_its_nodes_is_as_it_was(tmp_path: Path) -> None:
-    with open_store(site(tmp_path, job(1, "NODE_FAIL", 12, 2, 16))) as opened:
+    with open_store(site_of_attempts(tmp_path, job(1, "NODE_FAIL", 12, 2, 16))) as opened:
         (one,) = Analysis(opened).mttf.classes
     assert (one.node_days, one.mean_nodes, one.attempts_without_nodes) == (1.0, 2.0, 0)

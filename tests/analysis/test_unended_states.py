@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from attempt_tables import site_of_attempts
 from cli.program import ettr
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -108,3 +109,18 @@ def test_a_drained_node_of_an_old_inventory_came_back(tmp_path: Path) -> None:
     jobs = [MARCH, job(2, 0, 1), job(3, 3, 5), job(4, 8, 22)]
     found = report(tmp_path, jobs, [])
     assert found["unplanned_node_hours"] == pytest.approx(48)
+
+
+def test_jobs_of_a_table_without_allocations_end_a_state_too(tmp_path: Path) -> None:
+    """Down on 1 March; a job of that node alone on the 5th, by a table of attempts."""
+    rows = [
+        f"c,{number},COMPLETED,{text(start)}Z,{text(start)}Z,{text(end)}Z,"
+        f"{86400 * (end - start)},1,8,{node}\n"
+        for number, start, end, node in ((1, 0, 30, "n2"), (2, 4, 9, "n1"))
+    ]
+    site_of_attempts(tmp_path, *rows)
+    found = report(tmp_path, [], [state(0, None)])
+    (worst,) = found["worst_nodes"]
+    assert (worst["node"], worst["node_hours"]) == ("n1", pytest.approx(4 * 24))
+    quality = ettr("quality", tmp_path / "site", "--json").json["unended_states"]
+    assert (quality["node_states"], quality["by_jobs"]) == (1, 1)

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from attempt_tables import site_of_attempts
 from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.store import open_store
-
-HEAD = "cluster,job_id,state,submit,start,end,elapsed_s,n_nodes,n_gpus,node_list\n"
 
 
 def job(number: int, state: str, start: str, end: str, ran_s: int | None, gpus: int = 8) -> str:
@@ -21,14 +20,6 @@ def job(number: int, state: str, start: str, end: str, ran_s: int | None, gpus: 
     return f"c,{number},{state},{submit},{began},2026-03-01T{end}Z,{elapsed},1,{gpus},n{number}\n"
 
 
-def site(folder: Path, *rows: str) -> Path:
-    (folder / "jobs.csv").write_text(HEAD + "".join(rows))
-    options = ("--source", "table", "--table", "attempts")
-    done = ettr("ingest", folder / "site", folder / "jobs.csv", *options)
-    assert done.code == 0, done.err
-    return folder / "site"
-
-
 UNSAID = job(1, "NODE_FAIL", "00:00:00", "10:00:00", None)
 TEN_HOURS = job(2, "NODE_FAIL", "00:00:00", "10:00:00", 36000)
 COMPLETED = job(3, "COMPLETED", "00:00:00", "10:00:00", 36000)
@@ -36,7 +27,7 @@ COMPLETED = job(3, "COMPLETED", "00:00:00", "10:00:00", 36000)
 
 def test_a_failure_of_unknown_runtime_is_left_out_and_counted(tmp_path: Path) -> None:
     """Eight GPUs for the half hour that the cap leaves: 4 GPU-hours of the one that says it."""
-    with open_store(site(tmp_path, UNSAID, TEN_HOURS, COMPLETED)) as store:
+    with open_store(site_of_attempts(tmp_path, UNSAID, TEN_HOURS, COMPLETED)) as store:
         analysis = Analysis(store)
         lost, trend = analysis.goodput, analysis.previous
     assert lost.first_order_gpu_hours == 4.0
@@ -52,7 +43,7 @@ def test_a_failure_of_unknown_runtime_is_left_out_and_counted(tmp_path: Path) ->
 
 
 def test_failures_of_unknown_runtime_alone_did_not_lose_nothing(tmp_path: Path) -> None:
-    store = site(tmp_path, UNSAID, COMPLETED)
+    store = site_of_attempts(tmp_path, UNSAID, COMPLETED)
     found = ettr("goodput", store, "--json").json
     assert (found["first_order_gpu_hours"], found["by_cause"][0]["gpu_hours"]) == (None, None)
     assert found["by_size"][0]["first_order_gpu_hours"] is None
@@ -63,7 +54,7 @@ def test_failures_of_unknown_runtime_alone_did_not_lose_nothing(tmp_path: Path) 
 
 def test_what_never_started_lost_nothing(tmp_path: Path) -> None:
     never = job(1, "NODE_FAIL", "", "01:00:00", None)
-    found = ettr("goodput", site(tmp_path, never, COMPLETED), "--json").json
+    found = ettr("goodput", site_of_attempts(tmp_path, never, COMPLETED), "--json").json
     assert (found["first_order_gpu_hours"], found["failures_without_runtime"]) == (0.0, 0)
 
 
@@ -71,7 +62,7 @@ def test_a_preempted_job_of_unknown_runtime_is_left_out_and_counted(tmp_path: Pa
     """Job 2 fails and starts again, for which job 4 had to go, as the controller's log says."""
     again = job(2, "COMPLETED", "10:01:00", "20:01:00", 36000)
     gone = job(4, "PREEMPTED", "02:00:00", "10:00:50", None)
-    store = site(tmp_path, TEN_HOURS, again, gone, COMPLETED)
+    store = site_of_attempts(tmp_path, TEN_HOURS, again, gone, COMPLETED)
     (tmp_path / "events.csv").write_text(
         "cluster,time,check,code,job_id,related_job_id\n"
         "c,2026-03-01T10:00:50Z,slurmctld,PREEMPTED,4,2\n"

@@ -81,6 +81,8 @@ def test_a_share_of_nothing_stays_nothing_and_too_much_is_refused():
             by_class(jobs=(JobClass(1, 1.0, 60.0, 0.0, failed_share=value),))
     with pytest.raises(UsageError, match=r"of 16 GPUs: with the other shares of .outcomes. they"):
         by_class(jobs=(JobClass(16, 1.0, 60.0, 0.0, failed_share=0.95),))
+    with pytest.raises(UsageError, match=r"of 1 GPU: with the other shares of .outcomes. they"):
+        by_class(jobs=(JobClass(1, 1.0, 60.0, 0.0, failed_share=0.95),))
     assert small().outcomes.of(JobClass(1, 1.0, 60.0, 0.0, failed_share=0.0)).failed_share == 0.0
 
 

@@ -92,9 +92,10 @@ def test_repairs_half_as_long_halve_what_is_out_and_what_is_never_used_is_not_va
     patterns = ("faults.*.repair_mean_s", "lemons.factor", "checks.heartbeat_s")
     found = sensitivity(tiny(), range(4), patterns=patterns)
     assert found.simulations == 4 * (1 + 2)
-    silence = "checks.heartbeat_s: checks.heartbeat_s is not read where no fault stops a node"
-    says = "lemons.factor is not read where no node is a lemon"
-    assert found.not_varied == (silence, f"lemons.factor: {says}")
+    assert found.not_varied == (
+        "checks.heartbeat_s: is not read where no fault stops a node",
+        "lemons.factor: is not read where no node is a lemon",
+    )
     out = {one.value: one for one in found.effects if one.headline == "out_gpu_hours"}
     repairs = out["faults.gpu-memory.repair_mean_s"]
     assert repairs.rank == 1

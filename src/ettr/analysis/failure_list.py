@@ -13,12 +13,12 @@ from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
 from ettr.attribution.episodes import state_id
-from ettr.metrics.goodput import lost_gpu_s
+from ettr.metrics.goodput import LossSum, lost_gpu_s
 from ettr.metrics.instants import fetch, in_utc
 from ettr.metrics.status import in_hours
 from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.tables.materialize import materialize
-from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.units import SECONDS_PER_MINUTE
 
 _SHOWN = ("event_id", "node", "time", "check", "code", "message", "file_id", "line")
 
@@ -94,26 +94,6 @@ class FailureList:
     failures: tuple[ListedFailure, ...]
 
 
-@dataclass(slots=True)
-class _DrivenOut:
-    """What the jobs lost that a failure drove out."""
-
-    measured: int = 0
-    unmeasured: int = 0
-    gpu_s: float = 0.0
-
-    def add(self, lost_gpu_s: float | None) -> None:
-        """One of them; None where it is not known what it lost."""
-        self.measured += lost_gpu_s is not None
-        self.unmeasured += lost_gpu_s is None
-        self.gpu_s += lost_gpu_s or 0.0
-
-    @property
-    def gpu_hours(self) -> float | None:
-        """What is known of it; None where something was lost and nothing is known."""
-        return None if self.unmeasured and not self.measured else self.gpu_s / SECONDS_PER_HOUR
-
-
 def failure_list(analysis: Analysis) -> FailureList:
     """The failures of the selection, each with its evidence down to file and line."""
     rows = analysis.failure_rows
@@ -121,10 +101,11 @@ def failure_list(analysis: Analysis) -> FailureList:
     files = file_names(analysis.tables["files"])
     owners = owners_of(analysis, rows)
     lines = evidence_lines(analysis, rows, files)
-    driven_out: dict[str, _DrivenOut] = defaultdict(_DrivenOut)
+    driven_out: dict[str, LossSum] = defaultdict(LossSum)
     # of all jobs: whose it was that lost them does not matter to the failure
     for link in analysis.logs_preemptions.links:
-        driven_out[link.failed_attempt_id].add(lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s))
+        lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
+        driven_out[link.failed_attempt_id].add(lost, link.n_gpus)
     return FailureList(
         analysis.assumptions.lost_cap_min,
         tuple(
@@ -137,12 +118,12 @@ def _listed(
     row: Mapping[str, Any],
     owner: Mapping[str, Any],
     cap_s: float,
-    driven_out: Mapping[str, _DrivenOut],
+    driven_out: Mapping[str, LossSum],
     files: Mapping[str, str],
     lines: Mapping[str, EvidenceLine],
 ) -> ListedFailure:
     ids = (row["evidence"] or "").split(",")
-    preempted = driven_out.get(row["attempt_id"], _DrivenOut())
+    preempted = driven_out.get(row["attempt_id"], LossSum())
     return ListedFailure(
         time=in_utc(row["end"]),
         **{name: row[name] for name in ("cluster", "job_id", "attempt_id", "state", "node")},

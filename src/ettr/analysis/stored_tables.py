@@ -50,7 +50,9 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
     parts = _with_gpus(_with_accounted_gpus(named), given.gpus_per_node)
     jobs = whole_jobs(parts)
     attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)
-    states, unended = with_known_ends(jobs.tables["node_states"], jobs.tables["allocations"])
+    states, unended = with_known_ends(
+        *(jobs.tables[name] for name in ("node_states", "allocations", "attempts"))
+    )
     tables = {**jobs.tables, "attempts": attempts, "node_states": states}
     if any(file.source == _CONTROLLER for file in store.files()):
         tables["node_states"] = with_controller_states(

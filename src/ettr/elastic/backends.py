@@ -73,4 +73,4 @@ def available_backends() -> tuple[ElasticBackend, ...]:
 def _has_cuda() -> bool:
     import torch
 
-    return torch.cuda.is_available()
+    return bool(torch.cuda.is_available())

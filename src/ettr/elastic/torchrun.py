@@ -179,7 +179,7 @@ class TorchrunGroup:
         )
 
     def _form(self) -> Generation:
-        from torch.distributed import rendezvous  # type: ignore[attr-defined]
+        from torch.distributed import rendezvous
 
         wait = timedelta(seconds=self._timeouts.rendezvous_s)
         store, slot, world = next(iter(rendezvous("env://", timeout=wait)))

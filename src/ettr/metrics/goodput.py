@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ibis
@@ -154,71 +154,65 @@ def lost_gpu_s(elapsed_s: float | None, n_gpus: int | None, cap_s: float) -> flo
 
 
 @dataclass(slots=True)
+class LossSum:
+    """What jobs lost that failed, or that were preempted: GPU-seconds of those that say it.
+
+    `gpus` are those of jobs that name them; `without_gpus` and `without_runtime` count the jobs
+    that add nothing to `gpu_s`, the latter those that name their GPUs.
+    """
+
+    jobs: int = 0
+    without_gpus: int = 0
+    without_runtime: int = 0
+    gpus: int = 0
+    gpu_s: float = 0.0
+
+    def add(self, lost_gpu_s: float | None, n_gpus: int | None) -> None:
+        """A job on so many GPUs that loses so much."""
+        self.jobs += 1
+        self.without_gpus += n_gpus is None
+        self.without_runtime += lost_gpu_s is None and n_gpus is not None
+        self.gpus += n_gpus or 0
+        self.gpu_s += lost_gpu_s or 0.0
+
+    @property
+    def unmeasured(self) -> int:
+        """Jobs of which it is not known what they lost."""
+        return self.without_gpus + self.without_runtime
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """What is known of it; None where there are jobs and it is known of none."""
+        return _gpu_hours(self)
+
+
+def _gpu_hours(*parts: LossSum) -> float | None:
+    unknown = 0 < sum(one.jobs for one in parts) == sum(one.unmeasured for one in parts)
+    return None if unknown else sum(one.gpu_s for one in parts) / SECONDS_PER_HOUR
+
+
+@dataclass(slots=True)
 class _Loss:
-    failures: int = 0
-    failures_without_gpus: int = 0
-    failures_without_runtime: int = 0
-    first_gpu_s: float = 0.0
-    preemptions: int = 0
-    preemptions_without_gpus: int = 0
-    preemptions_without_runtime: int = 0
-    preempted_known_gpus: int = 0
-    second_gpu_s: float = 0.0
+    """What failed jobs lost, and those that were preempted for their sake."""
 
-    def add_failure(self, lost_gpu_s: float | None, n_gpus: int | None) -> None:
-        """A failed job on so many GPUs that loses so much."""
-        self.failures += 1
-        self.failures_without_gpus += n_gpus is None
-        self.failures_without_runtime += lost_gpu_s is None and n_gpus is not None
-        self.first_gpu_s += lost_gpu_s or 0.0
-
-    def add_preemption(self, lost_gpu_s: float | None, n_gpus: int | None) -> None:
-        """A job on so many GPUs that was preempted and loses so much."""
-        self.preemptions += 1
-        self.preemptions_without_gpus += n_gpus is None
-        self.preemptions_without_runtime += lost_gpu_s is None and n_gpus is not None
-        self.preempted_known_gpus += n_gpus or 0
-        self.second_gpu_s += lost_gpu_s or 0.0
-
-    @property
-    def known_failures(self) -> int:
-        """Failures of which it is known what they lost."""
-        return self.failures - self.failures_without_gpus - self.failures_without_runtime
-
-    @property
-    def known_preemptions(self) -> int:
-        """Preemptions likewise."""
-        return self.preemptions - self.preemptions_without_gpus - self.preemptions_without_runtime
-
-    @property
-    def first_gpu_hours(self) -> float | None:
-        """Lost by failed jobs; None where it is known of none."""
-        unknown = self.failures and not self.known_failures
-        return None if unknown else self.first_gpu_s / SECONDS_PER_HOUR
-
-    @property
-    def second_gpu_hours(self) -> float | None:
-        """Lost by preempted jobs; None likewise."""
-        unknown = self.preemptions and not self.known_preemptions
-        return None if unknown else self.second_gpu_s / SECONDS_PER_HOUR
+    failures: LossSum = field(default_factory=LossSum)
+    preemptions: LossSum = field(default_factory=LossSum)
 
     @property
     def preempted_gpus(self) -> int | None:
         """GPUs of preempted jobs; None where those of none are known."""
-        unknown = 0 < self.preemptions == self.preemptions_without_gpus
-        return None if unknown else self.preempted_known_gpus
+        preempted = self.preemptions
+        return None if 0 < preempted.jobs == preempted.without_gpus else preempted.gpus
 
     @property
     def gpu_hours(self) -> float | None:
         """Lost by both, as far as known; None where it is known of none."""
-        known = self.known_failures + self.known_preemptions
-        unknown = self.failures + self.preemptions and not known
-        return None if unknown else self.known_gpu_s / SECONDS_PER_HOUR
+        return _gpu_hours(self.failures, self.preemptions)
 
     @property
     def known_gpu_s(self) -> float:
         """What is known of it, in GPU-seconds: the order of lists."""
-        return self.first_gpu_s + self.second_gpu_s
+        return self.failures.gpu_s + self.preemptions.gpu_s
 
 
 def lost_goodput(
@@ -280,8 +274,10 @@ def lost_goodput(
         counting = set(fetch(chosen, "attempt_id")["attempt_id"].to_pylist())
     whole, by_symptom, by_size, by_job = _losses(rows, links, cap_s, counting)
     rows = [row for row in rows if counting is None or row["attempt_id"] in counting]
-    repeated = {job: loss for job, loss in by_job.items() if loss.failures >= crash_loop_failures}
-    first, second = whole.first_gpu_hours, whole.second_gpu_hours
+    repeated = {
+        job: loss for job, loss in by_job.items() if loss.failures.jobs >= crash_loop_failures
+    }
+    first, second = whole.failures.gpu_hours, whole.preemptions.gpu_hours
     second_share = None
     if first is not None and second is not None:
         second_share = share(second, first + second)
@@ -300,10 +296,10 @@ def lost_goodput(
             SizeLoss(size_class(end), *_columns(loss)) for end, loss in sorted(by_size.items())
         ),
         crash_loops=_crash_loops(repeated, rows, attempts, exposed, runs),
-        failures_without_gpus=whole.failures_without_gpus,
-        preemptions_without_gpus=whole.preemptions_without_gpus,
-        failures_without_runtime=whole.failures_without_runtime,
-        preemptions_without_runtime=whole.preemptions_without_runtime,
+        failures_without_gpus=whole.failures.without_gpus,
+        preemptions_without_gpus=whole.preemptions.without_gpus,
+        failures_without_runtime=whole.failures.without_runtime,
+        preemptions_without_runtime=whole.preemptions.without_runtime,
         preemption_links=links,
     )
 
@@ -322,17 +318,17 @@ def loss_of_each(
     of_each: dict[str, _Loss] = defaultdict(_Loss)
     for row in fetch(failures, "attempt_id", "elapsed_s", "n_gpus").to_pylist():
         lost = lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)
-        of_each[row["attempt_id"]].add_failure(lost, row["n_gpus"])
+        of_each[row["attempt_id"]].failures.add(lost, row["n_gpus"])
     for link in preemptions:
         lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
-        of_each[link.failed_attempt_id].add_preemption(lost, link.n_gpus)
+        of_each[link.failed_attempt_id].preemptions.add(lost, link.n_gpus)
     hours = (loss.gpu_hours for loss in of_each.values())
     return EachLoss(
         tuple(one for one in hours if one is not None),
-        sum(loss.failures_without_gpus for loss in of_each.values()),
-        sum(loss.preemptions_without_gpus for loss in of_each.values()),
-        sum(loss.failures_without_runtime for loss in of_each.values()),
-        sum(loss.preemptions_without_runtime for loss in of_each.values()),
+        sum(loss.failures.without_gpus for loss in of_each.values()),
+        sum(loss.preemptions.without_gpus for loss in of_each.values()),
+        sum(loss.failures.without_runtime for loss in of_each.values()),
+        sum(loss.preemptions.without_runtime for loss in of_each.values()),
     )
 
 
@@ -355,20 +351,20 @@ def _losses(
             continue
         lost = lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)
         for loss in of(row):
-            loss.add_failure(lost, row["n_gpus"])
+            loss.failures.add(lost, row["n_gpus"])
     for link in links.links:
         lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
         for loss in of(by_id[link.failed_attempt_id]):
-            loss.add_preemption(lost, link.n_gpus)
+            loss.preemptions.add(lost, link.n_gpus)
     return whole, by_symptom, by_size, by_job
 
 
 def _columns(loss: _Loss) -> tuple[int, float | None, int, float | None, float | None]:
     return (
-        loss.failures,
-        loss.first_gpu_hours,
-        loss.preemptions,
-        loss.second_gpu_hours,
+        loss.failures.jobs,
+        loss.failures.gpu_hours,
+        loss.preemptions.jobs,
+        loss.preemptions.gpu_hours,
         loss.gpu_hours,
     )
 
@@ -407,9 +403,9 @@ def _crash_loops(
         CrashLoop(
             cluster=job[0],
             job_id=job[1],
-            failures=loss.failures,
+            failures=loss.failures.jobs,
             n_gpus=gpus[job],
-            preemptions=loss.preemptions,
+            preemptions=loss.preemptions.jobs,
             preempted_gpus=loss.preempted_gpus,
             lost_gpu_hours=loss.gpu_hours,
             symptoms=found[job].symptoms,

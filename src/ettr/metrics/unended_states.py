@@ -66,19 +66,22 @@ class UnendedStates:
         )
 
 
-def with_known_ends(node_states: Table, allocations: Table) -> tuple[Table, UnendedStates | None]:
+def with_known_ends(
+    node_states: Table, allocations: Table, attempts: Table
+) -> tuple[Table, UnendedStates | None]:
     """The same states, those that are over with an end, and which these are; None: there is none.
 
     Args:
         node_states: the table `node_states`.
         allocations: the table `allocations`.
+        attempts: the table `attempts`: what ran on one node names it, without allocations too.
     """
     unended = node_states.filter(node_states["end"].isnull() & node_states["state"].isin(_OUT))
     rows = fetch(unended, *_KEY, "source", "file_id").to_pylist()
     if not rows:
         return node_states, None
     by_state = _next_states(node_states, rows)
-    by_job = _next_jobs(unended, allocations)
+    by_job = _next_jobs(unended, allocations, attempts)
     ends = {key: min(found[key] for found in (by_state, by_job) if key in found)
             for key in by_state.keys() | by_job.keys()}  # fmt: skip
     if not ends:
@@ -127,11 +130,14 @@ def _next_states(node_states: Table, rows: list[Mapping[str, Any]]) -> dict[_Sta
     return found
 
 
-def _next_jobs(unended: Table, allocations: Table) -> dict[_StateKey, datetime]:
+def _next_jobs(unended: Table, allocations: Table, attempts: Table) -> dict[_StateKey, datetime]:
     """When the first job began on the node after it, where one did long after."""
     states = unended.select("cluster", "node", "state", went_out=unended["start"])
-    held = allocations.filter(allocations["node"].notnull() & allocations["start"].notnull())
-    met = states.inner_join(held.select("cluster", "node", "start"), ["cluster", "node"])
+    on_one = attempts.filter(attempts["n_nodes"] == 1).mutate(node=attempts["node_list"])
+    columns = ("cluster", "node", "start")
+    held = ibis.union(allocations.select(*columns), on_one.select(*columns), distinct=False)
+    held = held.filter(held["node"].notnull() & held["start"].notnull())
+    met = states.inner_join(held, ["cluster", "node"])
     met = met.mutate(later_s=epoch_s(met["start"]) - epoch_s(met["went_out"]))
     met = met.filter(met["later_s"] > NOT_BEFORE_S)
     key = ("cluster", "node", "went_out", "state")

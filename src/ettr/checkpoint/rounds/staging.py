@@ -44,7 +44,7 @@ class Staging:
         self.capacity_bytes = aligned(capacity_bytes, _ALIGN)
         self._buffer = torch.zeros(self.capacity_bytes, dtype=torch.uint8, pin_memory=cuda)
         self._buffer.fill_(1)  # zeros may be pages that do not exist yet
-        self.memory = self._buffer.numpy().data
+        self.memory: memoryview = self._buffer.numpy().data
         self._bytes: NDArray[np.uint8] = self._buffer.numpy()
         self._views: dict[torch.dtype, Tensor] = {}
         self._cuda = cuda

@@ -154,7 +154,7 @@ def tensor_signature(model: nn.Module) -> tuple[object, ...]:
 
 
 def _canonical(model: nn.Module, raw_name: str) -> str:
-    names = _get_fqns(model, raw_name)
+    names: set[str] = _get_fqns(model, raw_name)
     if len(names) != 1:
         raise CheckpointError(
             f"{raw_name}: FullyShardedDataParallel (FSDP1) flattens {len(names)} parameters into "

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from ettr.errors import UsageError
 
-Generator = torch.Generator | np.random.Generator
+Generator: TypeAlias = torch.Generator | np.random.Generator
 
 
 class RandomStates:

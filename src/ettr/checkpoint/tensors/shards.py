@@ -113,7 +113,7 @@ class Shard:
             return UNCOUNTED
         moments = {} if self.optimizer is None else self.optimizer.state.get(tensor, {})
         tensors = [value for value in moments.values() if isinstance(value, Tensor)]
-        return tensor._version + sum(value._version for value in tensors)
+        return int(tensor._version + sum(value._version for value in tensors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def _has_own_blocks(moment: Tensor, primary: Tensor) -> bool:
     local = local_tensor(moment)
     if local.shape == primary.shape or is_traceable_wrapper_subclass(local):
         return False
-    return local.numel() > _WHOLE_LIMIT_ELEMENTS
+    return bool(local.numel() > _WHOLE_LIMIT_ELEMENTS)
 
 
 class _Builder:

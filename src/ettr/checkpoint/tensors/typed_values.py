@@ -226,7 +226,7 @@ class _Encoder:
             return self._of_torch(value, name)
         raise self._refused(value, name)
 
-    def _of_torch(self, value: object, name: str) -> Json:
+    def _of_torch(self, value: Any, name: str) -> Json:
         import torch
 
         if type(value) is torch.Size:

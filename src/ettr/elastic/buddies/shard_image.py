@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ _GROWTH = 4  # objects may grow to so many times what they take when they are bu
 OBJECTS = "objects"
 
 # A tensor, or a number where the optimizer keeps one (a step count).
-Part = Tensor | float
+Part: TypeAlias = Tensor | float
 PartName = tuple[str, str]  # parameter, and which part of it: `param`, or the name of a moment
 
 
@@ -146,7 +147,7 @@ def pieces_of(state: TrainingState, *, objects_bytes: int | None = None) -> list
 def image_bytes(pieces: Sequence[Piece]) -> int:
     """Bytes of the image: all pieces, followed by the random state of the CPU."""
     end = pieces[-1].offset + -(-pieces[-1].n_bytes // _ALIGN) * _ALIGN if pieces else 0
-    return end + torch.get_rng_state().numel()
+    return end + int(torch.get_rng_state().numel())
 
 
 def take_image(pieces: Sequence[Piece], image: Tensor) -> None:

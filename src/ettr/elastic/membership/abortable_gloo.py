@@ -106,7 +106,8 @@ class AbortableWork(dist.Work):
 
     def result(self) -> list[Tensor]:
         """Its output tensors."""
-        return self._inner.result()
+        tensors: list[Tensor] = self._inner.result()
+        return tensors
 
     def synchronize(self) -> None:
         """As gloo's."""

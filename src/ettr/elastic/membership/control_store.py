@@ -17,7 +17,7 @@ MessageT = TypeVar("MessageT", bound="DataclassInstance")
 
 def connect(host: str, port: int, wait_s: float) -> Store:
     """A new connection to the supervisor's store."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import TCPStore
 
     wait = timedelta(seconds=wait_s)
     store: Store = TCPStore(host, port, is_master=False, timeout=wait, wait_for_workers=False)
@@ -36,7 +36,7 @@ def wait_for_key(store: Store, key: str) -> None:
 
 def prefixed(prefix: str, store: Store) -> Store:
     """The part of a store below a prefix."""
-    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+    from torch.distributed import PrefixStore
 
     below: Store = PrefixStore(prefix, store)
     return below

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ettr.elastic.supervision.node_identity import Meeting, NodeIdentity
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
+    from torch.distributed import TCPStore
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 1024
@@ -37,7 +37,7 @@ def serve_store(host: str) -> TCPStore:
 
     torch's own listens on every interface, and asks nobody who they are.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import TCPStore
 
     def serve(*, use_libuv: bool) -> TCPStore:
         listener = socket.create_server((host, 0), backlog=_BACKLOG)

@@ -16,6 +16,7 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.sensitivity import (
     ValueEffect,
     VariedValue,
+    after_name,
     largest_change,
     no_such_value,
     ranked_effects,
@@ -206,7 +207,8 @@ def _why_unread(
 ) -> str:
     """Why a value has no effect, by its name as it is shown: `faults[1].form`."""
     group, value = name.partition(".")[0].partition("[")[0], name.rpartition(".")[2]
-    return why_alike(scenario, other, f"{group}.{value}", replay)
+    named = f"{group}.{value}"
+    return after_name(named, why_alike(scenario, other, named, replay))
 
 
 def _with_changes(

@@ -12,6 +12,7 @@ from ettr.sim.cluster.faults import n_lemons_of
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
 from ettr.sim.cluster.scenario_parts import FaultProcess
+from ettr.words import counted
 
 _CONSTANT = "constant"
 _OF_OWN_FAULTS = ("law", "form", "as_new_share", "from_day", "to_day")
@@ -158,5 +159,5 @@ def why_alike(
     before, after = scenario.lemons.share, changed.lemons.share
     return (
         f"{before:g} and {after:g} of {scenario.machines.nodes:,} nodes are both "
-        f"{n_lemons_of(scenario):,} lemons"
+        f"{counted(n_lemons_of(scenario), 'lemon')}"
     )

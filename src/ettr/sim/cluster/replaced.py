@@ -80,8 +80,8 @@ def check_replay(scenario: ClusterScenario, replay: Replay) -> None:
     sizes = {one.gpus for one in replay.jobs or ()}
     if larger := [size for size in sizes if size > nodes * per_node]:
         raise UsageError(
-            f"machines: {nodes * per_node:,} GPUs; replayed jobs ask for up to {max(larger):,}: "
-            "give as many or more, or draw the jobs"
+            f"machines: {counted(nodes * per_node, 'GPU')}; replayed jobs ask for up to "
+            f"{max(larger):,}: give as many or more, or draw the jobs"
         )
     if parts := sorted(size for size in sizes if size > per_node and size % per_node):
         raise UsageError(

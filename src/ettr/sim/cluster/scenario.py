@@ -38,6 +38,7 @@ from ettr.sim.cluster.scenario_sharing import (
 )
 from ettr.sim.cluster.validation import Validation
 from ettr.units import DAYS_PER_YEAR
+from ettr.words import counted
 
 MOST_NODES = 100_000
 MOST_GPUS_PER_NODE = 16
@@ -225,8 +226,8 @@ def _of_submission(scenario: ClusterScenario) -> Iterator[str]:
         yield "outcomes: the shares sum to more than 1"
     elif bad := [job.gpus for job in scenario.jobs if not _is_whole(outcomes.of(job))]:
         yield (
-            f"jobs.failed_share and jobs.cancelled_share of {bad[0]} GPUs: with the other shares "
-            "of [outcomes] they sum to more than 1"
+            f"jobs.failed_share and jobs.cancelled_share of {counted(bad[0], 'GPU')}: with the "
+            "other shares of [outcomes] they sum to more than 1"
         )
     if outcomes.crash_loop_share:
         yield from _of_crash_loops(outcomes)

@@ -336,15 +336,21 @@ def _side(
         entries = list(getattr(scenario, group))
         entries[at] = changed
         value = tuple(_sum_to_one(entries, at, group, name))
+    named = f"{group}.{name}"
     try:
         other = replace(scenario, **{group: value}, validation=None)
         check_replay(other, replay)
     except UsageError as error:
-        return str(error).splitlines()[-1].strip()
+        return after_name(named, str(error).splitlines()[-1].strip())
     if alone and is_simulated_alike(scenario, other, replay):
         # its difference would be a certain 0
-        return why_alike(scenario, other, f"{group}.{name}", replay)
+        return after_name(named, why_alike(scenario, other, named, replay))
     return float(made), other
+
+
+def after_name(name: str, reason: str) -> str:
+    """A reason as it follows the name of its value in a list: without that name once more."""
+    return reason.removeprefix(f"{name}: ").removeprefix(f"{name} ")
 
 
 def _sum_to_one(entries: list[Any], at: int, group: str, name: str) -> list[Any]:
