@@ -23,6 +23,7 @@ from ettr.analysis.calibration.record import Flags, Machine, Texts
 from ettr.analysis.clustering import fault_clustering
 from ettr.analysis.node_faults import faults_of
 from ettr.estimates.exact import share_interval
+from ettr.metrics.availability import Service
 from ettr.metrics.faults_of_nodes import NodeFaults
 from ettr.metrics.instants import Floats, fetch, seconds_of
 from ettr.metrics.rates import estimated_rate
@@ -70,19 +71,21 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
         machine: The nodes.
         end_s: End of the fitted part: a repair that is over later is not over.
     """
-    raw, _ = faults_of(analysis)
+    of_all, _ = faults_of(analysis)
+    raw = of_all.of_nodes([machine.has(*node) for node in of_all.nodes])
+    fleet = _fleet_of(analysis, machine)
     zero = {
         "false_high_per_node_day": Fitted(0.0, "false alarms count among the faults"),
         "false_low_per_node_day": Fitted(0.0, "false alarms count among the faults"),
     }
     maker.part("checks", "no log of checks that found nothing", **zero)
-    if not len(raw) and not analysis.logs_read.node_states:
-        _from_jobs(maker, analysis)
+    if not len(of_all) and not analysis.logs_read.node_states:
+        _from_jobs(maker, analysis, machine)
         return
     faults = faults_with_effects(raw, analysis, end_s)
     # faults without an outage took no node out of service
     down_s = float(np.nansum(faults.repair_s))
-    node_days = max(analysis.fleet.node_s - down_s, 0.0) / SECONDS_PER_DAY
+    node_days = max(fleet.node_s - down_s, 0.0) / SECONDS_PER_DAY
     pooled = sorted(set(faults.name.tolist()) - set(EVIDENCE) - {SILENT})
     faults = replace(faults, name=named_symptoms(faults))
     if pooled:
@@ -95,7 +98,7 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     of_others = 1.0 / (1.0 + share * (times - 1.0))
     everything = _repair(faults.repair_s, faults.is_over, "outages of all kinds")
     names = sorted(set(faults.name.tolist()))
-    laws = _laws(maker, analysis, faults, single)
+    laws = _laws(maker, _ordinary_spans(analysis, fleet), faults, single)
     counts = {name: int((single & (faults.name == name)).sum()) for name in names}
     alone = {name: max(0, round(counts[name] - unseen.get(name, 0.0))) for name in names}
     hazard = hazard_of_rate(times, [(laws[name], alone[name]) for name in names])
@@ -111,7 +114,7 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
         entries.append((replace(_PLAIN, symptom=name), {
             "symptom": Fitted(name, "attribution"),
             "per_1000_node_days": _rate(
-                analysis, own, (counts[name], alone[name]), node_days, of_others
+                analysis, fleet, own, (counts[name], alone[name]), node_days, of_others
             ),
             **(laws[name] or {}),
             **_effects(own),
@@ -184,11 +187,17 @@ def _ends_jobs(faults: _Faults) -> bool:
 
 
 def _laws(
-    maker: ScenarioMaker, analysis: Analysis, faults: _Faults, single: Flags
+    maker: ScenarioMaker, spans: dict[str, tuple[float, float]], faults: _Faults, single: Flags
 ) -> dict[str, FittedLaw | None]:
-    """Law and form of each symptom, None for a constant rate."""
+    """Law and form of each symptom, None for a constant rate.
+
+    Args:
+        maker: Takes what is assumed.
+        spans: When each ordinary node was first and last in service.
+        faults: Of all nodes.
+        single: Flags of those that are of no burst.
+    """
     names = sorted(set(faults.name.tolist()))
-    spans = _ordinary_spans(analysis)
     ordinary = single & np.isin(faults.node, list(spans))
     laws = {
         name: fitted_law(fault_times(faults, name, ordinary, spans), len(names)) for name in names
@@ -242,19 +251,33 @@ def fault_times(
     )
 
 
-def _ordinary_spans(analysis: Analysis) -> dict[str, tuple[float, float]]:
+def _fleet_of(analysis: Analysis, machine: Machine) -> Service:
+    """The time in service of the nodes that a scenario has."""
+    fleet = analysis.fleet
+    if not machine.bare:
+        return fleet
+    return replace(
+        fleet,
+        spans_s={node: span for node, span in fleet.spans_s.items() if machine.has(*node)},
+        gpus={node: n_gpus for node, n_gpus in fleet.gpus.items() if machine.has(*node)},
+    )
+
+
+def _ordinary_spans(analysis: Analysis, fleet: Service) -> dict[str, tuple[float, float]]:
     """When each node that `ettr lemons` does not claim was in service."""
     claimed = {one.node for one in analysis.lemon_nodes.candidates if one.claimed}
-    return {node: span for (_, node), span in analysis.fleet.spans_s.items() if node not in claimed}
+    return {node: span for (_, node), span in fleet.spans_s.items() if node not in claimed}
 
 
 def _rate(
-    analysis: Analysis, own: _Faults, singles: tuple[int, int], node_days: float, of_others: float
-) -> Fitted:
+    analysis: Analysis, fleet: Service, own: _Faults, singles: tuple[int, int], node_days: float,
+    of_others: float,
+) -> Fitted:  # fmt: skip
     """Faults of an ordinary node per 1,000 days in service; wider where they cluster.
 
     Args:
         analysis: Of the fitted part of the logs.
+        fleet: Time in service of the nodes.
         own: Faults of the symptom.
         singles: Of them, those of no burst that was seen, and of these those of none at all.
         node_days: In service.
@@ -262,14 +285,12 @@ def _rate(
     """
     single, alone = singles
     counts: dict[tuple[str, str | None], int] = defaultdict(int)
-    cluster = next(iter(analysis.fleet.spans_s), ("", None))[0]
+    cluster = next(iter(fleet.spans_s), ("", None))[0]
     for node in own.node.tolist():
         counts[cluster, node] += 1
     spread = None
-    if analysis.fleet.node_s > 0 and own.node.size:
-        spread = fault_clustering(
-            own.start_s, counts, analysis.fleet, analysis.period, 0.9
-        ).believed
+    if fleet.node_s > 0 and own.node.size:
+        spread = fault_clustering(own.start_s, counts, fleet, analysis.period, 0.9).believed
     rate = estimated_rate(alone, node_days, 0.9, spread)
     ordinary = rate.per_1000_node_days.scaled(of_others)
     what = f"{single} faults in {node_days:,.0f} node-days"
@@ -365,7 +386,11 @@ def _bursts(
 
 def _lemons(analysis: Analysis, machine: Machine) -> tuple[float, float, str]:
     """Share of the nodes that `ettr lemons` claims, their faults over others', and the reason."""
-    claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
+    claimed = [
+        one
+        for one in analysis.lemon_nodes.candidates
+        if one.claimed and machine.has(one.cluster, one.node)
+    ]
     failures = sum(one.failures for one in claimed)
     expected = sum(one.expected for one in claimed)
     if not claimed or not expected > 0:
@@ -378,8 +403,13 @@ def _lemons(analysis: Analysis, machine: Machine) -> tuple[float, float, str]:
     )
 
 
-def _from_jobs(maker: ScenarioMaker, analysis: Analysis) -> None:
+def _from_jobs(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> None:
     """Rates of failures of jobs, where no log of nodes shows faults."""
+    if machine.bare:
+        maker.notes.append(
+            "Rates of faults are those of the failures of all jobs, per node-day of all jobs, on "
+            "nodes without GPUs too."
+        )
     entries = []
     totals: dict[str, int] = defaultdict(int)
     for one in analysis.rates.by_symptom:

@@ -53,6 +53,11 @@ def fit_jobs(
     new = attempts.is_first & known & ~again
     _arrivals(maker, attempts, new, begin_s, end_s)
     sizes, classes = _sizes(attempts, new, machine)
+    if unsized := int((new & np.isnan(sizes)).sum()):
+        maker.notes.append(
+            f"{unsized:,} of {int(new.sum()):,} jobs do not say how many {machine.unit} they ask "
+            "for: they are taken to be of the sizes of the others."
+        )
     _lengths(maker, attempts, machine, known, end_s, follows, sizes, classes)
     _outcomes(maker, attempts, known, end_s)
     _owners(maker, attempts, known)
