@@ -23,7 +23,7 @@ from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY
 LEAST_BURST_NODES = 3
 BURST_GAP_S = 1800.0
 LEAST_SEEN = 0.25
-"""Bursts of which fewer are seen cannot be told from those of which as many are."""
+"""Bursts of which fewer are seen cannot be distinguished from those of which so many are."""
 
 
 @dataclass(frozen=True, slots=True)
