@@ -632,6 +632,39 @@ def test_work_that_is_submitted_again_is_one_piece_of_work():
     assert [one.share for one in found.jobs] == [(sizes == 8).mean(), (sizes == 64).mean()]
 
 
+def test_who_comes_again_is_counted_of_what_ended_in_the_days_that_are_fitted():
+    """Half of the jobs come again; what ended outside of two days of eight does not count."""
+    made = crashing(
+        period={"days": 8.0},
+        checkpoints={"resubmit_chance": 0.5, "mean_resubmit_s": 600.0},
+        faults=(fault("node-hardware", 800.0, crash_chance=1.0, repair_mean_s=1800.0),),
+    )
+    tables, run = played(made)
+    machine = Machine(40, 8, "GPUs")
+    attempts = simulated_record(tables, run.truth(), machine).attempts
+    begin_s = run.log.at(0).timestamp() + 3 * 86_400.0
+    end_s = begin_s + 2 * 86_400.0
+
+    def fitted_to(which: Attempts) -> ScenarioMaker:
+        maker = ScenarioMaker(made, "site")
+        fit_jobs(maker, which, machine, begin_s, end_s)
+        return maker
+
+    found = fitted_to(attempts).scenario("site-fit")
+    low, high = found.intervals["checkpoints.resubmit_chance"]
+    assert low < 0.5 < high
+    # about 40 jobs: three standard errors
+    assert found.checkpoints.resubmit_chance == pytest.approx(0.5, abs=0.24)
+    # who comes again after the days, and how long jobs may be then, is not known in them
+    later = attempts.submit_s >= end_s
+    cut = replace(attempts, name=np.where(later, "another", attempts.name).astype(object),
+                  limit_s=np.where(later, 1e6, attempts.limit_s))  # fmt: skip
+    assert fitted_to(cut).scenario("site-fit") == found
+    # without names nobody is known again, which is no chance of 0
+    unnamed = fitted_to(replace(attempts, name=np.full(len(attempts), "", dtype=object)))
+    assert any(one.startswith("checkpoints.resubmit_chance") for one in unnamed.not_fitted)
+
+
 @pytest.mark.slow
 def test_a_silent_node_works_no_more_although_its_jobs_run(tmp_path: Path):
     """Until the heartbeat finds it: from the logs as from the truth each job has its length."""

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cluster_scenarios import fault, played, small
 from ettr.analysis import Analysis
-from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
+from ettr.analysis.calibration.estimates import Fitted
 from ettr.analysis.calibration.fit import fit_site
-from ettr.analysis.calibration.fit_faults import _bursts, _Faults, fault_times
+from ettr.analysis.calibration.fit_bursts import fitted_bursts
+from ettr.analysis.calibration.fit_faults import _Faults, fault_times
 from ettr.analysis.calibration.fit_laws import (
     LEAST_GAPS,
     MOST_HAZARD,
@@ -125,15 +125,11 @@ def test_the_spread_of_bursts_is_that_in_which_their_faults_come(nodes: int):
     start_s = (begin_s[:, None] + rng.uniform(0.0, spread_s, (n_bursts, nodes))).ravel()
     n = start_s.size
     node = np.array([f"n{k % nodes}" for k in range(n)], dtype=object)
-    flags = np.zeros(n, dtype=np.bool_)
-    faults = _Faults(np.full(n, "filesystem", dtype=object), node, start_s, np.full(n, 60.0),
-                     ~flags, flags, flags, flags, flags)  # fmt: skip
-    logs = SimpleNamespace(period=SimpleNamespace(days=3.0 * n_bursts))
-    ((_, found),) = _bursts(ScenarioMaker(small(), "site"), logs, Machine(40, 8, "GPUs"), faults,
-                            ~flags)  # fmt: skip
+    found = fitted_bursts(start_s, node, 3.0 * n_bursts, 40)
+    assert found is not None
     # variance of a range of k: 2 (k - 1) / ((k + 1)^2 (k + 2)) of the squared spread
     error_s = spread_s * math.sqrt(2.0 / ((nodes - 1) * (nodes + 2)) / n_bursts)
-    assert found["spread_s"].value == pytest.approx(spread_s, abs=3.0 * error_s)
+    assert found.spread_s == pytest.approx(spread_s, abs=3.0 * error_s)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -154,6 +155,59 @@ def test_a_failure_of_several_parts_belongs_whole_to_the_period_of_its_end(tmp_p
         made = Analysis(opened, selection=half)
         assert (made.totals.node_hours, made.totals.gpu_hours) == (6.0, 0.0)
         assert made.user_failures.gpu_hours == 16.0
+
+
+HEAD_OF_WORKERS = part(0, "COMPLETED", "10:00:00", "22:00:00", 43200, "n1", 0) + part(
+    1, "COMPLETED", "10:00:00", "11:00:00", 3600, "n[6-7]", 16
+)
+"""A head without GPUs for 12 h, and two nodes of eight for the first hour of them."""
+
+
+def hours_by_state_and_size(made: Analysis) -> list[tuple[float | None, float | None]]:
+    """Node-hours and GPU-hours, by the end states and by the sizes, each summed, and in all."""
+    kinds = (made.status.states, made.sizes.classes, [made.totals])
+    return [
+        (sum(one.node_hours or 0 for one in kind), sum(one.gpu_hours or 0 for one in kind))
+        for kind in kinds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selection", "node_hours", "gpu_hours"),
+    [
+        (Selection(until=datetime(2026, 11, 1, 10, 30, tzinfo=UTC)), 1.5, 8.0),
+        (Selection(since=datetime(2026, 11, 1, 10, 30, tzinfo=UTC)), 12.5, 8.0),
+        (Selection(since=datetime(2026, 11, 1, 16, tzinfo=UTC)), 6.0, 0.0),
+        (Selection(node=("n1",)), 12.0, 0.0),
+        (Selection(node=("n6",)), 1.0, 8.0),
+        (Selection(node=("n1", "n6"), until=datetime(2026, 11, 1, 10, 30, tzinfo=UTC)), 1.0, 4.0),
+        (Selection(), 14.0, 16.0),
+    ],
+)
+def test_what_is_selected_of_a_job_is_what_its_parts_held(
+    tmp_path: Path, selection: Selection, node_hours: float, gpu_hours: float
+):
+    """A period, and some nodes, cut each part by itself, and not the whole in proportion."""
+    with open_store(ingested(tmp_path, sacct=HEAD + HEAD_OF_WORKERS + OTHER)) as opened:
+        if not selection.node:
+            # without the other job's
+            selection = replace(selection, user=("ann",))
+        made = Analysis(opened, selection=selection)
+        found = hours_by_state_and_size(made)
+    assert found == [pytest.approx((node_hours, gpu_hours))] * 3
+
+
+def test_unequal_parts_without_a_count_of_gpus_hold_an_unknown_number(tmp_path: Path):
+    """The workers do not say theirs; after they are gone the head alone holds none."""
+    workers = part(1, "COMPLETED", "10:00:00", "11:00:00", 3600, "n[6-7]", 16)
+    texts = HEAD + HEAD_OF_WORKERS.splitlines(keepends=True)[0]
+    texts += workers.replace("gres/gpu=16", "") + OTHER
+    with open_store(ingested(tmp_path, sacct=texts)) as opened:
+        for hour, gpu_hours in ((10, None), (16, 0.0)):
+            since = datetime(2026, 11, 1, hour, tzinfo=UTC)
+            made = Analysis(opened, selection=Selection(since=since, user=("ann",)))
+            (state,) = made.status.states
+            assert state.gpu_hours == gpu_hours
 
 
 @pytest.mark.parametrize("asked", ["32", "32+0", "32+1", "33", "alpha/32+1"])

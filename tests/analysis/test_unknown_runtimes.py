@@ -88,3 +88,38 @@ def test_loss_is_of_known_runtime_and_gpus(
 ) -> None:
     """At most half an hour of it; without GPUs none are lost, however long it ran."""
     assert lost_gpu_s(elapsed_s, n_gpus, 1800.0) == lost
+
+
+def test_the_exposure_counts_and_names_what_does_not_say_how_long_it_ran(tmp_path: Path) -> None:
+    """Two nodes for ten hours; how long the third was held is not known, and it failed."""
+    never = job(4, "CANCELLED", "", "01:00:00", None)
+    store = site_of_attempts(tmp_path, UNSAID, TEN_HOURS, COMPLETED, never)
+    quality = ettr("quality", store, "--json").json
+    basis = quality["exposure"]
+    assert (basis["node_hours"], basis["attempts_counted"]) == (20.0, 2)
+    assert (basis["attempts_unknown"], basis["attempts_without_runtime"]) == (0, 1)
+    says = (
+        "1 attempt that began does not say how long it ran: it adds no exposure, so that rates "
+        "come out too high."
+    )
+    assert says in quality["assumptions"]
+    assert says in " ".join(ettr("quality", store).out.split())
+    rest = ettr("quality", store, "--until", "2026-03-01T00:00:00Z", "--json").json
+    assert rest["exposure"]["attempts_without_runtime"] == 0
+
+
+def test_nodes_that_say_how_long_an_attempt_held_them_are_its_runtime(tmp_path: Path) -> None:
+    """No row of `attempts` says it, and those of its nodes do: two hours of one node."""
+    store = site_of_attempts(tmp_path, job(1, "COMPLETED", "00:00:00", "02:00:00", None))
+    with open_store(store) as opened:
+        (attempt_id,) = Analysis(opened).tables["attempts"].attempt_id.to_pyarrow().to_pylist()
+    (tmp_path / "held.csv").write_text(
+        "cluster,attempt_id,node,start,end,elapsed_s\n"
+        f"c,{attempt_id},n1,2026-03-01T00:00:00Z,2026-03-01T02:00:00Z,7200\n"
+    )
+    options = ("--source", "table", "--table", "allocations")
+    done = ettr("ingest", store, tmp_path / "held.csv", *options)
+    assert done.code == 0, done.err
+    with open_store(store) as opened:
+        basis = Analysis(opened).exposure.basis
+    assert (basis.node_hours, basis.attempts_named, basis.attempts_without_runtime) == (2.0, 1, 0)

@@ -145,6 +145,7 @@ def test_what_the_exposure_rests_on_is_stated(tmp_path: Path):
         "attempts_named": 2,
         "attempts_counted": 1,
         "attempts_unknown": 0,
+        "attempts_without_runtime": 0,
     }
     assert any("The nodes of 1 attempt are not named" in line for line in quality["assumptions"])
 

@@ -58,10 +58,13 @@ def test_a_change_of_what_nothing_comes_to_wins_exactly_nothing():
     [
         ("machines.nodes=x1.01", "machines.nodes is 10 with it, as before"),
         ("scheduling.longest_job_s=604800", "longest_job_s is 604800 with it, as before"),
-        ("lemons.share=0.12", "0.11 and 0.12 of 10 nodes are both 1 lemon. Give"),
+        ("lemons.share=0.12", "lemons.share: 0.11 and 0.12 of 10 nodes are both 1 lemon. Give"),
         ("faults.*.form=2", "faults.*.form is not read where the law is constant"),
         ("faults.gpu-memory.seen_chance=x1", "faults.gpu-memory.seen_chance stays as it is"),
-        ("machines.nodes=10, lemons.share=x1.2", "as before; 0.11 and 0.132 of 10 nodes"),
+        (
+            "machines.nodes=10, lemons.share=x1.2",
+            "as before; lemons.share: 0.11 and 0.132 of 10 nodes",
+        ),
     ],
 )
 def test_a_change_that_changes_nothing_is_refused_with_the_reason(change: str, says: str):

@@ -41,6 +41,7 @@ from ettr.metrics.selected import (
     on_nodes,
     selected_ends,
     selected_jobs,
+    with_parts_held,
 )
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, gpu_hours_of, totals
@@ -318,7 +319,10 @@ class SharedStages:
             return SelectedJobs(t["attempts"], t["allocations"])
         end = self.logs_period.end
         found = selected_jobs(t["attempts"], t["allocations"], t["nodes"], selection, end)
-        return SelectedJobs(as_view(found.attempts), as_view(found.allocations))
+        attempts, whole_of = found.attempts, self.stored.jobs.whole_of
+        if whole_of:
+            attempts = with_parts_held(attempts, self._accounted_of(selection), whole_of)
+        return SelectedJobs(as_view(attempts), as_view(found.allocations))
 
     @cached_property
     def exposure(self) -> Exposure:
@@ -534,11 +538,15 @@ class SharedStages:
         """The selected attempts, with the parts of heterogeneous jobs apart."""
         if not self.stored.jobs.ids:
             return self.jobs.attempts
+        return self._accounted_of(self.selection)
+
+    def _accounted_of(self, selection: Selection) -> ibis.Table:
+        """The attempts of a selection as the log has them."""
         parts, end = self.stored.parts, self.logs_period.end
         attempts, allocations, nodes = (
             parts[name] for name in ("attempts", "allocations", "nodes")
         )
-        return selected_jobs(attempts, allocations, nodes, self.selection, end).attempts
+        return selected_jobs(attempts, allocations, nodes, selection, end).attempts
 
     @cached_property
     def size_unit(self) -> SizeUnit:

@@ -8,7 +8,8 @@ in one store:
 2. else where their number is known, that number times its runtime;
 3. else nothing: the attempt adds no exposure, and `ExposureBasis` counts it.
 
-Time suspended is no runtime. A node that two jobs share is exposed twice, once in each.
+An attempt that began and whose log does not say for how long adds none either, and is counted
+apart. Time suspended is no runtime. A node that two jobs share is exposed twice, once in each.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class ExposureBasis:
         attempts_named: Attempts whose nodes are named.
         attempts_counted: Attempts of which only the number of nodes is known.
         attempts_unknown: Attempts of which neither is known; they add no exposure.
+        attempts_without_runtime: Attempts that began, and no log says how long they ran; they add
+            no exposure either, whatever is known of their nodes.
     """
 
     node_hours: float
@@ -46,6 +49,7 @@ class ExposureBasis:
     attempts_named: int
     attempts_counted: int
     attempts_unknown: int
+    attempts_without_runtime: int
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -65,6 +69,15 @@ class ExposureBasis:
                     "{n} [attempt that ran names|attempts that ran name] no nodes and no number of "
                     "nodes: [it adds|they add] no exposure, so that rates come out too high.",
                     self.attempts_unknown,
+                )
+            )
+        if self.attempts_without_runtime:
+            words.append(
+                by_number(
+                    "{n} [attempt that began does|attempts that began do] not say how long "
+                    "[it|they] ran: [it adds|they add] no exposure, so that rates come out too "
+                    "high.",
+                    self.attempts_without_runtime,
                 )
             )
         return tuple(words)
@@ -149,16 +162,20 @@ def _listed(attempts: Table) -> Table:
 
 
 def _basis(by_attempt: Table) -> ExposureBasis:
-    ran = by_attempt.filter(by_attempt.elapsed_s > 0)
-    counted = ~ran.named & (ran.n_nodes > 0).fill_null(False)
+    one = by_attempt
+    # its nodes may say how long it ran where its own row does not
+    ran = (one.elapsed_s.coalesce(one.node_s) > 0).fill_null(False)
+    counted = ~one.named & (one.n_nodes > 0).fill_null(False)
+    unsaid = one.start.notnull() & one.elapsed_s.isnull() & one.node_s.isnull()
     row = first_row(
-        ran.aggregate(
-            node_s=ran.node_s.sum(),
-            named_s=ran.node_s.sum(where=ran.named),
-            named=ran.named.sum(),
-            counted=counted.sum(),
+        one.aggregate(
+            node_s=one.node_s.sum(where=ran),
+            named_s=one.node_s.sum(where=ran & one.named),
+            named=(ran & one.named).sum(),
+            counted=(ran & counted).sum(),
             # what ran held a node: 0 of them is no number either
-            unknown=(~ran.named & ~counted).sum(),
+            unknown=(ran & ~one.named & ~counted).sum(),
+            without_runtime=unsaid.sum(),
         )
     )
     return ExposureBasis(
@@ -167,6 +184,7 @@ def _basis(by_attempt: Table) -> ExposureBasis:
         attempts_named=int(row["named"] or 0),
         attempts_counted=int(row["counted"] or 0),
         attempts_unknown=int(row["unknown"] or 0),
+        attempts_without_runtime=int(row["without_runtime"] or 0),
     )
 
 

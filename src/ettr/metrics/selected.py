@@ -7,6 +7,7 @@ the logs. So the parts of a partition of the rows add up to the whole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,11 +25,12 @@ from ibis.expr.types import (
 from ettr.selection import Selection
 from ettr.tables.het_jobs import PARTS_HELD_S
 from ettr.tables.ibis_time import epoch_us
+from ettr.tables.materialize import materialize
 from ettr.units import MICROSECONDS_PER_SECOND
 
 BELONGS, NODE_SHARE = "belongs", "node_share"
 LASTING_S = ("elapsed_s", *PARTS_HELD_S.values())
-"""Columns of attempts that a period cuts in proportion."""
+"""Columns of attempts that a period cuts in proportion; of parts `with_parts_held` is exact."""
 _MOMENT = "timestamp('UTC', 6)"
 
 
@@ -101,6 +103,45 @@ def selected_jobs(
     return SelectedJobs(
         _clipped(chosen, selection, logs_end), _clipped(held, selection, logs_end).drop(BELONGS)
     )
+
+
+def with_parts_held(wholes: Table, parts: Table, whole_of: Mapping[str, str]) -> Table:
+    """Attempts of whole heterogeneous jobs with what their parts held of a selection.
+
+    Parts run at times of their own and have other counts of GPUs on each node: a part of the whole
+    in proportion to its time, or to its nodes, is not what they held.
+
+    Args:
+        wholes: the attempts of the selection, with whole jobs.
+        parts: the same with the parts apart; attempts that are no part of a job do not count.
+        whole_of: attempt of a part to that of the whole.
+    """
+    ran_s = parts["elapsed_s"] * node_share(parts)
+    known = ibis.memtable(
+        {"attempt_id": list(whole_of), "whole_id": list(whole_of.values())},
+        schema={"attempt_id": "string", "whole_id": "string"},
+    )
+    timed = parts.mutate(ran_s=ran_s).inner_join(known, "attempt_id")
+    sums = {}
+    for count, name in PARTS_HELD_S.items():
+        is_unknown = (timed["ran_s"] > 0) & timed[count].isnull()
+        total = (timed["ran_s"] * timed[count]).sum().fill_null(0.0)
+        sums[name] = ibis.cases((is_unknown.sum() > 0, ibis.null("float64")), else_=total)
+    held = materialize(timed.group_by("whole_id").aggregate(**sums))
+    held = held.rename({f"{name}_selected": name for name in sums})
+    joined = wholes.left_join(held, wholes["attempt_id"] == held["whole_id"])
+    is_whole = joined["het_job_id"].notnull()
+    exact = {
+        name: ibis.cases(
+            # what has no part in the selection held nothing in it
+            (is_whole & joined["whole_id"].isnull(), 0.0),
+            # hours of attempts are those times the selected part of their nodes
+            (is_whole, joined[f"{name}_selected"] / node_share(joined)),
+            else_=joined[name],
+        )
+        for name in sums
+    }
+    return joined.mutate(**exact).select(*wholes.columns)
 
 
 def of_jobs(attempts: Table, selection: Selection) -> Table:

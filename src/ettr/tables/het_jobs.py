@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -51,10 +51,12 @@ class WholeJobs:
     Attributes:
         tables: all tables by name.
         ids: cluster and id of a part (`100+1`, or `101` in Slurm's own numbering) to the job's id.
+        whole_of: attempt of a part to that of the whole.
     """
 
     tables: dict[str, Table]
     ids: dict[JobKey, str]
+    whole_of: dict[str, str] = field(default_factory=dict)
 
     def job_of(self, job_id: str) -> str:
         """The id of the job that an id means: `100+1`, `101` and `cluster/100+1` are job 100."""
@@ -106,6 +108,7 @@ def whole_jobs(tables: Mapping[str, Table]) -> WholeJobs:
             "progress": _renamed_progress(tables["progress"], ids),
         },
         ids,
+        whole_of,
     )
 
 

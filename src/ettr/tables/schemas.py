@@ -236,7 +236,11 @@ ATTEMPTS = Table(
         _time("eligible", "when it might have started", "never eligible, or the log has none"),
         _time("start", "when it started", "has not started"),
         _time("end", "when it ended", "has not ended"),
-        _float("elapsed_s", "seconds run, without suspended time", "has not started"),
+        _float(
+            "elapsed_s",
+            "seconds run, without suspended time",
+            "has not started, or the log does not say",
+        ),
         _float("suspended_s", "seconds suspended", "the log has none"),
         _float(
             "time_limit_s", "its time limit", "unlimited, or the log has none", keeps=Keeps.ALWAYS

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ettr.estimates import Interval
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario import ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
-from ettr.sim.cluster.whatif import ENTRY_KEYS
 
 Z90 = 1.6448536269514722
 

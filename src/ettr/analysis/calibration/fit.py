@@ -22,6 +22,7 @@ from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE, ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_writing import text_of
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -83,6 +84,7 @@ def fit_site(
         maker.notes.append(f"{name} is no real cluster. {simulated}")
     maker.notes.extend(_doubts(analysis))
     _machines(maker, analysis, record.machine)
+    maker.notes.extend(_without_gpus(record))
     begin_s, end_s = to_seconds(begin), to_seconds(end)
     days = (end_s - begin_s) / SECONDS_PER_DAY
     maker.part(
@@ -176,7 +178,9 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
             f"nodes have {machine.per_node} {machine.unit}; a scenario has at most "
             f"{MOST_GPUS_PER_NODE}"
         )
-    rows = fetch(analysis.tables["nodes"], "node", "gpu_type", "n_gpus", "rack", "pod").to_pylist()
+    columns = ("cluster", "node", "gpu_type", "n_gpus", "rack", "pod")
+    rows = fetch(analysis.tables["nodes"], *columns).to_pylist()
+    rows = [row for row in rows if machine.has(row["cluster"], row["node"])]
     racks = Counter(row["rack"] for row in rows if row["rack"])
     pods = {(row["pod"], row["rack"]) for row in rows if row["pod"] and row["rack"]}
     alike = [row for row in rows if row["n_gpus"] in (machine.per_node, None)] or rows
@@ -192,7 +196,10 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
     n_pods = len({pod for pod, _ in pods})
     maker.part(
         "machines",
-        nodes=Fitted(machine.n_nodes, "nodes that the logs name"),
+        nodes=Fitted(
+            machine.n_nodes,
+            "nodes with GPUs that the logs name" if machine.bare else "nodes that the logs name",
+        ),
         gpus_per_node=Fitted(machine.per_node, f"most frequent; {machine.unit}"),
         nodes_per_rack=Fitted(float(np.median(list(racks.values()))), f"{len(racks)} racks")
         if racks
@@ -202,9 +209,24 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
     )
 
 
+def _without_gpus(record: SiteRecord) -> Iterator[str]:
+    """What has no GPUs and is left out, where others have some."""
+    if nodes := len(record.machine.bare):
+        yield (
+            f"{counted(nodes, 'node')} without GPUs {'is' if nodes == 1 else 'are'} left out, with "
+            "the faults, the outages and the time in service there."
+        )
+    if jobs := record.bare_jobs:
+        yield (
+            f"{counted(jobs, 'job')} that {'asks' if jobs == 1 else 'ask'} for no GPUs "
+            f"{'is' if jobs == 1 else 'are'} left out."
+        )
+
+
 def _other_total(analysis: Analysis, machine: Machine) -> Iterator[str]:
     """That nodes which are all alike have more or fewer GPUs together than those of the logs."""
-    known = [gpus for gpus in analysis.logs_fleet.gpus.values() if not math.isnan(gpus)]
+    gpus_of = analysis.logs_fleet.gpus.items()
+    known = [gpus for node, gpus in gpus_of if machine.has(*node) and not math.isnan(gpus)]
     unknown = machine.n_nodes - len(known)
     total = round(sum(known)) + unknown * machine.per_node
     made = machine.n_nodes * machine.per_node

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
+from ettr.analysis.calibration.fit_bursts import LEAST_BURST_NODES, fitted_bursts
 from ettr.analysis.calibration.fit_laws import (
     LEAST_GAPS,
     MOST_HAZARD,
@@ -23,6 +23,7 @@ from ettr.analysis.calibration.record import Flags, Machine, Texts
 from ettr.analysis.clustering import fault_clustering
 from ettr.analysis.node_faults import faults_of
 from ettr.estimates.exact import share_interval
+from ettr.metrics.availability import Service
 from ettr.metrics.faults_of_nodes import NodeFaults
 from ettr.metrics.instants import Floats, fetch, seconds_of
 from ettr.metrics.rates import estimated_rate
@@ -31,7 +32,7 @@ from ettr.models.data import Lifetimes
 from ettr.models.lognormal import Lognormal
 from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
-from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -40,8 +41,6 @@ SILENT = "not-responding"
 OF_HARDWARE, OF_SERVICES = "node-hardware", "system-services"
 """For faults that no error names: those that end jobs, and those that only drain a node."""
 LEAST_REPAIRS = 8
-LEAST_BURST_NODES = 3
-BURST_GAP_S = 1800.0
 _PLAIN = FaultProcess(OF_HARDWARE, "constant", 1.0, 0.0, "high", 0.0, 0.0, 1.0, 3600.0, 1.0, 1.0)
 
 
@@ -72,19 +71,21 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
         machine: The nodes.
         end_s: End of the fitted part: a repair that is over later is not over.
     """
-    raw, _ = faults_of(analysis)
+    of_all, _ = faults_of(analysis)
+    raw = of_all.of_nodes([machine.has(*node) for node in of_all.nodes])
+    fleet = _fleet_of(analysis, machine)
     zero = {
         "false_high_per_node_day": Fitted(0.0, "false alarms count among the faults"),
         "false_low_per_node_day": Fitted(0.0, "false alarms count among the faults"),
     }
     maker.part("checks", "no log of checks that found nothing", **zero)
-    if not len(raw) and not analysis.logs_read.node_states:
-        _from_jobs(maker, analysis)
+    if not len(of_all) and not analysis.logs_read.node_states:
+        _from_jobs(maker, analysis, machine)
         return
     faults = faults_with_effects(raw, analysis, end_s)
     # faults without an outage took no node out of service
     down_s = float(np.nansum(faults.repair_s))
-    node_days = max(analysis.fleet.node_s - down_s, 0.0) / SECONDS_PER_DAY
+    node_days = max(fleet.node_s - down_s, 0.0) / SECONDS_PER_DAY
     pooled = sorted(set(faults.name.tolist()) - set(EVIDENCE) - {SILENT})
     faults = replace(faults, name=named_symptoms(faults))
     if pooled:
@@ -92,14 +93,15 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
             f"Faults of the kinds {', '.join(pooled)} stand under {OF_HARDWARE} or {OF_SERVICES}."
         )
     single = np.ones(len(faults.name), dtype=np.bool_)
-    bursts = _bursts(maker, analysis, machine, faults, single)
+    bursts, unseen = _bursts(maker, analysis, machine, faults, single)
     share, times, what = _lemons(analysis, machine)
     of_others = 1.0 / (1.0 + share * (times - 1.0))
     everything = _repair(faults.repair_s, faults.is_over, "outages of all kinds")
     names = sorted(set(faults.name.tolist()))
-    laws = _laws(maker, analysis, faults, single)
+    laws = _laws(maker, _ordinary_spans(analysis, fleet), faults, single)
     counts = {name: int((single & (faults.name == name)).sum()) for name in names}
-    hazard = hazard_of_rate(times, [(laws[name], counts[name]) for name in names])
+    alone = {name: max(0, round(counts[name] - unseen.get(name, 0.0))) for name in names}
+    hazard = hazard_of_rate(times, [(laws[name], alone[name]) for name in names])
     if hazard >= MOST_HAZARD:
         maker.notes.append(
             f"Lemons fail {times:.3g} times as often in the logs and more seldom in the scenario: "
@@ -111,7 +113,9 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
         own = faults.only(faults.name == name)
         entries.append((replace(_PLAIN, symptom=name), {
             "symptom": Fitted(name, "attribution"),
-            "per_1000_node_days": _rate(analysis, own, counts[name], node_days, of_others),
+            "per_1000_node_days": _rate(
+                analysis, fleet, own, (counts[name], alone[name]), node_days, of_others
+            ),
             **(laws[name] or {}),
             **_effects(own),
             **(_repair(own.repair_s, own.is_over, "outages") or everything or {}),
@@ -183,11 +187,17 @@ def _ends_jobs(faults: _Faults) -> bool:
 
 
 def _laws(
-    maker: ScenarioMaker, analysis: Analysis, faults: _Faults, single: Flags
+    maker: ScenarioMaker, spans: dict[str, tuple[float, float]], faults: _Faults, single: Flags
 ) -> dict[str, FittedLaw | None]:
-    """Law and form of each symptom, None for a constant rate."""
+    """Law and form of each symptom, None for a constant rate.
+
+    Args:
+        maker: Takes what is assumed.
+        spans: When each ordinary node was first and last in service.
+        faults: Of all nodes.
+        single: Flags of those that are of no burst.
+    """
     names = sorted(set(faults.name.tolist()))
-    spans = _ordinary_spans(analysis)
     ordinary = single & np.isin(faults.node, list(spans))
     laws = {
         name: fitted_law(fault_times(faults, name, ordinary, spans), len(names)) for name in names
@@ -241,28 +251,52 @@ def fault_times(
     )
 
 
-def _ordinary_spans(analysis: Analysis) -> dict[str, tuple[float, float]]:
+def _fleet_of(analysis: Analysis, machine: Machine) -> Service:
+    """The time in service of the nodes that a scenario has."""
+    fleet = analysis.fleet
+    if not machine.bare:
+        return fleet
+    return replace(
+        fleet,
+        spans_s={node: span for node, span in fleet.spans_s.items() if machine.has(*node)},
+        gpus={node: n_gpus for node, n_gpus in fleet.gpus.items() if machine.has(*node)},
+    )
+
+
+def _ordinary_spans(analysis: Analysis, fleet: Service) -> dict[str, tuple[float, float]]:
     """When each node that `ettr lemons` does not claim was in service."""
     claimed = {one.node for one in analysis.lemon_nodes.candidates if one.claimed}
-    return {node: span for (_, node), span in analysis.fleet.spans_s.items() if node not in claimed}
+    return {node: span for (_, node), span in fleet.spans_s.items() if node not in claimed}
 
 
 def _rate(
-    analysis: Analysis, own: _Faults, alone: int, node_days: float, of_others: float
-) -> Fitted:
-    """Faults of an ordinary node per 1,000 days in service; wider where they cluster."""
+    analysis: Analysis, fleet: Service, own: _Faults, singles: tuple[int, int], node_days: float,
+    of_others: float,
+) -> Fitted:  # fmt: skip
+    """Faults of an ordinary node per 1,000 days in service; wider where they cluster.
+
+    Args:
+        analysis: Of the fitted part of the logs.
+        fleet: Time in service of the nodes.
+        own: Faults of the symptom.
+        singles: Of them, those of no burst that was seen, and of these those of none at all.
+        node_days: In service.
+        of_others: Rate of ordinary nodes over that of all.
+    """
+    single, alone = singles
     counts: dict[tuple[str, str | None], int] = defaultdict(int)
-    cluster = next(iter(analysis.fleet.spans_s), ("", None))[0]
+    cluster = next(iter(fleet.spans_s), ("", None))[0]
     for node in own.node.tolist():
         counts[cluster, node] += 1
     spread = None
-    if analysis.fleet.node_s > 0 and own.node.size:
-        spread = fault_clustering(
-            own.start_s, counts, analysis.fleet, analysis.period, 0.9
-        ).believed
+    if fleet.node_s > 0 and own.node.size:
+        spread = fault_clustering(own.start_s, counts, fleet, analysis.period, 0.9).believed
     rate = estimated_rate(alone, node_days, 0.9, spread)
     ordinary = rate.per_1000_node_days.scaled(of_others)
-    return Fitted.of(ordinary, f"{alone} faults in {node_days:,.0f} node-days")
+    what = f"{single} faults in {node_days:,.0f} node-days"
+    if alone < single:
+        what += f", {single - alone} of which are of bursts on fewer than {LEAST_BURST_NODES} nodes"
+    return Fitted.of(ordinary, what)
 
 
 def _effects(own: _Faults) -> dict[str, Fitted | None]:
@@ -316,76 +350,47 @@ def _repair(repair_s: Floats, is_over: Flags, what: str) -> dict[str, Fitted | N
 
 def _bursts(
     maker: ScenarioMaker, analysis: Analysis, machine: Machine, faults: _Faults, single: Flags
-) -> list[tuple[BurstProcess, dict[str, Fitted | None]]]:
+) -> tuple[list[tuple[BurstProcess, dict[str, Fitted | None]]], dict[str, float]]:
     """Groups of faults of one symptom that hit several nodes within half an hour.
 
     Only where the faults of the symptom cluster in time beyond chance. Faults of groups are
     taken out of `single`.
+
+    Returns:
+        The entries, and by symptom the expected faults of bursts too small to be seen as one.
     """
-    years = analysis.period.days / DAYS_PER_YEAR
     entries: list[tuple[BurstProcess, dict[str, Fitted | None]]] = []
+    unseen: dict[str, float] = {}
     for name in sorted(set(faults.name.tolist())):
         (place,) = np.nonzero(faults.name == name)
-        place = place[np.argsort(faults.start_s[place], kind="stable")]
-        groups = _groups(faults, place)
-        expected = _by_chance(len(place), analysis.period.days)
-        if not groups or len(groups) <= expected + 2.0 * math.sqrt(expected):
+        found = fitted_bursts(
+            faults.start_s[place], faults.node[place], analysis.period.days, machine.n_nodes
+        )
+        if found is None:
             continue
-        single[np.concatenate(groups)] = False
-        nodes = float(np.mean([len(set(faults.node[g].tolist())) for g in groups]))
-        spread_s = spread_of([faults.start_s[g] for g in groups])
-        per_year = estimated_rate(len(groups), years * 1000.0, 0.9).per_1000_node_days
-        what = f"{len(groups)} bursts of {nodes:.1f} nodes on average"
+        single[place[np.concatenate(found.groups)]] = False
+        unseen[name] = found.unseen_faults
         entries.append((BurstProcess(name, "cluster", 0.0, 0.0, 0.0), {
-            "symptom": Fitted(name, what),
+            "symptom": Fitted(name, found.what),
             "scope": Fitted("cluster", "places of bursts are not distinguished"),
-            "per_year": Fitted.of(per_year, what),
-            "hit_share": Fitted(min(1.0, nodes / machine.n_nodes), what),
-            "spread_s": Fitted(max(1.0, spread_s), what),
+            "per_year": Fitted.of(found.per_year, found.what),
+            "hit_share": Fitted.of(found.hit_share, found.what),
+            "spread_s": Fitted(found.spread_s, found.what),
         }))  # fmt: skip
     if not entries:
         maker.notes.append(
             "No bursts: no symptom hit several nodes at a time more often than chance."
         )
-    return entries
-
-
-def spread_of(groups: Sequence[Floats]) -> float:
-    """Within how long faults of a burst come, from their times in each of some bursts.
-
-    Of k times that are uniform over it the first and the last are (k - 1)/(k + 1) of it apart in
-    the mean: a half for three.
-
-    Source:
-        David and Nagaraja (2003), Order Statistics, 3rd edition, section 2.5.
-    """
-    sizes = np.array([times_s.size for times_s in groups], dtype=np.float64)
-    ranges_s = sum(float(np.ptp(times_s)) for times_s in groups)
-    return ranges_s / float(((sizes - 1.0) / (sizes + 1.0)).sum())
-
-
-def _groups(faults: _Faults, place: np.ndarray) -> list[np.ndarray]:
-    """Faults that follow each other within the gap, where they hit enough nodes."""
-    if not len(place):
-        return []
-    cuts = np.nonzero(np.diff(faults.start_s[place]) > BURST_GAP_S)[0] + 1
-    return [
-        group
-        for group in np.split(place, cuts)
-        if len(set(faults.node[group].tolist())) >= LEAST_BURST_NODES
-    ]
-
-
-def _by_chance(n: int, days: float) -> float:
-    """Expected groups of three among independent faults: runs of two short gaps."""
-    rate_per_s = n / max(days * SECONDS_PER_DAY, 1.0)
-    short = -math.expm1(-rate_per_s * BURST_GAP_S)
-    return n * short * short * (1.0 - short)
+    return entries, unseen
 
 
 def _lemons(analysis: Analysis, machine: Machine) -> tuple[float, float, str]:
     """Share of the nodes that `ettr lemons` claims, their faults over others', and the reason."""
-    claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
+    claimed = [
+        one
+        for one in analysis.lemon_nodes.candidates
+        if one.claimed and machine.has(one.cluster, one.node)
+    ]
     failures = sum(one.failures for one in claimed)
     expected = sum(one.expected for one in claimed)
     if not claimed or not expected > 0:
@@ -398,8 +403,13 @@ def _lemons(analysis: Analysis, machine: Machine) -> tuple[float, float, str]:
     )
 
 
-def _from_jobs(maker: ScenarioMaker, analysis: Analysis) -> None:
+def _from_jobs(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> None:
     """Rates of failures of jobs, where no log of nodes shows faults."""
+    if machine.bare:
+        maker.notes.append(
+            "Rates of faults are those of the failures of all jobs, per node-day of all jobs, on "
+            "nodes without GPUs too."
+        )
     entries = []
     totals: dict[str, int] = defaultdict(int)
     for one in analysis.rates.by_symptom:

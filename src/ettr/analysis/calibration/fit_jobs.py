@@ -53,12 +53,17 @@ def fit_jobs(
     new = attempts.is_first & known & ~again
     _arrivals(maker, attempts, new, begin_s, end_s)
     sizes, classes = _sizes(attempts, new, machine)
+    if unsized := int((new & np.isnan(sizes)).sum()):
+        maker.notes.append(
+            f"{unsized:,} of {int(new.sum()):,} jobs do not say how many {machine.unit} they ask "
+            "for: they are taken to be of the sizes of the others."
+        )
     _lengths(maker, attempts, machine, known, end_s, follows, sizes, classes)
     _outcomes(maker, attempts, known, end_s)
     _owners(maker, attempts, known)
     _priorities(maker, attempts, new, machine)
-    _scheduling(maker, attempts, known & (attempts.end_s < end_s))
-    _resubmitting(maker, attempts, again, known & (attempts.end_s < end_s))
+    _scheduling(maker, attempts, known, end_s)
+    _resubmitting(maker, attempts, follows, known, end_s)
 
 
 def _resubmissions(attempts: Attempts, end_s: float) -> Places:
@@ -299,7 +304,8 @@ def _outcomes(maker: ScenarioMaker, attempts: Attempts, known: Flags, end_s: flo
         )
     values |= _patience(maker, attempts, known, end_s)
     limits = attempts.limit_s / (attempts.end_s - attempts.start_s)
-    longest = np.nanmax(attempts.limit_s) if np.any(attempts.limit_s > 0) else math.nan
+    asked_s = attempts.limit_s[known & (attempts.limit_s > 0)]
+    longest = asked_s.max() if asked_s.size else math.nan
     usual = own & (attempts.state == "COMPLETED") & (limits >= 1) & (attempts.limit_s < longest)
     if int(usual.sum()) >= LEAST_LENGTHS:
         # log-uniform from 1 to F: the mean of the logarithm is log(F) / 2
@@ -388,10 +394,11 @@ def _priorities(maker: ScenarioMaker, attempts: Attempts, new: Flags, machine: M
     maker.entries("priorities", entries)  # type: ignore[arg-type]
 
 
-def _scheduling(maker: ScenarioMaker, attempts: Attempts, over: Flags) -> None:
+def _scheduling(maker: ScenarioMaker, attempts: Attempts, known: Flags, end_s: float) -> None:
+    over = known & (attempts.end_s < end_s)
     preempted = over & (attempts.state == "PREEMPTED")
     n = int(preempted.sum())
-    limits_s = attempts.limit_s[attempts.limit_s > 0]
+    limits_s = attempts.limit_s[known & (attempts.limit_s > 0)]
     delay_s = (attempts.eligible_s - attempts.submit_s)[over & ~attempts.is_first]
     delay_s = delay_s[delay_s >= 0]
     ran_s = (attempts.end_s - attempts.start_s)[preempted]
@@ -410,16 +417,26 @@ def _scheduling(maker: ScenarioMaker, attempts: Attempts, over: Flags) -> None:
     )
 
 
-def _resubmitting(maker: ScenarioMaker, attempts: Attempts, again: Flags, over: Flags) -> None:
-    broken = int((over & attempts.failed & (attempts.state == "FAILED")).sum())
-    n = int(again.sum())
-    if broken < 10:
+def _resubmitting(
+    maker: ScenarioMaker, attempts: Attempts, follows: Places, known: Flags, end_s: float
+) -> None:
+    """Share of the jobs which faults ended that come again.
+
+    Of those that ended long enough before the end for it to be seen, and that have a name by which
+    they can be known again.
+    """
+    broken = known & attempts.failed & (attempts.state == "FAILED") & (attempts.name != "")
+    broken &= attempts.end_s <= end_s - _RESUBMITTED_S
+    comes_again = np.zeros(len(attempts), dtype=np.bool_)
+    comes_again[follows[follows >= 0]] = True
+    total, n = int(broken.sum()), int((broken & comes_again).sum())
+    if total < 10:
         maker.part("checkpoints", "no scheduler records it")
         return
     maker.part(
         "checkpoints",
         "no scheduler records it",
         resubmit_chance=Fitted.of(
-            share_interval(min(n, broken), broken), f"{n} of {broken} jobs that faults ended"
+            share_interval(n, total), f"{n} of {total} jobs that faults ended"
         ),
     )

@@ -22,7 +22,7 @@ from ettr.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
-    from ettr.metrics.faults_of_nodes import NodeFaults
+    from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey
 
 Flags = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
@@ -84,11 +84,17 @@ class Machine:
         n_nodes: How many.
         per_node: GPUs of a node, or what is counted in their place.
         unit: GPUs; CPUs or nodes where no job names GPUs.
+        bare: Nodes that have no GPUs, by an inventory, where others do: they are no part of it.
     """
 
     n_nodes: int
     per_node: int
     unit: str
+    bare: frozenset[NodeKey] = frozenset()
+
+    def has(self, cluster: str, node: str | None) -> bool:
+        """Whether a node may be one of them: one that a log does not name may."""
+        return (cluster, node) not in self.bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,7 @@ class SiteRecord:
         machine: Its nodes.
         has_jobs: Whether its logs have jobs.
         has_failures: Whether its logs could show that the infrastructure ended a job.
+        bare_jobs: Jobs that are left out, since they ask for no GPUs where GPUs are counted.
     """
 
     attempts: Attempts
@@ -123,6 +130,7 @@ class SiteRecord:
     machine: Machine
     has_jobs: bool
     has_failures: bool
+    bare_jobs: int = 0
 
 
 def attempts_of(
@@ -246,21 +254,60 @@ def check_one_cluster(analysis: Analysis) -> None:
         )
 
 
-def site_record(analysis: Analysis) -> SiteRecord:
-    """The cluster of a store, by all of its logs."""
+def site_record(analysis: Analysis, *, with_bare_jobs: bool = False) -> SiteRecord:
+    """The cluster of a store, by all of its logs.
+
+    Args:
+        analysis: Of the store.
+        with_bare_jobs: Jobs that ask for no GPUs are among its attempts.
+    """
     check_one_cluster(analysis)
     rows = fetch(analysis.tables["attempts"], *COLUMNS)
-    unit, per_node = _unit(analysis, rows)
+    machine = machine_of(analysis, rows)
     failures = fetch(analysis.attribution.failures, "attempt_id")["attempt_id"].to_pylist()
     read = analysis.logs_read
-    machine = Machine(max(1, len(analysis.logs_fleet.spans_s)), per_node, unit)
+    bare_jobs = 0
+    if machine.unit == "GPUs" and not with_bare_jobs:
+        asks = asks_for_none(rows)
+        bare_jobs = len(set(np.array(rows["job_id"].to_pylist(), dtype=object)[asks].tolist()))
+        rows = rows.filter(pa.array(~asks))
     return SiteRecord(
-        attempts=attempts_of(rows, failures, unit, silent_ends(analysis)),
-        outages=_outages(analysis),
+        attempts=attempts_of(rows, failures, machine.unit, silent_ends(analysis)),
+        outages=_outages(analysis, machine),
         machine=machine,
         has_jobs=bool(read.jobs),
         has_failures=bool(read.jobs),
+        bare_jobs=bare_jobs,
     )
+
+
+def machine_of(analysis: Analysis, rows: pa.Table) -> Machine:
+    """The nodes of a store, and what its jobs ask for.
+
+    Args:
+        analysis: Of the store.
+        rows: Of the table `attempts`, with `COLUMNS` at least.
+    """
+    unit, per_node = _unit(analysis, rows)
+    fleet = analysis.logs_fleet
+    bare = frozenset(
+        # on a node of which only jobs show the GPUs there may be some that none held
+        node
+        for node, n_gpus in fleet.gpus.items()
+        if n_gpus == 0 and node not in fleet.gpus_of_jobs
+    )
+    if unit != "GPUs" or not any(n_gpus > 0 for n_gpus in fleet.gpus.values()):
+        bare = frozenset()
+    return Machine(max(1, len(fleet.spans_s.keys() - bare)), per_node, unit, bare)
+
+
+def asks_for_none(rows: pa.Table) -> Flags:
+    """Which attempts are known to ask for no GPUs, or have run without any."""
+    asked, held = floats_of(rows["requested_gpus"]), floats_of(rows["n_gpus"])
+    # one that has not started holds none, whatever it asks for
+    ran_without = (held == 0) & ~np.isnan(seconds_of(rows["start"]))
+    found: Flags = ((asked == 0) | (np.isnan(asked) & ran_without)) & ~(held > 0)
+    return found
 
 
 def silent_ends(analysis: Analysis) -> set[str]:
@@ -302,11 +349,11 @@ def _mode(values: Floats) -> int:
     return int(kinds[np.argmax(counts)])
 
 
-def _outages(analysis: Analysis) -> OutageSpans | None:
+def _outages(analysis: Analysis, machine: Machine) -> OutageSpans | None:
     faults = site_faults(analysis)
     if faults is None:
         return None
-    return outages_of(faults)
+    return outages_of(faults.of_nodes([machine.has(*node) for node in faults.nodes]))
 
 
 def outages_of(faults: NodeFaults) -> OutageSpans:

@@ -11,12 +11,14 @@ import numpy as np
 
 from ettr.analysis.calibration.fit_faults import faults_with_effects, named_symptoms
 from ettr.analysis.calibration.record import (
+    COLUMNS,
     OWN_ENDS,
     Attempts,
     Flags,
     Places,
     SiteRecord,
     check_one_cluster,
+    machine_of,
     site_record,
     whole_sizes,
     work_of,
@@ -107,7 +109,7 @@ def _span(analysis: Analysis) -> _Span:
 def _with_jobs(
     scenario: ClusterScenario, replay: Replay, analysis: Analysis, span: _Span
 ) -> Replay:
-    record = site_record(analysis)
+    record = site_record(analysis, with_bare_jobs=True)
     attempts = record.attempts
     where = analysis.store.where
     if not len(attempts):
@@ -258,11 +260,18 @@ def _with_faults(
     everything, _ = faults_of(analysis)
     if not len(everything):
         raise UsageError(f"{where}: has no faults of nodes to replay")
-    raw = everything.of_nodes([node is not None for _, node in everything.nodes])
-    if not len(raw):
+    machine = machine_of(analysis, fetch(analysis.tables["attempts"], *COLUMNS))
+    named = everything.of_nodes([node is not None for _, node in everything.nodes])
+    if not len(named):
         raise UsageError(
             f"{where}: none of its {counted(len(everything), 'fault')} names a node, so that none "
             "can be replayed; draw them (without --faults-from)"
+        )
+    raw = named.of_nodes([machine.has(*node) for node in named.nodes])
+    if not len(raw):
+        raise UsageError(
+            f"{where}: all of its faults are of nodes without GPUs, so that none can be replayed; "
+            "draw them (without --faults-from)"
         )
     found = faults_with_effects(raw, analysis, span.end_s)
     names = named_symptoms(found)
@@ -273,7 +282,8 @@ def _with_faults(
             f"{where}: its faults have symptoms that the scenario lacks ({', '.join(absent)}); add "
             "them to [[faults]], or let `ettr simulate fit` write a scenario of this store"
         )
-    fleet = sorted({node for _, node in analysis.logs_fleet.spans_s if node} | set(found.node))
+    in_fleet = {node for node in analysis.logs_fleet.spans_s if machine.has(*node)}
+    fleet = sorted({node for _, node in in_fleet if node} | set(found.node))
     if len(fleet) > scenario.machines.nodes:
         raise UsageError(
             f"{where}: has faults of a fleet of {len(fleet):,} nodes, the scenario "
@@ -306,7 +316,8 @@ def _with_faults(
         "which is out of service in the simulation is passed over."
     )
     left_out = {
-        "name no node": len(everything) - len(raw),
+        "name no node": len(everything) - len(named),
+        "are of nodes without GPUs": len(named) - len(raw),
         "came before the first midnight": int(is_early.sum()),
         _LATER: int(is_late.sum()),
     }

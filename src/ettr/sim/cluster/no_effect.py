@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from ettr.errors import UsageError
-from ettr.sim.cluster.faults import n_lemons_of
 from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ABOUT, ClusterScenario
-from ettr.sim.cluster.scenario_parts import FaultProcess
-from ettr.words import counted
-
-_CONSTANT = "constant"
-_OF_OWN_FAULTS = ("law", "form", "as_new_share", "from_day", "to_day")
-"""Values of a fault process that only faults which come by themselves read."""
+from ettr.sim.cluster.scenario import ABOUT, ENTRY_KEYS, ClusterScenario
+from ettr.sim.cluster.scenario_parts import Part
+from ettr.sim.cluster.unread import as_read, unread_of, why_read_alike
 
 
 def refuse_no_effect(
@@ -52,87 +46,25 @@ def is_simulated_alike(
 
 def _read(scenario: ClusterScenario, replay: Replay) -> Mapping[str, Any]:
     """The values as a simulation reads them, by group."""
-    groups = {
-        name: getattr(scenario, name) for name in scenario.__dataclass_fields__ if name not in ABOUT
-    }
-    groups["lemons"] = replace(scenario.lemons, share=n_lemons_of(scenario))
-    groups["faults"] = [_read_of_fault(scenario, one, replay) for one in scenario.faults]
-    idle = _idle(scenario, replay)
-    for group in {group for group, _ in idle}:
-        part = groups[group]
-        groups[group] = [
-            getattr(part, one.name) for one in fields(part) if (group, one.name) not in idle
-        ]
-    return groups
+    made: dict[str, Any] = {}
+    for group in scenario.__dataclass_fields__:
+        value = getattr(scenario, group)
+        if isinstance(value, tuple):
+            made[group] = [_read_of(scenario, group, one, replay) for one in value]
+        elif group not in ABOUT and value is not None:
+            made[group] = _read_of(scenario, group, value, replay)
+    return made
 
 
-def _read_of_fault(
-    scenario: ClusterScenario, process: FaultProcess, replay: Replay
+def _read_of(
+    scenario: ClusterScenario, group: str, part: Part, replay: Replay
 ) -> Mapping[str, Any]:
-    idle = _idle_of_fault(scenario, process, replay)
-    return {one.name: getattr(process, one.name) for one in fields(process) if one.name not in idle}
-
-
-def _idle_of_fault(
-    scenario: ClusterScenario, process: FaultProcess, replay: Replay
-) -> Mapping[str, str]:
-    """Values of a fault process that nothing reads, by name, with the reason."""
-    if replay.faults is None and not process.per_1000_node_days:
-        if not _comes_in_bursts(scenario, process):
-            named = ("symptom", "per_1000_node_days")
-            why = f"{process.symptom} has a rate of 0 and comes in no burst"
-            return {one.name: why for one in fields(process) if one.name not in named}
-        return dict.fromkeys(_OF_OWN_FAULTS, f"{process.symptom} comes in bursts alone")
-    if process.law == _CONSTANT:
-        # whatever the age, as many faults are to come
-        return dict.fromkeys(("form", "as_new_share"), "the law is constant")
-    return {}
-
-
-def _comes_in_bursts(scenario: ClusterScenario, process: FaultProcess) -> bool:
-    return any(
-        one.symptom == process.symptom and one.per_year and one.hit_share for one in scenario.bursts
-    )
-
-
-def _may_stop_nodes(scenario: ClusterScenario, replay: Replay) -> bool:
-    """Whether a fault that comes may leave a node silent."""
-    if replay.faults is None:
-        come = {
-            one.symptom
-            for one in scenario.faults
-            if one.per_1000_node_days or _comes_in_bursts(scenario, one)
-        }
-    else:
-        come = {one.symptom for one in replay.faults}
-    return any(one.node_down_chance for one in scenario.faults if one.symptom in come)
-
-
-def _idle(scenario: ClusterScenario, replay: Replay) -> Mapping[tuple[str, str], str]:
-    """Values that nothing of the scenario comes to, by group and name, with the reason."""
-    checks, outcomes = scenario.checks, scenario.outcomes
-    false_alarms = checks.false_high_per_node_day or checks.false_low_per_node_day
-    own = "each class of jobs has a share of its own"
-    comes = {
-        ("lemons", "factor"): (n_lemons_of(scenario), "no node is a lemon"),
-        ("checks", "false_repair_mean_s"): (false_alarms, "there are no false alarms"),
-        ("checks", "heartbeat_s"): (_may_stop_nodes(scenario, replay), "no fault stops a node"),
-        ("outcomes", "failed_share"): (_is_left(scenario, "failed_share"), own),
-        ("outcomes", "cancelled_share"): (_is_left(scenario, "cancelled_share"), own),
-        ("outcomes", "mean_patience_s"): (outcomes.impatient_share, "nobody is impatient"),
-        ("outcomes", "mean_crash_loop_tries"): (outcomes.crash_loop_share, "no job loops"),
-        ("outcomes", "mean_crash_loop_s"): (outcomes.crash_loop_share, "no job loops"),
-        ("checkpoints", "mean_resubmit_s"): (
-            scenario.checkpoints.resubmit_chance,
-            "nobody submits a job again",
-        ),
+    unread = unread_of(scenario, group, part, replay)
+    return {
+        one.name: as_read(scenario, group, part, one.name)
+        for one in fields(part)
+        if one.name not in unread
     }
-    return {value: why for value, (any_of_it, why) in comes.items() if not any_of_it}
-
-
-def _is_left(scenario: ClusterScenario, name: str) -> bool:
-    """Whether some class of jobs leaves a share of the ends to what holds for all."""
-    return any(math.isinf(getattr(job, name)) for job in scenario.jobs)
 
 
 def why_alike(
@@ -141,23 +73,39 @@ def why_alike(
     """Why one part of a change has no effect, by the name of its value, as typed or alone."""
     name = one.partition("=")[0].strip()
     group, *which, value = name.split(".")
-    if getattr(scenario, group) == getattr(changed, group):
-        now = getattr(getattr(scenario, group), value, None)
+    before, after = getattr(scenario, group), getattr(changed, group)
+    if before == after:
+        now = getattr(before, value, None)
         return f"{name} stays as it is" if now is None else f"{name} is {now} with it, as before"
-    if why := _idle(changed, replay).get((group, value)):
-        return f"{name} is not read where {why}"
-    if group == "faults":
-        symptom = which[0] if which else "*"
-        reasons = [
-            _idle_of_fault(changed, after, replay)[value]
-            for before, after in zip(scenario.faults, changed.faults, strict=True)
-            if symptom in ("*", after.symptom) and getattr(before, value) != getattr(after, value)
-        ]
-        if not reasons:
-            return f"{name} stays as it is"
-        return f"{name} is not read where {' and '.join(dict.fromkeys(reasons))}"
-    before, after = scenario.lemons.share, changed.lemons.share
-    return (
-        f"{before:g} and {after:g} of {scenario.machines.nodes:,} nodes are both "
-        f"{counted(n_lemons_of(scenario), 'lemon')}"
+    if not isinstance(before, tuple):
+        return _why_value(scenario, changed, name, (before, after), replay)
+    key = ENTRY_KEYS[group]
+    reasons = [
+        _why_value(scenario, changed, name, pair, replay)
+        for pair in zip(before, after, strict=True)
+        if (not which or which[0] in ("*", str(getattr(pair[1], key))))
+        and getattr(pair[0], value) != getattr(pair[1], value)
+    ]
+    if not reasons:
+        return f"{name} stays as it is"
+    not_read = f"{name} is not read where "
+    # of many entries the name stands once
+    first, *others = dict.fromkeys(reasons)
+    return " and ".join((first, *(one.removeprefix(not_read) for one in others)))
+
+
+def _why_value(
+    scenario: ClusterScenario, changed: ClusterScenario, name: str, pair: tuple[Part, Part],
+    replay: Replay,
+) -> str:  # fmt: skip
+    """The same of one value of a part, before and after."""
+    group, value = name.partition(".")[0], name.rpartition(".")[2]
+    before, after = (getattr(part, value) for part in pair)
+    is_taken_alike = as_read(scenario, group, pair[0], value) == as_read(
+        changed, group, pair[1], value
     )
+    if before != after and is_taken_alike:
+        return f"{name}: {before:g} and {after:g} {why_read_alike(changed, group)}"
+    if why := unread_of(changed, group, pair[1], replay).get(value):
+        return f"{name} is not read where {why}"
+    return f"{name} stays as it is"

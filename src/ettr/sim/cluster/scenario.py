@@ -70,6 +70,17 @@ ABOUT = ("name", "sources", "intervals", "validation")
 """Fields that are no values of the cluster."""
 ASKED = ("period",)
 """Groups of values that say what is asked, and not what the cluster is like."""
+ENTRY_KEYS = {
+    "jobs": "gpus",
+    "priorities": "name",
+    "faults": "symptom",
+    "rate_changes": "symptom",
+    "bursts": "symptom",
+    "quotas": "scope",
+    "accounts": "name",
+    "arrays": "gpus",
+}
+"""By which value an entry of a list is named."""
 _SUM_ERROR = 1e-6
 """Shares that sum to 1 may do so but for rounding: 0.2 + 0.4 + 0.3 + 0.1 is more in floats."""
 

@@ -18,10 +18,9 @@ from ettr.sim.cluster.no_effect import is_simulated_alike, why_alike
 from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replaced import check_replay, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
+from ettr.sim.cluster.scenario import ASKED, ENTRY_KEYS, ClusterScenario, parts_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 from ettr.sim.cluster.whatif import (
-    ENTRY_KEYS,
     check_seeds,
     difference_interval,
     hours_of,

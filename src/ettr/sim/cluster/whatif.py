@@ -19,24 +19,13 @@ from ettr.sim.cluster.no_effect import refuse_no_effect
 from ettr.sim.cluster.outcome import ClusterHours, first_waits, hours_of_truth
 from ettr.sim.cluster.replaced import OF_REPAIRS, check_replay, repairs_note, replaced_by
 from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ABOUT, ASKED, ClusterScenario
+from ettr.sim.cluster.scenario import ABOUT, ASKED, ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 from ettr.sim.sweeps import results_of
 
 LEAST_SEEDS = 3
 MOST_SEEDS = 1000
-ENTRY_KEYS = {
-    "jobs": "gpus",
-    "priorities": "name",
-    "faults": "symptom",
-    "rate_changes": "symptom",
-    "bursts": "symptom",
-    "quotas": "scope",
-    "accounts": "name",
-    "arrays": "gpus",
-}
-"""By which value an entry of a list is named."""
 LABELS = ("machines.gpu_type", "priorities.name", "faults.symptom")
 """Values that name something: a change of them changes nothing, or all that is drawn."""
 _SAME = 1e-9
