@@ -1,9 +1,10 @@
-"""Python in the docs: imports run in a fresh interpreter, complete programs run, names exist."""
+"""Python in the docs: imports run, complete programs run, names exist."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -22,6 +23,17 @@ NEEDS_LIBRARY = {  # module -> the library of its own that it needs
     "ettr.adapters.hugging_face": "transformers",
     "ettr.adapters.lightning": "lightning",
 }
+# runs each program of a list, and prints what went wrong in each that fails
+EACH = """
+import json, sys, traceback
+wrong = {}
+for name, code in json.load(sys.stdin).items():
+    try:
+        exec(compile(code, name, "exec"), {})
+    except BaseException:
+        wrong[name] = traceback.format_exc()
+print(json.dumps(wrong))
+"""
 # what names in the docs may be resolved against
 RESOLVE = """
 import importlib, sys
@@ -40,13 +52,14 @@ for name in sys.argv[1:]:
 """
 
 
-def fresh(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter at the root of the checkout."""
+def fresh(code: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter at the root of the checkout, with text as its input."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     return subprocess.run(
         [sys.executable, "-c", code, *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
+        input=given,
         capture_output=True,
         text=True,
         timeout=300,
@@ -78,24 +91,43 @@ def needs_torch(module: str) -> bool:
     return any(module == room or module.startswith(room + ".") for room in NEEDS_TORCH)
 
 
-def with_mark(page: Path) -> object:
-    """The page as a parameter, in the group `torch` where one of its imports needs it."""
-    torch = any(needs_torch(module) for node in imports_of(page) for module in modules_of(node))
-    return pytest.param(page, id=named(page), marks=[pytest.mark.torch] if torch else [])
+def is_of_training(page: Path) -> bool:
+    """Whether an import of a page needs torch."""
+    return any(needs_torch(module) for node in imports_of(page) for module in modules_of(node))
 
 
-@pytest.mark.parametrize("page", [with_mark(page) for page in PAGES if imports_of(page)])
-def test_the_imports_of_a_page_run(page: Path):
+def wrong_imports(*, training: bool) -> dict[str, str]:
+    """Pages whose imports fail, with the error; of those that need torch, or of the others.
+
+    All in one interpreter, which imports what they share once.
+    """
     absent = {
         module
         for module, library in NEEDS_LIBRARY.items()
         if importlib.util.find_spec(library) is None
     }
-    statements = [
-        ast.unparse(node) for node in imports_of(page) if not absent.intersection(modules_of(node))
-    ]
-    done = fresh("\n".join(statements))
+    programs = {
+        named(page): "\n".join(
+            ast.unparse(node)
+            for node in imports_of(page)
+            if not absent.intersection(modules_of(node))
+        )
+        for page in PAGES
+        if imports_of(page) and is_of_training(page) == training
+    }
+    assert len(programs) >= 5
+    done = fresh(EACH, given=json.dumps(programs))
     assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_imports_of_each_page_run():
+    assert wrong_imports(training=False) == {}
+
+
+@pytest.mark.torch
+def test_the_imports_of_each_page_of_the_training_side_run():
+    assert wrong_imports(training=True) == {}
 
 
 @pytest.mark.parametrize(
@@ -144,4 +176,5 @@ def test_every_dotted_name_of_the_training_side_exists():
 
 def test_a_name_that_is_not_there_is_noticed():
     assert "no attribute 'nowhere'" in fresh(RESOLVE, "ettr.plan.nowhere").stderr
-    assert fresh("from ettr.plan.renewal import nothing").returncode == 1
+    programs = {"good": "import ettr", "bad": "from ettr.plan.renewal import nothing"}
+    assert list(json.loads(fresh(EACH, given=json.dumps(programs)).stdout)) == ["bad"]
