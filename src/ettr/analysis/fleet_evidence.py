@@ -283,10 +283,12 @@ def _exposure_over_time(exposed: pa.Table) -> tuple[Floats, Floats]:
     edges_s = edges_between(float(begins_s.min()), float(ends_s.max()))
 
     def before(moments_s: Floats) -> Floats:
-        order = np.argsort(moments_s)
-        place = np.searchsorted(moments_s[order], edges_s)
-        sums = np.concatenate(([0.0], np.cumsum(weights[order])))[place]
-        moments = np.concatenate(([0.0], np.cumsum((weights * moments_s)[order])))[place]
+        # between which edges each is: far cheaper than sorting millions of them
+        place = np.searchsorted(edges_s, moments_s, side="right")
+        sums, moments = (
+            np.cumsum(np.bincount(place, of_each, edges_s.size + 1)[:-1])
+            for of_each in (weights, weights * moments_s)
+        )
         result: Floats = edges_s * sums - moments
         return result
 
