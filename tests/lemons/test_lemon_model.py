@@ -84,6 +84,35 @@ def test_a_signal_that_lemons_show_raises_them_and_one_of_chance_does_not():
     assert with_chance.posterior[:12].mean() < 2 * alone.posterior[:12].mean() + 0.05
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_nodes_that_jobs_hardly_use_are_no_lemons_for_what_happens_to_them_while_idle(seed: int):
+    """All have outages alike in 120 days of service; jobs ran on a half of them for hours."""
+    rng = np.random.default_rng(seed)
+    days, service = np.repeat([80.0, 0.05], 20), np.full(40, 120.0)
+    failures = rng.poisson(0.005 * days).astype(float)
+    outages = rng.poisson(5.0, 40).astype(float)
+    signals = {"outages": outages}
+    fit = fit_lemons(NodeCounts(days, failures, (), signals, service))
+    assert not claimed(fit.posterior, 0.1).any()
+    assert fit.signals["outages"].base_per_node_day == pytest.approx(outages.sum() / 4800, rel=0.2)
+    # outages still speak against one whose jobs fail, too
+    failures[0], outages[0] = 4.0, 30.0
+    bare = fit_lemons(NodeCounts(days, failures, (), {}, service)).posterior
+    fit = fit_lemons(NodeCounts(days, failures, (), {"outages": outages}, service))
+    assert np.flatnonzero(claimed(fit.posterior, 0.1)).tolist() == [0]
+    assert fit.posterior[0] > bare[0]
+
+
+def test_nodes_that_jobs_use_more_are_no_lemons_for_what_happens_under_load():
+    """Half of them are busy a tenth of the time; all have XIDs as their jobs run, and only then."""
+    rng = np.random.default_rng(6)
+    days, service = np.repeat([100.0, 10.0], 100), np.full(200, 110.0)
+    failures, xids = (rng.poisson(rate * days).astype(float) for rate in (0.005, 0.1))
+    fit = fit_lemons(NodeCounts(days, failures, (), {"xids": xids}, service))
+    assert not claimed(fit.posterior, 0.1).any()
+    assert fit.signals["xids"].ratio < 2.0
+
+
 def test_claims_keep_the_expected_share_of_good_nodes_and_leave_improbable_ones():
     posterior = np.array([1.0, 1.0, 1.0, 1.0, 0.95, 0.6, 0.2, 0.0])
     chosen = claimed(posterior, 0.1)

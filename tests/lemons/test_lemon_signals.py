@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
+from cluster_scenarios import fault, small
+from ettr.analysis import Analysis
 from ettr.lemons.signals import EXCLUSIONS, OUTAGES, SAME_S, TICKET_AFTER_S, TICKETS, apart
+from ettr.sim.cluster.run import simulate_into
+from ettr.sim.cluster.scenario_parts import BurstProcess
+from ettr.store import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -128,3 +133,26 @@ def test_the_echo_of_a_failure_is_no_further_signal():
     late = 100_000.0 + TICKET_AFTER_S + 1
     assert apart(TICKETS, [far, late], failures_s) == (late,)
     assert apart(EXCLUSIONS, [near], failures_s) == (near,)
+
+
+def test_nodes_that_stand_idle_have_outages_too_and_are_no_lemons(tmp_path: Path):
+    """Equal nodes; ten small jobs a day leave most of the forty without any, and faults hit all."""
+    made = small(
+        machines={"nodes": 40},
+        period={"days": 120.0},
+        arrivals={"jobs_per_day": 10.0},
+        faults=(fault("filesystem", 10.0, repair_mean_s=3600.0),),
+        bursts=(BurstProcess("filesystem", "cluster", 120.0, 3.0 / 40.0, 600.0),),
+        lemons={"share": 0.0},
+        checks={"false_high_per_node_day": 0.0, "false_low_per_node_day": 0.0},
+    )
+    with open_store(tmp_path / "site", create=True) as store:
+        simulate_into(store, made, 2, "site", "site", tmp_path / "truth")
+        analysis = Analysis(store)
+        [group] = analysis.lemon_nodes.groups
+        [outages] = [one for one in group.signals if one.name == OUTAGES]
+        assert outages.count > 50
+        assert outages.per_1000_node_days == pytest.approx(
+            1000 * outages.count / (group.nodes * 120), rel=0.2
+        )
+        assert not any(one.claimed for one in analysis.lemon_nodes.candidates)

@@ -118,6 +118,7 @@ def fleet_of(
         edges_s,
         stages.workload_weights,
         stages.exposure.by_node if is_cut else None,
+        stages.fleet.spans_s,
     )
     return groups, signals
 

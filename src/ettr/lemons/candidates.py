@@ -76,7 +76,8 @@ class LearnedSignal:
     Attributes:
         name: Of the signal.
         count: How often it was seen, echoes of failures left out.
-        per_1000_node_days: Its rate on ordinary nodes; None where it was not seen.
+        per_1000_node_days: Its rate on ordinary nodes, by days in service where those are known and
+            else by those of jobs; None where it was not seen.
         ratio: How much more often lemons have it, 1 where that is unknown; None where it was
             not seen.
     """

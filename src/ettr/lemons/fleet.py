@@ -57,6 +57,8 @@ class Stratum:
         signals_s: For each signal, when each node had it.
         cells_node_days: Node-days by cell of time, shape (nodes, cells); no cell where no edges
             were given.
+        spans_s: When each node was in service, shape (nodes, 2), in seconds since 1970; None where
+            that is not known of all.
     """
 
     cluster: str
@@ -69,6 +71,14 @@ class Stratum:
     shared: tuple[tuple[str, float], ...] = ()
     signals_s: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
     cells_node_days: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    spans_s: Floats | None = None
+
+    def service_node_days(self, from_s: float = -np.inf, to_s: float = np.inf) -> Floats | None:
+        """Days in service of each node within a period, shape (nodes,); None: not known."""
+        if self.spans_s is None:
+            return None
+        inside = np.clip(self.spans_s, from_s, to_s)
+        return np.asarray((inside[:, 1] - inside[:, 0]) / SECONDS_PER_DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,7 @@ def strata(
     edges_s: Sequence[float] = (),
     workload_weights: Mapping[str, float] | None = None,
     exposed: ibis.Table | None = None,
+    service_s: Mapping[NodeName, tuple[float, float]] | None = None,
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
@@ -146,6 +157,7 @@ def strata(
         edges_s: of the cells of `Stratum.cells_node_days`, in order, in seconds since 1970.
         workload_weights: part of each failed attempt that is put down to its nodes; 1 where absent.
         exposed: `Exposure.by_node`, from which exposure is cut at edges and repairs.
+        service_s: when each node was in service, in seconds since 1970.
 
     Raises:
         ValueError: there are edges or repairs, and no exposure that could be cut at them.
@@ -176,8 +188,9 @@ def strata(
     moved = {name: lives.of_times(times) for name, times in times_s.items()}
     weights = {} if workload_weights is None else workload_weights
     return tuple(
-        replace(
+        _with_service(
             _stratum(cluster, kind, nodes, days, listed, lived, moved, weights),
+            [lives.span_s(node, service_s or {}) for node in nodes],
             earlier=frozenset(name for _, name in nodes if lives.is_earlier((cluster, name))),
             cells_node_days=np.array(
                 [[cell.get(node, 0.0) for cell in cells] for node in nodes], dtype=np.float64
@@ -185,6 +198,20 @@ def strata(
         )
         for (cluster, kind), nodes in groups.items()
     )
+
+
+def _with_service(
+    group: Stratum,
+    spans_s: Sequence[tuple[float, float] | None],
+    earlier: frozenset[str],
+    cells_node_days: Floats,
+) -> Stratum:
+    """The group with its nodes' time in service, where that is known of all."""
+    known = [span for span in spans_s if span is not None]
+    spans = np.array(known, dtype=np.float64) if len(known) == len(spans_s) else None
+    made = replace(group, earlier=earlier, cells_node_days=cells_node_days, spans_s=spans)
+    counts = replace(group.counts, service_node_days=made.service_node_days())
+    return replace(made, counts=counts)
 
 
 def without_nodes(group: Stratum, names: frozenset[str]) -> Stratum:
@@ -199,22 +226,17 @@ def without_nodes(group: Stratum, names: frozenset[str]) -> Stratum:
         nodes = place[one.nodes]
         if (nodes >= 0).any():
             shared.append((at, replace(one, nodes=nodes[nodes >= 0])))
-    signals = {name: seen[kept] for name, seen in (counts.signals or {}).items()}
     return replace(
         group,
         nodes=tuple(group.nodes[at] for at in kept),
-        counts=NodeCounts(
-            counts.exposure_node_days[kept],
-            counts.named[kept],
-            tuple(one for _, one in shared),
-            signals,
-        ),
+        counts=counts.of_nodes(kept, [one for _, one in shared]),
         named=tuple(group.named[at] for at in kept),
         shared=tuple(at for at, _ in shared),
         signals_s={n: tuple(some[at] for at in kept) for n, some in group.signals_s.items()},
         cells_node_days=group.cells_node_days[kept]
         if group.cells_node_days.size
         else np.zeros((0, 0)),
+        spans_s=None if group.spans_s is None else group.spans_s[kept],
     )
 
 
@@ -224,6 +246,7 @@ class _Lives:
     def __init__(self, repairs_s: Times) -> None:
         self._repairs_s = repairs_s
         self._whole: dict[NodeName, NodeName] = {}
+        self._until_s: dict[NodeName, float] = {}
 
     def at(self, node: NodeName, time_s: float) -> NodeName:
         """The node as it was at that moment."""
@@ -232,7 +255,7 @@ class _Lives:
             return node
         day = datetime.fromtimestamp(min(later), UTC).strftime("%Y-%m-%d %H:%M:%S")
         earlier = (node[0], f"{node[1]} until {day}")
-        self._whole[earlier] = node
+        self._whole[earlier], self._until_s[earlier] = node, min(later)
         return earlier
 
     def whole(self, node: NodeName) -> NodeName:
@@ -241,6 +264,20 @@ class _Lives:
 
     def is_earlier(self, node: NodeName) -> bool:
         return node in self._whole
+
+    def span_s(
+        self, node: NodeName, service_s: Mapping[NodeName, tuple[float, float]]
+    ) -> tuple[float, float] | None:
+        """When a node was in service in this life; None where that is not known."""
+        whole = self.whole(node)
+        if whole not in service_s:
+            return None
+        until_s = self._until_s.get(node, np.inf)
+        from_s = max(
+            (one for one in self._repairs_s.get(whole, ()) if one < until_s), default=-np.inf
+        )
+        begin_s, end_s = (min(max(one, from_s), until_s) for one in service_s[whole])
+        return begin_s, end_s
 
     def of_failure(self, row: dict[str, Any]) -> dict[str, Any]:
         if row["node"] is None:

@@ -86,7 +86,14 @@ class GroupHistory:
             )
             for name, by_node in self.group.signals_s.items()
         }
-        return kept, NodeCounts(days[kept], self._named(from_s, to_s)[kept], shared, signals)
+        service = self.group.service_node_days(from_s, to_s)
+        return kept, NodeCounts(
+            days[kept],
+            self._named(from_s, to_s)[kept],
+            shared,
+            signals,
+            None if service is None else service[kept],
+        )
 
     def failures(self, from_s: float, to_s: float) -> Floats:
         """Failures of each node in a period; those without a culprit in equal parts.

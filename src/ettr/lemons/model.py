@@ -3,8 +3,9 @@
 Node i fails at the rate μ θ_i per node-day. θ is gamma with mean 1 and shape a for ordinary nodes
 (a infinite: all alike), and k for a share p of lemons. A failure whose culprit is named counts for
 that node; one that only names the job's nodes is divided among them by their posterior mean rates
-(expectation maximization over the culprit). Further counts (signals) have a base rate and a ratio
-on lemons of their own, found from the nodes' posteriors in turn. Shape, ratio and share are not
+(expectation maximization over the culprit). Further counts (signals) have rates and a ratio on
+lemons of their own, found from the nodes' posteriors in turn; they come while a node runs jobs and
+while it is idle, at rates that may differ. Shape, ratio and share are not
 estimated but averaged over a grid, each setting weighted by its likelihood: with the best setting
 alone the tail of a spread-out fleet is called lemons.
 
@@ -43,6 +44,7 @@ _MOST_KEPT_NODES = 5000
 """Nodes up to which the grid is kept between passes: 20 kB each."""
 _SHARED_ROUNDS = 4
 _SIGNAL_ROUNDS = 10
+_RATE_ROUNDS = 40
 _SETTLED = 2e-3
 """Rounds end where no probability changes by more."""
 
@@ -70,17 +72,41 @@ class NodeCounts:
         named: Failures of which the node is the named culprit, shape (nodes,).
         shared: Failures without a named culprit.
         signals: Further counts by name, each of shape (nodes,).
+        service_node_days: In service, with jobs or without, shape (nodes,): when a signal may come.
+            None where it is not known: signals are then compared by exposure.
     """
 
     exposure_node_days: Floats
     named: Floats
     shared: Sequence[SharedFailure] = ()
     signals: Mapping[str, Floats] | None = None
+    service_node_days: Floats | None = None
+
+    @property
+    def signal_node_days(self) -> tuple[Floats, ...]:
+        """What a signal's rate on a node may be in proportion to, each of shape (nodes,)."""
+        if self.service_node_days is None:
+            return (self.exposure_node_days,)
+        return (self.exposure_node_days, self.service_node_days)
+
+    def of_nodes(self, kept: Ints, shared: Sequence[SharedFailure]) -> NodeCounts:
+        """The counts of some nodes, by their places, with the shared failures that are theirs."""
+        service = self.service_node_days
+        return NodeCounts(
+            self.exposure_node_days[kept],
+            self.named[kept],
+            tuple(shared),
+            {name: seen[kept] for name, seen in (self.signals or {}).items()},
+            None if service is None else service[kept],
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SignalRatio:
-    """How much more often a signal is seen on lemons than on other nodes."""
+    """How much more often a signal is seen on lemons than on other nodes.
+
+    The base is a rate by days in service, or by exposure where those are not known.
+    """
 
     base_per_node_day: float
     ratio: float
@@ -147,7 +173,7 @@ def fit_lemons(counts: NodeCounts, exist: float = LEMONS_EXIST) -> LemonFit:
     for _ in range(_SIGNAL_ROUNDS if signals else 0):
         favours = np.zeros(len(counts.named))
         for name, seen in signals.items():
-            ratios[name], gain = _signal(seen, counts.exposure_node_days, average.posterior)
+            ratios[name], gain = _signal(seen, counts.signal_node_days, average.posterior)
             favours += gain
         mean_theta = average.mean_theta
         before, average = average, _average(counts, shared, grid, favours, mean_theta, exist)
@@ -168,7 +194,7 @@ def fit_lemons(counts: NodeCounts, exist: float = LEMONS_EXIST) -> LemonFit:
 
 
 def _check(counts: NodeCounts) -> None:
-    columns = (counts.named, *(counts.signals or {}).values())
+    columns = (counts.named, *(counts.signals or {}).values(), *counts.signal_node_days)
     if any(len(column) != len(counts.exposure_node_days) for column in columns):
         raise ValueError("every count needs one value a node")
     if not len(counts.exposure_node_days) or not np.all(counts.exposure_node_days > 0):
@@ -343,20 +369,45 @@ def _bulk_weights() -> Floats:
     return np.stack(columns, axis=1)
 
 
-def _signal(seen: Floats, exposure: Floats, posterior: Floats) -> tuple[SignalRatio, Floats]:
+def _signal(
+    seen: Floats, node_days: Sequence[Floats], posterior: Floats
+) -> tuple[SignalRatio, Floats]:
     """A signal's base rate and ratio, and by how much (log) it favours each node as a lemon.
 
     The ratio is a posterior mean under a gamma prior of mean 1 and the weight of one count, so that
     a signal that says nothing moves nothing; ordinary nodes vary by the dispersion of the signal.
     """
     ordinary = 1 - posterior
-    base = max((ordinary * seen).sum(), 0.5) / max((ordinary * exposure).sum(), 1e-12)
-    on_lemons = (posterior * exposure).sum() * base
+    expected = _expected(seen, node_days, ordinary)
+    on_lemons = (posterior * expected).sum()
     ratio = max(1.0, ((posterior * seen).sum() + 1) / (on_lemons + 1))
-    expected = base * exposure
     excess = (ordinary * ((seen - expected) ** 2 - seen)).sum()
     shape = (ordinary * expected**2).sum() / max(excess, 1e-9)
+    base = (ordinary * expected).sum() / max((ordinary * node_days[-1]).sum(), 1e-12)
     return SignalRatio(float(base), float(ratio)), _gain(seen, expected, ratio, min(shape, 1e6))
+
+
+def _expected(seen: Floats, node_days: Sequence[Floats], ordinary: Floats) -> Floats:
+    """How often a signal is expected on each node if it is ordinary.
+
+    With one kind of node-days it is in proportion to them. With several it has a rate for each, by
+    maximum likelihood: by time with jobs alone, idle nodes would have far too many; by time in
+    service alone, busy ones.
+    """
+    weights = [float((ordinary * days).sum()) for days in node_days]
+    count = float((ordinary * seen).sum())
+    if count < 0.5 or len(node_days) == 1:
+        return np.asarray(max(count, 0.5) / max(weights[-1], 1e-12) * node_days[-1])
+    rates = [count / (len(node_days) * max(weight, 1e-12)) for weight in weights]
+    for _ in range(_RATE_ROUNDS):
+        # expectation maximization: each sighting is of one of them
+        expected = sum(rate * days for rate, days in zip(rates, node_days, strict=True))
+        part = ordinary * seen / np.maximum(expected, 1e-300)
+        rates = [
+            rate * float((part * days).sum()) / max(weight, 1e-12)
+            for rate, days, weight in zip(rates, node_days, weights, strict=True)
+        ]
+    return np.asarray(sum(rate * days for rate, days in zip(rates, node_days, strict=True)))
 
 
 def _gain(seen: Floats, expected: Floats, ratio: float, shape: float) -> Floats:

@@ -60,8 +60,7 @@ def _without(counts: NodeCounts, left_out: NDArray[np.bool_], mean_theta: Floats
         theirs = ~left_out[one.nodes]
         if mean_theta[one.nodes[theirs]].sum() > 0.5 * mean_theta[one.nodes].sum():
             shared.append(replace(one, nodes=place[one.nodes[theirs]]))
-    signals = {name: seen[kept] for name, seen in (counts.signals or {}).items()}
-    return NodeCounts(counts.exposure_node_days[kept], counts.named[kept], tuple(shared), signals)
+    return counts.of_nodes(kept, shared)
 
 
 def _merged(
