@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 OUT ?= out
-# one more than cores: services, real kills and Slurm's clock are mostly waited for
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# two more than cores: services, real kills and Slurm's clock are mostly waited for
+WORKERS ?= $(shell expr $$(nproc) + 2)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # the code in Markdown is formatted too
 PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
