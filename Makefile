@@ -36,8 +36,9 @@ report: setup ## a report of the bundled example, in out/report.html
 test: setup ## every test for which this machine has the parts; says what it left out
 	$(PYTEST)
 
+# nothing waits here, and each process collects all tests first
 test-fast: setup ## under two minutes: no torch, no service, nothing slow
-	$(PYTEST) -m 'not (slow or torch or slurm or spark or postgres or browser)'
+	$(PYTEST) --numprocesses $$(nproc) -m 'not (slow or torch or slurm or spark or postgres or browser)'
 
 lint: setup ## formatting, lint, types and layers
 	$(BIN)/ruff format --check $(PYTHON_IN)

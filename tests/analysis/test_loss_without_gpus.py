@@ -11,6 +11,8 @@ from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HEADER = "Cluster|JobID|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 

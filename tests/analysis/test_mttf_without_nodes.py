@@ -12,6 +12,8 @@ from ettr.analysis import Analysis
 from ettr.metrics.mttf import SizeMttf
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 
 def job(number: int, state: str, hours: int, nodes: int | None, gpus: int) -> str:
     day = "2026-03-01T"

@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.analysis.lemon_evidence import lemon_evidence
 from ettr.selection import Selection
 from ettr.store import open_store
+
+pytestmark = pytest.mark.slow
 
 JOBS = """Cluster|JobID|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES
 c|1|ann|COMPLETED|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-03T00:00:00|172800|1|n1|gres/gpu=8

@@ -10,6 +10,8 @@ import pytest
 
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HEADER = (
     "Cluster|JobID|JobName|User|Partition|QOS|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList"

@@ -11,6 +11,8 @@ import pytest
 from attempt_tables import site_of_attempts
 from cli.program import ettr
 
+pytestmark = pytest.mark.slow
+
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 JOBS = "Cluster|JobID|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
 EVENTS = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"

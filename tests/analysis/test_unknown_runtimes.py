@@ -12,6 +12,8 @@ from ettr.analysis import Analysis
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.store import open_store
 
+pytestmark = pytest.mark.slow
+
 
 def job(number: int, state: str, start: str, end: str, ran_s: int | None, gpus: int = 8) -> str:
     began = f"2026-03-01T{start}Z" if start else ""
