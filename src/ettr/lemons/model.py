@@ -44,9 +44,9 @@ _MOST_KEPT_NODES = 5000
 """Nodes up to which the grid is kept between passes: 20 kB each."""
 _SHARED_ROUNDS = 4
 _SIGNAL_ROUNDS = 10
-_RATE_ROUNDS = 40
 _SETTLED = 2e-3
 """Rounds end where no probability changes by more."""
+_HALVINGS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,24 +390,26 @@ def _signal(
 def _expected(seen: Floats, node_days: Sequence[Floats], ordinary: Floats) -> Floats:
     """How often a signal is expected on each node if it is ordinary.
 
-    With one kind of node-days it is in proportion to them. With several it has a rate for each, by
-    maximum likelihood: by time with jobs alone, idle nodes would have far too many; by time in
-    service alone, busy ones.
+    With one kind of node-days it is in proportion to them. With those of jobs and those in service
+    it has a rate for each, by maximum likelihood: by the former alone idle nodes would have far too
+    many, by the latter alone busy ones.
     """
-    weights = [float((ordinary * days).sum()) for days in node_days]
     count = float((ordinary * seen).sum())
-    if count < 0.5 or len(node_days) == 1:
-        return np.asarray(max(count, 0.5) / max(weights[-1], 1e-12) * node_days[-1])
-    rates = [count / (len(node_days) * max(weight, 1e-12)) for weight in weights]
-    for _ in range(_RATE_ROUNDS):
-        # expectation maximization: each sighting is of one of them
-        expected = sum(rate * days for rate, days in zip(rates, node_days, strict=True))
-        part = ordinary * seen / np.maximum(expected, 1e-300)
-        rates = [
-            rate * float((part * days).sum()) / max(weight, 1e-12)
-            for rate, days, weight in zip(rates, node_days, weights, strict=True)
-        ]
-    return np.asarray(sum(rate * days for rate, days in zip(rates, node_days, strict=True)))
+    alone = [
+        max(count, 0.5) / max(float((ordinary * days).sum()), 1e-12) * days for days in node_days
+    ]
+    if count < 0.5 or len(alone) == 1:
+        return alone[-1]
+    of_jobs, in_service = alone
+    more = of_jobs - in_service
+    # whatever part is put down to jobs, as many are expected in all; the likelihood is concave
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        expected = np.maximum(in_service + middle * more, 1e-300)
+        rises = (ordinary * seen * more / expected).sum() > 0
+        low, high = (middle, high) if rises else (low, middle)
+    return np.asarray(in_service + (low + high) / 2 * more)
 
 
 def _gain(seen: Floats, expected: Floats, ratio: float, shape: float) -> Floats:
