@@ -162,16 +162,6 @@ def _at_places(counts: Counts, place: NDArray[np.int64]) -> Counts:
     return Counts(failures, counts.exposure_node_days, counts.group, counts.unit)
 
 
-def clustering_of_all(
-    exposure: Exposure, failures: ibis.Table, period: Period, confidence: float = CONFIDENCE
-) -> FleetSpread:
-    """`failure_clustering(...).all_jobs`, without that of large jobs; arguments as there."""
-    edges_s = calendar_edges(period)
-    node_days = cumulative_node_days(exposure.by_attempt, edges_s)
-    line = timeline(fetch(failures, "end"), edges_s, node_days)
-    return of_fleet(line, node_counts(exposure.by_node, failures), confidence)
-
-
 def of_fleet(
     timeline: FailureTimeline, counts: Counts | None, confidence: float = CONFIDENCE
 ) -> FleetSpread:
@@ -212,11 +202,7 @@ def fault_clustering(
 
 def calendar_edges(period: Period) -> Floats:
     """Ends of the cells of the calendar, whole seconds, from the first log line to the last."""
-    return edges_between(to_seconds(period.start), to_seconds(period.end))
-
-
-def edges_between(start_s: float, end_s: float) -> Floats:
-    """The same between two moments in seconds since 1970."""
+    start_s, end_s = to_seconds(period.start), to_seconds(period.end)
     fine = end_s - start_s <= FINE_DAYS * SECONDS_PER_DAY
     step_s = SECONDS_PER_HOUR if fine else SECONDS_PER_DAY / 2.0
     start_s = float(np.floor(start_s))

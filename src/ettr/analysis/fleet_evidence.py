@@ -9,14 +9,12 @@ from datetime import datetime
 
 import ibis
 import numpy as np
-import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.clustering import (
     OF_A_FAILURE,
     FailuresOfSize,
     calendar_edges,
-    edges_between,
     failures_of_size,
     timeline,
 )
@@ -25,12 +23,11 @@ from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
 from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import Floats, fetch, first_row, floats_of, has_rows, seconds_of
+from ettr.metrics.instants import Floats, fetch, first_row, has_rows
 from ettr.metrics.trend import cumulative_node_days
-from ettr.models.before_after import cut_at
 from ettr.models.data import Counts, Labels
 from ettr.models.ratio import PairedCounts
-from ettr.units import SECONDS_PER_DAY
+from ettr.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,7 @@ def fleet_evidence(
     """
     chosen, failures = chosen_jobs(analysis, partition, cluster, others, above_gpus)
     whole = None if partition or cluster else _of_all_partitions(analysis, above_gpus)
-    shown = _shown(analysis, chosen, failures) if whole is None else whole
+    shown = whole or _shown(analysis, chosen, failures)
     if shown.counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
     sizes = _sizes(analysis, chosen)
@@ -138,8 +135,6 @@ def fleet_evidence(
 
 def _of_all_partitions(analysis: Analysis, above_gpus: int | None) -> FailuresOfSize | None:
     """What the analysis knows already of all jobs, or of the large ones."""
-    if analysis.selected is not None:
-        return None
     if above_gpus is None:
         return analysis.clustering.every
     return analysis.clustering.large if above_gpus == analysis.assumptions.above_gpus else None
@@ -224,75 +219,62 @@ def periods(
             f"before {before.isoformat()} and after {after.isoformat()} overlap; give a moment for "
             "--before that is no later than that for --after"
         )
-    # attempts of the selection as the exposure has them already, rather than once more
-    chosen, by_node = analysis.exposure.by_attempt, analysis.exposure.by_node
-    if above_gpus is not None:
-        chosen = chosen.filter(chosen["n_gpus"] > above_gpus)
-        by_node = by_node.semi_join(chosen, "attempt_id")
-    failed = analysis.failures.semi_join(chosen, "attempt_id")
-    exposed = by_node.select("cluster", "node", "start", "elapsed_s", "n_nodes").to_pyarrow()
-    columns = ("attempt_id", "end", "cluster", "node", "symptom", "confidence")
-    failures = failed.select(*columns).to_pyarrow()
-    early, late = cut_at(failures, exposed, before)
-    if after != before:
-        late = cut_at(failures, exposed, after)[1]
-    sizes, found = _sizes(analysis, chosen), []
-    for when, (some_failures, some_exposed) in (
-        (f"before {before:%Y-%m-%d %H:%M}", early),
-        (f"after {after:%Y-%m-%d %H:%M}", late),
-    ):
-        struck = ibis.memtable(some_failures)
-        counts = node_counts(ibis.memtable(some_exposed), struck) if some_exposed.num_rows else None
-        if counts is None:
+    _ = analysis.attribution  # of all of the logs: both periods take it over
+
+    def one(when: str, chosen: Selection) -> FleetEvidence:
+        evidence = period_evidence(analysis.of(chosen), when, analysis, above_gpus)
+        if evidence is None:
             raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
-        evidence = _evidence(analysis, when, counts, struck, sizes, above_gpus)
-        line = timeline(some_failures, *_exposure_over_time(some_exposed))
-        size = failures_of_size(some_failures, line, counts, analysis.assumptions.confidence)
-        found.append(
-            replace(
-                evidence,
-                spread=size.spread,
-                spread_by_symptom=size.spread_by_symptom,
-                placed=_placed(analysis, some_failures, counts),
-            )
-        )
-    return found[0], found[1]
+        return evidence
+
+    return (
+        one(f"before {before:%Y-%m-%d %H:%M}", replace(analysis.selection, until=before)),
+        one(f"after {after:%Y-%m-%d %H:%M}", replace(analysis.selection, since=after)),
+    )
 
 
-def _placed(analysis: Analysis, failures: pa.Table, counts: Counts) -> dict[str, float] | None:
+def period_evidence(
+    part: Analysis, name: str, whole: Analysis, above_gpus: int | None = None
+) -> FleetEvidence | None:
+    """What one period shows, with its failures by node; None where nothing ran in it.
+
+    Args:
+        part: of the period.
+        name: what to call it.
+        whole: of a time that holds it: which nodes are to blame for failures without a culprit is
+            known better from more of the logs, and from the same ones for both of two periods.
+        above_gpus: jobs of more GPUs only; None takes them all.
+    """
+    attempts, failures = part.exposure.by_attempt, part.failures
+    if above_gpus is not None:
+        attempts = attempts.filter(attempts["n_gpus"] > above_gpus)
+        failures = failures.semi_join(attempts, "attempt_id")
+    shown = _of_all_partitions(part, above_gpus) or _shown(part, attempts, failures)
+    if shown.counts is None:
+        return None
+    evidence = _evidence(part, name, shown.counts, failures, _sizes(part, attempts), above_gpus)
+    return replace(
+        evidence,
+        spread=shown.spread,
+        spread_by_symptom=shown.spread_by_symptom,
+        placed=_placed(whole, failures, shown.counts),
+    )
+
+
+def _placed(whole: Analysis, failures: ibis.Table, counts: Counts) -> dict[str, float] | None:
     """These failures by the names that the counts have for nodes."""
     from ettr.analysis.blame import placed
 
     if counts.group is None:
         return None
     known = set(counts.group.tolist())
-    parts = placed(analysis.blame, set(failures["attempt_id"].to_pylist()))
+    parts = placed(whole.blame, set(fetch(failures, "attempt_id")["attempt_id"].to_pylist()))
     # clusters are named where there are several
     named = {
         f"{cluster}/{node}" if f"{cluster}/{node}" in known else node: part
         for (cluster, node), part in parts.items()
     }
     return {name: part for name, part in named.items() if name in known}
-
-
-def _exposure_over_time(exposed: pa.Table) -> tuple[Floats, Floats]:
-    """Edges of the calendar in seconds, and node-days before each, of one period."""
-    begins_s = seconds_of(exposed["start"])
-    weights = floats_of(exposed["n_nodes"])
-    ends_s = begins_s + floats_of(exposed["elapsed_s"])
-    edges_s = edges_between(float(begins_s.min()), float(ends_s.max()))
-
-    def before(moments_s: Floats) -> Floats:
-        # between which edges each is: far cheaper than sorting millions of them
-        place = np.searchsorted(edges_s, moments_s, side="right")
-        sums, moments = (
-            np.cumsum(np.bincount(place, of_each, edges_s.size + 1)[:-1])
-            for of_each in (weights, weights * moments_s)
-        )
-        result: Floats = edges_s * sums - moments
-        return result
-
-    return edges_s, (before(begins_s) - before(ends_s)) / SECONDS_PER_DAY
 
 
 def same_nodes(early: FleetEvidence, late: FleetEvidence) -> PairedCounts | None:

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.clustering import clustering_of_all
 from ettr.analysis.comparing import FleetComparison, compare_fleets
-from ettr.analysis.fleet_evidence import periods
+from ettr.analysis.fleet_evidence import period_evidence
 from ettr.estimates.exact import sum_interval
 from ettr.estimates.interval import Interval
 from ettr.metrics.dump_window import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
-from ettr.metrics.rates import failure_rates
+from ettr.metrics.rates import estimated_rate
 from ettr.models.direction import Direction
+from ettr.units import HOURS_PER_DAY
 
 USUAL_DAYS = 30.0
 """Length of the period where none is selected."""
@@ -103,26 +103,28 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     period = latest_period(analysis)
     earlier = Period(period.start - (period.end - period.start), period.start)
     until = analysis.selection.until
-    this = _figures(_within(analysis, period.start, until), period)
-    before = None
+    late, early = _within(analysis, period.start, until), None
+    this, before = _figures(late, period), None
     if earlier.end > analysis.logs_period.start:
-        before = _figures(_within(analysis, earlier.start, earlier.end), earlier)
-    if before is None or not before.node_days:
+        early = _within(analysis, earlier.start, earlier.end)
+        before = _figures(early, earlier)
+    if early is None or before is None or not before.node_days:
         words = f"No data before {_date(period.start)}: there is nothing to compare with."
         return PeriodTrend(this, None, None, None, words)
     if not this.node_days:
         words = f"No job ran from {_date(period.start)} on: there is nothing to compare."
         return PeriodTrend(this, before, None, None, words)
-    _ = analysis.workload_weights  # of all of the logs likewise: the lemons take it up again
-    both = _within(analysis, earlier.start, until)
-    early, late = periods(both, "the fleet", period.start, period.start, above_gpus=above_gpus)
-    compared = compare_fleets(
-        [replace(late, name="this period"), replace(early, name="the period before")],
-        analysis.assumptions.confidence,
-        paired=True,
-    )
-    # of both periods: where `--since` leaves the begin of a dump out, the one before still holds it
-    windows = (both if analysis.selection.since else analysis).dump_windows
+    # where `--since` leaves the period before out, what is selected does not hold both
+    both = _within(analysis, earlier.start, until) if analysis.selection.since else analysis
+    fleets = []
+    for part, name in ((late, "this period"), (early, "the period before")):
+        fleet = period_evidence(part, name, both, above_gpus)
+        if fleet is None:
+            words = f"No job of more than {above_gpus} GPUs ran in {name}: nothing to compare."
+            return PeriodTrend(this, before, None, None, words)
+        fleets.append(fleet)
+    compared = compare_fleets(fleets, analysis.assumptions.confidence, paired=True)
+    windows = both.dump_windows
     ends = [one.first_end for one in windows]
     if any(end is None or end > earlier.start for end in ends):
         words = f"Whether it is getting better is unknown: {NO_DIRECTION}"
@@ -138,17 +140,16 @@ def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Anal
 
 def _figures(part: Analysis, period: Period) -> PeriodFigures:
     confidence = part.assumptions.confidence
-    clustering = clustering_of_all(part.exposure, part.failures, part.period, confidence)
-    rate = failure_rates(
-        part.exposure.by_attempt, part.failures, confidence=confidence, all_jobs=clustering
-    ).all_jobs
+    spread = part.clustering.all_jobs.believed
+    failures = int(part.failures.count().to_pyarrow().as_py())
+    node_days = part.exposure.basis.node_hours / HOURS_PER_DAY
+    rate = estimated_rate(failures, node_days, confidence, spread)
     ran = lost = losses = None
     if part.gpus_are_known:
         ran = part.ran_gpu_hours
         losses = loss_of_each(part.failures, part.preemptions, part.assumptions.lost_cap_min)
         if not losses.is_unknown:
-            spread = clustering.believed.inflation(confidence)
-            lost = sum_interval(losses.gpu_hours, spread, confidence)
+            lost = sum_interval(losses.gpu_hours, spread.inflation(confidence), confidence)
     return PeriodFigures(
         start=period.start.astimezone(UTC),
         end=period.end.astimezone(UTC),
