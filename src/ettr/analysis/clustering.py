@@ -99,24 +99,37 @@ def failure_clustering(
         above_gpus: large jobs hold more GPUs than this.
         confidence: of the intervals that the spread is for.
     """
-    fetched = fetch(failures, *OF_A_FAILURE)
+    fetched, of_large = fetch(failures, *OF_A_FAILURE), None
     large = np.nan_to_num(floats_of(fetched["n_gpus"])) > above_gpus
-    edges_s = calendar_edges(period)
-
-    def along(rows: pa.Table, above: int | None) -> FailureTimeline:
-        node_days = cumulative_node_days(exposure.by_attempt, edges_s, above)
-        return timeline(rows, edges_s, node_days)
-
-    def of_size(rows: pa.Table, line: FailureTimeline, above: int | None) -> FailuresOfSize:
-        counts = node_counts(*_of_size(exposure, failures, above))
-        return failures_of_size(rows, line, counts, confidence)
-
-    line, of_large = along(fetched, None), None
     if large.any():
         rows = fetched.filter(pa.array(large))
-        of_large = of_size(rows, along(rows, above_gpus), above_gpus)
-    every = of_size(fetched, line, None)
+        of_large, _ = _of_jobs(exposure, failures, rows, period, above_gpus, confidence)
+    every, line = _of_jobs(exposure, failures, fetched, period, None, confidence)
     return FailureClustering(every, of_large, rate_direction(line, confidence))
+
+
+def clustering_of_all(
+    exposure: Exposure, failures: ibis.Table, period: Period, confidence: float = CONFIDENCE
+) -> FailuresOfSize:
+    """`failure_clustering(...).every` alone; arguments as there."""
+    rows = fetch(failures, *OF_A_FAILURE)
+    return _of_jobs(exposure, failures, rows, period, None, confidence)[0]
+
+
+def _of_jobs(
+    exposure: Exposure,
+    failures: ibis.Table,
+    rows: pa.Table,
+    period: Period,
+    above_gpus: int | None,
+    confidence: float,
+) -> tuple[FailuresOfSize, FailureTimeline]:
+    """How the failures of jobs of more GPUs cluster, which are `rows`, and when they were."""
+    edges_s = calendar_edges(period)
+    node_days = cumulative_node_days(exposure.by_attempt, edges_s, above_gpus)
+    line = timeline(rows, edges_s, node_days)
+    counts = node_counts(*_of_size(exposure, failures, above_gpus))
+    return failures_of_size(rows, line, counts, confidence), line
 
 
 def failures_of_size(

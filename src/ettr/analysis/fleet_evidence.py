@@ -136,7 +136,7 @@ def fleet_evidence(
 def _of_all_partitions(analysis: Analysis, above_gpus: int | None) -> FailuresOfSize | None:
     """What the analysis knows already of all jobs, or of the large ones."""
     if above_gpus is None:
-        return analysis.clustering.every
+        return analysis.clustering_of_all
     return analysis.clustering.large if above_gpus == analysis.assumptions.above_gpus else None
 
 

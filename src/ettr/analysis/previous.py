@@ -98,8 +98,10 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     """
     if not analysis.logs_read.jobs:
         return None
+    # of all of the logs: both periods take it over
+    _ = analysis.attribution, analysis.size_unit
     if analysis.gpus_are_known:
-        _ = analysis.logs_preemptions  # of all of the logs: both periods take it over
+        _ = analysis.logs_preemptions
     period = latest_period(analysis)
     earlier = Period(period.start - (period.end - period.start), period.start)
     until = analysis.selection.until
@@ -140,7 +142,7 @@ def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Anal
 
 def _figures(part: Analysis, period: Period) -> PeriodFigures:
     confidence = part.assumptions.confidence
-    spread = part.clustering.all_jobs.believed
+    spread = part.clustering_of_all.spread.believed
     failures = int(part.failures.count().to_pyarrow().as_py())
     node_days = part.exposure.basis.node_hours / HOURS_PER_DAY
     rate = estimated_rate(failures, node_days, confidence, spread)

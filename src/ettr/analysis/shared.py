@@ -59,7 +59,7 @@ from ettr.taxonomy import Taxonomy, load_taxonomy
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ettr.analysis.clustering import FailureClustering
+    from ettr.analysis.clustering import FailureClustering, FailuresOfSize
     from ettr.analysis.lemon_signals import Exclusions
     from ettr.lemons.blame import Blame
     from ettr.lemons.fleet import Placement, Stratum
@@ -467,6 +467,17 @@ class SharedStages:
         if not self.dump_windows:
             return found
         return replace(found, direction=undecided(found.direction, NO_DIRECTION))
+
+    @cached_property
+    def clustering_of_all(self) -> FailuresOfSize:
+        """How the failures of all jobs cluster, where nothing else is asked of `clustering`."""
+        from ettr.analysis.clustering import clustering_of_all
+
+        if "clustering" in self.__dict__:
+            return self.clustering.every
+        return clustering_of_all(
+            self.exposure, self.failures, self.period, self.assumptions.confidence
+        )
 
     @cached_property
     def workload_weights(self) -> dict[str, float]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,10 @@ _SIGNAL_ROUNDS = 10
 _SETTLED = 2e-3
 """Rounds end where no probability changes by more."""
 _HALVINGS = 30
+_NO_WEIGHT = 1e-18
+"""Weight of a shape, ratio and share up to which it is left out of an average."""
+_LEAST = 5e-324
+"""What a likelihood too small for a float is taken for, so that it has a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,24 +260,34 @@ def _average(
     """Average over shapes, ratios and shares, weighted by their likelihood."""
     grid.see(counts.named + shared.blame(theta))
     prior = SHAPE_PRIOR / SHAPE_PRIOR.sum()
-    plain, _, _ = grid.cell(0.0, 1.0)
-    without = float(logsumexp(plain.sum(axis=0), b=prior))
+    plain = grid.cell(0.0, 1.0)
+    without = float(logsumexp(_log_product(plain.ordinary, plain.top), b=prior))
+    # what favours a lemon weakens the others instead, so that neither is beyond what floats hold
+    weaker, stronger = np.exp(-np.maximum(favours, 0.0)), np.exp(np.minimum(favours, 0.0))
+    shift = np.maximum(favours, 0.0).sum()
     cells = []
     for share in SHARES:
         for ratio in RATIOS:
-            base = grid.base(share, ratio)
-            ordinary, means, lemon = grid.cell(share, ratio)
-            spike = np.log(share) + (lemon + favours)[:, None]
-            both = np.logaddexp(np.log1p(-share) + ordinary, spike)
-            cells.append((base, share, ratio, both.sum(axis=0), np.exp(spike - both), means))
+            base, cell = grid.base(share, ratio), grid.cell(share, ratio)
+            spike = (share * stronger * cell.lemon)[:, None]
+            both = ((1 - share) * weaker)[:, None] * cell.ordinary
+            both += spike
+            np.maximum(both, _LEAST, out=both)
+            log_likelihood = _log_product(both, cell.top) + shift
+            cells.append((base, share, ratio, log_likelihood, spike, both, cell.means))
     weights = np.array([cell[3] for cell in cells]) + np.log(prior) - np.log(len(cells))
     evidence = float(logsumexp(weights))
     weights = np.exp(weights - evidence)
     posterior, mean_theta = np.zeros(shared.nodes), np.zeros(shared.nodes)
-    for weight, (_, _, ratio, _, lemon_share, means) in zip(weights, cells, strict=True):
-        posterior += np.einsum("ns,s->n", lemon_share, weight)
-        mixed = lemon_share * ratio + (1 - lemon_share) * means
-        mean_theta += np.einsum("ns,s->n", mixed, weight)
+    for weight, (_, _, ratio, _, spike, both, means) in zip(weights, cells, strict=True):
+        # most settings are out of the question, and change no digit
+        (likely,) = np.nonzero(weight > _NO_WEIGHT)
+        if not likely.size:
+            continue
+        lemon_share = spike / both[:, likely]
+        posterior += np.einsum("ns,s->n", lemon_share, weight[likely])
+        mixed = lemon_share * ratio + (1 - lemon_share) * means[:, likely]
+        mean_theta += np.einsum("ns,s->n", mixed, weight[likely])
     by_cell = weights.sum(axis=1)
     exist = 1 / (1 + (1 / exist - 1) * np.exp(min(without - evidence, 700.0)))
     return _Average(
@@ -286,8 +301,30 @@ def _average(
     )
 
 
+def _log_product(likelihood: Floats, top: Floats) -> Floats:
+    """Log-likelihood of all nodes by shape, from those of each over its `top`."""
+    product: Floats = np.log(likelihood).sum(axis=0) + top.sum()
+    return product
+
+
+class _Cell(NamedTuple):
+    """Likelihoods of nodes at one share and ratio, each divided by exp(`top`) of its node.
+
+    Attributes:
+        ordinary: Of an ordinary node, by shape; shape (nodes, shapes).
+        means: Mean θ of an ordinary node, likewise.
+        lemon: Of a lemon, shape (nodes,).
+        top: Log of what the others are divided by, likewise.
+    """
+
+    ordinary: Floats
+    means: Floats
+    lemon: Floats
+    top: Floats
+
+
 class _Grid:
-    """Log-likelihoods of the nodes by share and ratio, kept from pass to pass.
+    """Likelihoods of the nodes by share and ratio, kept from pass to pass.
 
     Signals change the prior odds of a node and not its likelihood, and shared failures move blame
     among the nodes of few jobs: each pass computes the nodes alone whose failures have changed.
@@ -302,7 +339,7 @@ class _Grid:
         self._failures = np.full(len(self._exposure), np.nan)
         self._changed = np.arange(len(self._exposure))
         self._is_kept = len(self._exposure) <= _MOST_KEPT_NODES
-        self._cells: dict[tuple[float, float], tuple[Floats, Floats, Floats]] = {}
+        self._cells: dict[tuple[float, float], _Cell] = {}
 
     def see(self, failures: Floats) -> None:
         """Take these failures for the cells of a pass."""
@@ -314,11 +351,8 @@ class _Grid:
         """Mean rate of the ordinary nodes."""
         return self._rate / (1 + share * (ratio - 1))
 
-    def cell(self, share: float, ratio: float) -> tuple[Floats, Floats, Floats]:
-        """Log-likelihoods of ordinary nodes by shape, their mean θ, and log-likelihoods of lemons.
-
-        Shapes (nodes, shapes) twice, then (nodes,).
-        """
+    def cell(self, share: float, ratio: float) -> _Cell:
+        """The likelihoods of all nodes for the failures of this pass."""
         at, base = self._changed, self.base(share, ratio)
         found = self._cells.get((share, ratio))
         if found is None or len(at):
@@ -333,9 +367,7 @@ class _Grid:
         return found
 
 
-def _cell(
-    failures: Floats, exposure: Floats, base: float, ratio: float, bulk: Floats
-) -> tuple[Floats, Floats, Floats]:
+def _cell(failures: Floats, exposure: Floats, base: float, ratio: float, bulk: Floats) -> _Cell:
     """Of some nodes what `_Grid.cell` returns."""
     by_theta = (np.log(_THETA) + np.log(base))[:, None] * failures
     by_theta -= base * exposure * _THETA[:, None]
@@ -351,8 +383,8 @@ def _cell(
         np.matmul(both, likelihood[:, some], out=sums[:, some])
     ordinary = np.ascontiguousarray(np.maximum(sums[: bulk.shape[1]], 1e-300).T)
     means = np.ascontiguousarray(sums[bulk.shape[1] :].T) / ordinary
-    lemon = by_theta[np.searchsorted(_THETA, ratio)].copy()
-    return np.log(ordinary) + top[:, None], means, lemon
+    lemon = likelihood[np.searchsorted(_THETA, ratio)].copy()
+    return _Cell(ordinary, means, lemon, top)
 
 
 def _bulk_weights() -> Floats:

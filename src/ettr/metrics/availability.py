@@ -304,14 +304,16 @@ def _begun(known: Iterable[Outage], fleet: Service, logs: WholeLogs) -> list[Out
 
 def _within(outage: Outage, fleet: Service) -> Outage | None:
     """The part of an outage that lies in the node's time in service; None for other nodes."""
-    if (outage.cluster, outage.node) not in fleet.spans_s:
+    span_s = fleet.spans_s.get((outage.cluster, outage.node))
+    if span_s is None:
         return None
-    low_s, high_s = fleet.spans_s[outage.cluster, outage.node]
+    low_s, high_s = span_s
+    # nearly all: each report asks it several times of every outage
+    if low_s <= outage.start_s <= outage.end_s <= high_s:
+        return outage
     start_s, end_s = max(outage.start_s, low_s), min(outage.end_s, high_s)
     if end_s < start_s:
         return None
-    if (start_s, end_s) == (outage.start_s, outage.end_s):
-        return outage
     return replace(
         outage, start_s=start_s, end_s=end_s, is_open=outage.is_open or end_s < outage.end_s
     )

@@ -176,8 +176,15 @@ def disconnect(backend: BaseBackend) -> None:
     """Close a backend once what it cached is dropped.
 
     Ibis drops cached tables when their expressions are collected, which may be after the
-    connection is closed, and complains then; it has no public way to drop them all.
+    connection is closed, and complains then; it has no public way to drop them all. Those of DuckDB
+    go with its connection.
     """
-    for name in tuple(backend._cache_name_to_entry):
+    kept = backend._cache_name_to_entry
+    if backend.name == "duckdb":
+        for entry in kept.values():
+            entry.finalizer.detach()
+        kept.clear()
+        backend._cache_op_to_entry.clear()
+    for name in tuple(kept):
         backend._finalize_cached_table(name)
     backend.disconnect()
