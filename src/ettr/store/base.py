@@ -179,12 +179,9 @@ def disconnect(backend: BaseBackend) -> None:
     connection is closed, and complains then; it has no public way to drop them all. Those of DuckDB
     go with its connection.
     """
-    kept = backend._cache_name_to_entry
     if backend.name == "duckdb":
-        for entry in kept.values():
-            entry.finalizer.detach()
-        kept.clear()
+        backend._cache_name_to_entry.clear()
         backend._cache_op_to_entry.clear()
-    for name in tuple(kept):
+    for name in tuple(backend._cache_name_to_entry):
         backend._finalize_cached_table(name)
     backend.disconnect()
