@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from cli.program import ettr
+from ettr.analysis import Analysis
+from ettr.analysis.previous import period_trend
 from ettr.errors import UsageError
 from ettr.estimates.exact import poisson_interval, sum_interval
+from ettr.store import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -118,6 +121,16 @@ def test_where_nothing_was_before_it_says_so_and_gives_no_number(better: Path):
 def test_a_part_that_the_logs_cover_is_named(better: Path):
     done = ettr("compare", better, "--previous", "--since", "2026-03-21", "--until", "2026-04-20")
     assert "Of the 30 days of the period before the logs cover 20" in " ".join(done.out.split())
+
+
+def test_where_no_job_is_as_large_as_is_asked_the_figures_stand_without_a_comparison(better: Path):
+    with open_store(better) as store:
+        found = period_trend(Analysis(store), above_gpus=64)
+    assert found is not None
+    assert found.before is not None
+    assert (found.this.failures, found.before.failures) == (30 + 4, 29 * 4)
+    assert (found.direction, found.comparison) == (None, None)
+    assert found.meaning == "No job of more than 64 GPUs ran in this period: nothing to compare."
 
 
 def test_the_option_needs_one_store(better: Path):
