@@ -211,6 +211,24 @@ def test_on_dask_and_ray_the_results_are_the_same(backend: str, module: str, tmp
     assert json.loads(alone.stdout)["format"] == "ettr-sensitivity"
 
 
+@pytest.mark.slow
+def test_what_processes_of_ray_write_stays_out_of_the_output(tmp_path: Path):
+    pytest.importorskip("ray")
+    asks = (
+        "import time\n"
+        "from ettr.sim.sweeps import results_of, set_backend\n"
+        "if __name__ == '__main__':\n"
+        "    set_backend('ray')\n"
+        "    results_of(print, [('loud',)] * 4, 2)\n"
+        "    time.sleep(2)\n"  # Ray forwards it within a second
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asks], cwd=tmp_path, capture_output=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == b""
+
+
 def test_one_worker_needs_no_joblib_and_two_ask_for_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "joblib", None)
     assert results_of(divmod, [(7, 2), (9, 4)]) == [(3, 1), (2, 1)]

@@ -86,8 +86,12 @@ def set_backend(name: str) -> None:
 
             Client(set_as_default=True)
         elif name == "ray":
+            import ray
             from ray.util.joblib import register_ray
 
+            if not ray.is_initialized():
+                # its processes would write into the standard output, which may be a JSON document
+                ray.init(log_to_driver=False)
             register_ray()
     except ImportError as error:
         raise UsageError(
