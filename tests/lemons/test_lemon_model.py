@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ettr.lemons import model
 from ettr.lemons.claims import LEAST_PROBABLE, claimed, time_to_decide
 from ettr.lemons.fleet import burst_weights
 from ettr.lemons.model import NodeCounts, SharedFailure, fit_lemons
@@ -185,3 +186,21 @@ def test_few_failures_are_no_workload():
     assert workload_parts(np.array([3.0, 40.0]), np.array([1.0, 40.0])) == pytest.approx([1, 1])
     # a user alone has nobody to be compared with
     assert workload_parts(np.array([30.0]), np.array([100.0])) == pytest.approx([1])
+
+
+@pytest.mark.parametrize(("log_odds", "is_lemon"), [(900.0, False), (1200.0, True)])
+def test_signals_and_failures_beyond_what_floats_hold_weigh_against_each_other(
+    log_odds: float, is_lemon: bool
+):
+    """Without failures where 240 are usual, a lemon of five times the rate is unlikely by e^-960."""
+    days, named = np.full(40, 20000.0), np.full(40, 240.0)
+    named[0] = 0.0
+    favours = np.zeros(40)
+    favours[0] = log_odds
+    counts = NodeCounts(days, named, [])
+    found = model._average(
+        counts, model._Pairs(counts), model._Grid(counts), favours, np.ones(40), exist=0.8
+    )
+    assert found.posterior[0] == pytest.approx(float(is_lemon), abs=1e-9)
+    assert found.posterior.max() <= 1.0
+    assert found.posterior[1:].max() < 1e-6

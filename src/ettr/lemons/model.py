@@ -50,8 +50,6 @@ _SETTLED = 2e-3
 _HALVINGS = 30
 _NO_WEIGHT = 1e-18
 """Weight of a shape, ratio and share up to which it is left out of an average."""
-_LEAST = 5e-324
-"""What a likelihood too small for a float is taken for, so that it has a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,18 +260,16 @@ def _average(
     prior = SHAPE_PRIOR / SHAPE_PRIOR.sum()
     plain = grid.cell(0.0, 1.0)
     without = float(logsumexp(_log_product(plain.ordinary, plain.top), b=prior))
-    # what favours a lemon weakens the others instead, so that neither is beyond what floats hold
-    weaker, stronger = np.exp(-np.maximum(favours, 0.0)), np.exp(np.minimum(favours, 0.0))
-    shift = np.maximum(favours, 0.0).sum()
     cells = []
     for share in SHARES:
         for ratio in RATIOS:
             base, cell = grid.base(share, ratio), grid.cell(share, ratio)
-            spike = (share * stronger * cell.lemon)[:, None]
-            both = ((1 - share) * weaker)[:, None] * cell.ordinary
-            both += spike
-            np.maximum(both, _LEAST, out=both)
-            log_likelihood = _log_product(both, cell.top) + shift
+            # over the larger of 1 and a lemon's: signals may favour one beyond what floats hold
+            lemon = cell.log_lemon + favours
+            scale = np.maximum(lemon, 0.0)
+            spike = (share * np.exp(lemon - scale))[:, None]
+            both = ((1 - share) * np.exp(-scale))[:, None] * cell.ordinary + spike
+            log_likelihood = _log_product(both, cell.top + scale)
             cells.append((base, share, ratio, log_likelihood, spike, both, cell.means))
     weights = np.array([cell[3] for cell in cells]) + np.log(prior) - np.log(len(cells))
     evidence = float(logsumexp(weights))
@@ -291,7 +287,8 @@ def _average(
     by_cell = weights.sum(axis=1)
     exist = 1 / (1 + (1 / exist - 1) * np.exp(min(without - evidence, 700.0)))
     return _Average(
-        posterior=posterior * exist,
+        # sums of rounded weights may pass 1 in the last digits
+        posterior=np.minimum(posterior * exist, 1.0),
         mean_theta=mean_theta,
         bulk_per_node_day=float(by_cell @ [cell[0] for cell in cells]),
         ratio=float(by_cell @ [cell[2] for cell in cells]),
@@ -302,7 +299,7 @@ def _average(
 
 
 def _log_product(likelihood: Floats, top: Floats) -> Floats:
-    """Log-likelihood of all nodes by shape, from those of each over its `top`."""
+    """Log-likelihood of all nodes by shape, from those of each over exp(`top`)."""
     product: Floats = np.log(likelihood).sum(axis=0) + top.sum()
     return product
 
@@ -313,13 +310,13 @@ class _Cell(NamedTuple):
     Attributes:
         ordinary: Of an ordinary node, by shape; shape (nodes, shapes).
         means: Mean θ of an ordinary node, likewise.
-        lemon: Of a lemon, shape (nodes,).
-        top: Log of what the others are divided by, likewise.
+        log_lemon: Log of that of a lemon, shape (nodes,).
+        top: Log of what all are divided by, likewise.
     """
 
     ordinary: Floats
     means: Floats
-    lemon: Floats
+    log_lemon: Floats
     top: Floats
 
 
@@ -383,8 +380,7 @@ def _cell(failures: Floats, exposure: Floats, base: float, ratio: float, bulk: F
         np.matmul(both, likelihood[:, some], out=sums[:, some])
     ordinary = np.ascontiguousarray(np.maximum(sums[: bulk.shape[1]], 1e-300).T)
     means = np.ascontiguousarray(sums[bulk.shape[1] :].T) / ordinary
-    lemon = likelihood[np.searchsorted(_THETA, ratio)].copy()
-    return _Cell(ordinary, means, lemon, top)
+    return _Cell(ordinary, means, by_theta[np.searchsorted(_THETA, ratio)] - top, top)
 
 
 def _bulk_weights() -> Floats:
