@@ -192,7 +192,7 @@ def test_few_failures_are_no_workload():
 def test_signals_and_failures_beyond_what_floats_hold_weigh_against_each_other(
     log_odds: float, is_lemon: bool
 ):
-    """Without failures where 240 are usual, a lemon of five times the rate is unlikely by e^-960."""
+    """Without failures where 240 are usual, a lemon of five times the rate has odds of e^-960."""
     days, named = np.full(40, 20000.0), np.full(40, 240.0)
     named[0] = 0.0
     favours = np.zeros(40)
