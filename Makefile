@@ -10,6 +10,9 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 # the code in Markdown is formatted too
 PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 
+# commands that tests start would translate each module anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all report test test-fast lint format bench bench-training campaign reproduce-scar \
 	docs example example-simulated clean

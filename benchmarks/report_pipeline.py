@@ -502,6 +502,8 @@ def in_child(
 ) -> dict[str, Any]:
     """Run one step of a checkout in a process of its own, so that its memory is its own."""
     given = ("--folder", folder, "--scale", scale, "--threads", threads)
+    # bytecode of both checkouts is kept from one turn to the next, as an installed package's is
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     printed = subprocess.run(
         [
             sys.executable,
@@ -512,7 +514,7 @@ def in_child(
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(checkout / "src")},
+        env={**kept, "PYTHONPATH": str(checkout / "src")},
     ).stdout
     return json.loads(printed) if printed else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -332,7 +333,9 @@ def _gpu_hours(found: list[Outage], hours: list[float], fleet: Service) -> float
         return None
     average = float(np.mean(known))
     gpus = [fleet.gpus[outage.cluster, outage.node] for outage in found]
-    return float(sum(h * (average if np.isnan(g) else g) for h, g in zip(hours, gpus, strict=True)))
+    return float(
+        sum(h * (average if math.isnan(g) else g) for h, g in zip(hours, gpus, strict=True))
+    )
 
 
 def _by_reason(
