@@ -8,6 +8,7 @@ from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import Machines
 from ettr.sim.cluster.start_times import (
     NEVER,
+    Passes,
     RecordedAttempt,
     RecordedOutage,
     predicted_starts,
@@ -79,4 +80,20 @@ def test_jobs_overtake_only_when_the_real_scheduler_looked_for_them():
     waits, overtakes = ran(1, 16, 10, 900, 950, 0, 1), ran(2, 8, 20, 41, 100, 1, limit_s=60)
     attempts = (held, waits, overtakes)
     assert predicted_starts(attempts, (), TWO_NODES, RULES, 30) == [0, 900, 20]
-    assert predicted_starts(attempts, (), TWO_NODES, RULES, 30, [5, 35, 65]) == [0, 900, 35]
+    passes = Passes(overtaking_s=[5, 35, 65])
+    assert predicted_starts(attempts, (), TWO_NODES, RULES, 30, passes) == [0, 900, 35]
+
+
+def test_a_job_starts_when_the_real_scheduler_looked_at_its_queue():
+    """Job 1 might start at 100, but when the scheduler next looks job 2 stands before it."""
+    held = ran(0, 16, 0, 0, 100, 0, 1)
+    attempts = (held, ran(1, 16, 20, 300, 400, 0, 1), ran(2, 16, 110, 120, 290, 0, 1, level=2))
+    assert predicted_starts(attempts, (), TWO_NODES, RULES, 30) == [0, 100, NEVER]
+    passes = Passes(in_order_s=[0, 50, 120, 300])
+    assert predicted_starts(attempts, (), TWO_NODES, RULES, 30, passes) == [0, 300, 110]
+
+
+def test_gpus_of_which_slurm_has_lost_count_take_no_job():
+    lost = (RecordedOutage(0, 0, NEVER, gpus=6),)
+    assert starts(ran(0, 8, 10, 10, 50, 1), ran(1, 4, 20, 51, 90, 1), outages=lost) == [10, 50]
+    assert starts(ran(0, 8, 10, 10, 50, 1), ran(1, 2, 20, 20, 90, 0), outages=lost) == [10, 20]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from typing import TYPE_CHECKING
@@ -46,7 +44,7 @@ def _temporary_table(some: Table, backend: Backend) -> Table:
     columns = schema.to_sqlglot_column_defs(backend.dialect)
     typed = ", ".join(column.sql(backend.dialect) for column in columns)
     backend.raw_sql(f'CREATE TEMP TABLE "{name}" ({typed})')
-    backend.raw_sql(f'INSERT INTO "{name}" {backend.compile(some)}')  # noqa: S608 - a name made here
+    backend.raw_sql(f'INSERT INTO "{name}" {backend.compile(some)}')
     kept = _in_temporary(name, schema, backend)
     weakref.finalize(kept, _drop, backend.con, name).atexit = False
     return kept.to_expr()

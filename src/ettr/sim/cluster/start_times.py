@@ -7,7 +7,7 @@ is counted once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
@@ -16,6 +16,8 @@ from ettr.sim.cluster.room import FAR_S, NodeRoom, place
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
 
 NEVER = FAR_S
+_NOBODY = -1
+"""Holds the GPUs that no job has and that take none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,29 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RecordedOutage:
-    """A time in which a node took no jobs."""
+    """A time in which a node, or so many of its GPUs, took no jobs; all of them where None."""
 
     node: int
     start_s: int
     end_s: int
+    gpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """When the real scheduler looked at its queue, besides when a job became eligible.
+
+    Attributes:
+        in_order_s: In its order; whenever something changed where None.
+        overtaking_s: For jobs that may overtake; at each of those moments where None.
+    """
+
+    in_order_s: Sequence[int] | None = None
+    overtaking_s: Collection[int] | None = None
+
+    def overtake_at(self, now_s: int) -> bool:
+        """Whether it looked for jobs that may overtake."""
+        return self.overtaking_s is None or now_s in self.overtaking_s
 
 
 @dataclass(slots=True)
@@ -71,7 +91,7 @@ def predicted_starts(
     machines: Machines,
     rules: Scheduling,
     allowed_s: int,
-    passes_s: Sequence[int] | None = None,
+    passes: Passes | None = None,
 ) -> list[int]:
     """The time at which the policies would have started each attempt.
 
@@ -87,7 +107,8 @@ def predicted_starts(
         rules: Policies, depth of the queue that they look at, and grace of preemption.
         allowed_s: By how much a real start may come later: the interval of the real scheduler's
             passes, and its delays.
-        passes_s: When it looked for jobs that may overtake; at every moment if absent.
+        passes: When the real scheduler looked at its queue; it does at each moment at which
+            something changed if absent.
 
     Returns:
         The first time for each attempt, in seconds; `NEVER` where the policies had not started it
@@ -95,13 +116,12 @@ def predicted_starts(
     """
     ahead: dict[int, _Ahead] = {}
     found = [NEVER] * len(attempts)
-    backfills = None if passes_s is None else frozenset(passes_s)
-    for now_s in _moments(attempts, outages, rules.preempt_after_s, backfills or ()):
+    for now_s in _moments(attempts, outages, rules.preempt_after_s, passes):
         for i, early in list(ahead.items()):
             if min(attempts[i].start_s, attempts[i].end_s, early.start_s + allowed_s) < now_s:
                 del ahead[i]
         moment = _Moment(attempts, outages, machines, rules, now_s, ahead)
-        for i, early in moment.starts(may_overtake=backfills is None or now_s in backfills):
+        for i, early in moment.starts(may_overtake=passes is None or passes.overtake_at(now_s)):
             found[i] = min(found[i], now_s)
             ahead[i] = early
     return found
@@ -109,12 +129,18 @@ def predicted_starts(
 
 def _moments(
     attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], grace_s: int,
-    passes_s: Iterable[int],
+    passes: Passes | None,
 ) -> list[int]:  # fmt: skip
     """The moments at which a decision may change."""
-    times = {*passes_s, *(one.eligible_s for one in attempts), *(one.end_s for one in attempts)}
-    times |= {one.start_s + grace_s for one in attempts if one.start_s < NEVER}
-    times |= {time_s for one in outages for time_s in (one.start_s, one.end_s)}
+    times = {one.eligible_s for one in attempts}
+    if passes is not None:
+        times |= set(passes.overtaking_s or ())
+    if passes is not None and passes.in_order_s is not None:
+        times |= set(passes.in_order_s)
+    else:
+        times |= {one.end_s for one in attempts}
+        times |= {one.start_s + grace_s for one in attempts if one.start_s < NEVER}
+        times |= {time_s for one in outages for time_s in (one.start_s, one.end_s)}
     return sorted(time_s for time_s in times if time_s < NEVER)
 
 
@@ -135,8 +161,12 @@ class _Moment:
                 self._take(i, one.nodes, one.start_s)
         # after what runs there: jobs of a dead node go on until the scheduler notices
         for out in outages:
-            if out.start_s <= now_s < out.end_s:
+            if not out.start_s <= now_s < out.end_s:
+                continue
+            if out.gpus is None:
                 self._room.close(out.node)
+            else:
+                self._room.take(_NOBODY, [out.node], out.gpus, NEVER)
         for i, early in sorted(ahead.items(), key=lambda item: item[1].start_s):
             nodes = self._where(i, early)
             if nodes is not None:

@@ -1,0 +1,169 @@
+"""What the accounting and slurmctld's log of a real Slurm say of attempts and of nodes.
+
+Times are seconds from an origin; `NEVER` where there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ettr.sim.cluster.start_times import NEVER, Passes, RecordedAttempt, RecordedOutage
+from ettr.sources.node_lists import expand_nodes
+from slurm.referee_jobs import GPUS_PER_NODE, LEVELS, NODES, REQUEUE_DELAY_S, PlannedJob
+
+_STARTS = ("Allocate", "Started")
+
+
+def read_attempts(
+    rows: Iterable[Mapping[str, str]],
+    log: str,
+    ids: Sequence[str],
+    jobs: Sequence[PlannedJob],
+    origin_s: int,
+) -> tuple[RecordedAttempt, ...]:
+    """The attempts that sacct shows, and those that only the controller's log knows."""
+    made: list[RecordedAttempt] = []
+    for row in rows:
+        number = ids.index(row["JobIDRaw"])
+        one = jobs[number]
+        has_run = row["NodeList"].startswith("node")
+        attempt = RecordedAttempt(
+            number=number,
+            gpus=one.gpus,
+            limit_s=one.limit_s,
+            level=LEVELS[one.qos],
+            submit_s=_seconds(row["Submit"], origin_s),
+            eligible_s=_seconds(row["Eligible"], origin_s),
+            start_s=_seconds(row["Start"], origin_s) if has_run else NEVER,
+            end_s=_seconds(row["End"], origin_s),
+            nodes=_places(row["NodeList"]) if has_run else (),
+            state=row["State"].split()[0],
+        )
+        found = _with_lost(attempt, _controller_lines(log, row["JobIDRaw"], origin_s))
+        made += _once_complete(found, _completed_s(log, row["JobIDRaw"], origin_s))
+    return tuple(made)
+
+
+def _controller_lines(log: str, job_id: str, origin_s: int) -> list[tuple[int, str, str]]:
+    """Time, what happened and the nodes, of each line about allocations of a job and their ends."""
+    pattern = re.compile(
+        rf"^\[(\S+?)\.\d+\] .*?(Allocate|Started|preempted|requeue job|requeue) JobId={job_id}\b"
+        r"(?:.* (?:NodeList=|on )(node\S+))?",
+        re.MULTILINE,
+    )
+    return [(_seconds(one[1], origin_s), one[2], one[3] or "") for one in pattern.finditer(log)]
+
+
+def _with_lost(
+    attempt: RecordedAttempt, lines: list[tuple[int, str, str]]
+) -> Iterator[RecordedAttempt]:
+    """The attempt, and before it those that the accounting has lost.
+
+    Where the end of an attempt takes minutes, as on a node that died, slurmdbd keeps the attempt
+    after it in its place.
+    """
+    rest = attempt
+    starts = [line for line in lines if line[1] in _STARTS]
+    for start_s, _, node_list in starts:
+        if not rest.eligible_s - 2 <= start_s < min(rest.start_s, rest.end_s) - 5:
+            continue
+        ends = [line for line in lines if line[0] >= start_s and line[1] not in _STARTS]
+        if not ends:
+            continue
+        end_s, what, _ = ends[0]
+        state = "PREEMPTED" if what == "preempted" else "NODE_FAIL"
+        yield replace(rest, start_s=start_s, end_s=end_s, nodes=_places(node_list), state=state)
+        rest = replace(rest, submit_s=end_s, eligible_s=end_s + REQUEUE_DELAY_S)
+    yield rest
+
+
+def _completed_s(log: str, job_id: str, origin_s: int) -> list[int]:
+    """When Slurm was done with attempts of a job whose end took it more than a minute."""
+    pattern = rf"^\[(\S+?)\.\d+\] cleanup_completing: JobId={job_id} "
+    return [_seconds(one, origin_s) for one in re.findall(pattern, log, re.MULTILINE)]
+
+
+def _once_complete(
+    attempts: Iterable[RecordedAttempt], completed_s: Sequence[int]
+) -> Iterator[RecordedAttempt]:
+    """A requeued job does not start before all nodes of its last attempt have answered."""
+    for one in attempts:
+        ready_s = [at_s for at_s in completed_s if one.eligible_s < at_s <= one.start_s]
+        yield replace(one, eligible_s=max([one.eligible_s, *ready_s]))
+
+
+def read_outages(
+    events: str, log: str, deaths: Iterable[tuple[int, int]], origin_s: int
+) -> tuple[RecordedOutage, ...]:
+    """When Slurm gave no jobs to a node: from when it saw that it no longer answers.
+
+    Args:
+        events: node, start, end and state from sacctmgr, one a line, divided by |.
+        log: slurmctld's.
+        deaths: node and time of each.
+        origin_s: in seconds since 1970.
+    """
+    silent = _silent(log, origin_s)
+    made = []
+    for line in events.splitlines():
+        name, start, end, _ = line.split("|") if line.startswith("node") else ("", "", "", "")
+        start_s = _seconds(start, origin_s)
+        if not name or start_s < 0:
+            continue
+        node = NODES.index(name)
+        died_s = max((at_s for one, at_s in deaths if one == node and at_s <= start_s), default=0)
+        noticed = [at_s for one, at_s in silent if one == node and died_s <= at_s <= start_s]
+        made.append(RecordedOutage(node, min(noticed, default=start_s), _seconds(end, origin_s)))
+    return tuple(made)
+
+
+def read_lost_gpus(
+    log: str, ids: Sequence[str], jobs: Sequence[PlannedJob], origin_s: int
+) -> tuple[RecordedOutage, ...]:
+    """GPUs of which Slurm lost count: it gives them to no job until it is started again.
+
+    Slurm 22.05 does that, with an error, as a job ends that it had put on a node that was dead.
+    """
+    pattern = r"^\[(\S+?)\.\d+\] error: gres/gpu: job (\d+) dealloc of node (\w+) bad node_offset"
+    return tuple(
+        RecordedOutage(
+            NODES.index(name),
+            _seconds(at, origin_s),
+            NEVER,
+            min(jobs[ids.index(job_id)].gpus, GPUS_PER_NODE),
+        )
+        for at, job_id, name in re.findall(pattern, log, re.MULTILINE)
+    )
+
+
+def _silent(log: str, origin_s: int) -> list[tuple[int, int]]:
+    """Node and time of each line that says that it does not answer."""
+    pattern = r"^\[(\S+?)\.\d+\] error: Nodes (\S+) not responding"
+    lines = re.findall(pattern, log, re.MULTILINE)
+    return [(node, _seconds(at, origin_s)) for at, names in lines for node in _places(names)]
+
+
+def read_passes(log: str, origin_s: int) -> Passes:
+    """When Slurm looked at its queue: in its order, and, with sched/backfill, to let overtake."""
+    in_order, overtaking = (
+        tuple(_seconds(at, origin_s) for at in re.findall(pattern, log, re.MULTILINE))
+        for pattern in (
+            r"^\[(\S+?)\.\d+\] debug:  sched: Running job scheduler for",
+            r"^\[(\S+?)\.\d+\] \S+ _attempt_backfill: beginning",
+        )
+    )
+    return Passes(in_order or None, frozenset(overtaking) or None)
+
+
+def _seconds(text: str, origin_s: int) -> int:
+    if text in ("Unknown", "None", ""):
+        return NEVER
+    return int(np.datetime64(text, "s").astype(int)) - origin_s
+
+
+def _places(node_list: str) -> tuple[int, ...]:
+    return tuple(NODES.index(name) for name in expand_nodes(node_list))

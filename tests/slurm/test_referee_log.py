@@ -1,0 +1,78 @@
+"""What the judge of the simulated scheduler reads from a real Slurm's accounting and log."""
+
+from __future__ import annotations
+
+from ettr.sim.cluster.start_times import NEVER, Passes, RecordedOutage
+from slurm.referee_jobs import PlannedJob
+from slurm.referee_log import read_attempts, read_lost_gpus, read_outages, read_passes
+
+ORIGIN_S = 1_764_000_000  # 2025-11-24 16:00:00 UTC
+JOBS = (PlannedJob(0.0, 2, 300, 600, "normal", 0, None),)
+ROW = {
+    "JobIDRaw": "7",
+    "State": "COMPLETED",
+    "Submit": "2025-11-24T16:08:00",
+    "Eligible": "2025-11-24T16:08:10",
+    "Start": "2025-11-24T16:08:20",
+    "End": "2025-11-24T16:13:20",
+    "NodeList": "node5",
+    "QOS": "normal",
+}
+
+
+def test_an_attempt_that_the_accounting_has_lost_is_read_from_the_log() -> None:
+    """The first went to a dead node, and slurmdbd kept the second in its place."""
+    log = """\
+[2025-11-24T16:01:00.100] sched: Allocate JobId=7 NodeList=node1 #CPUs=4 Partition=train
+[2025-11-24T16:01:11.100] _job_complete: requeue JobId=7 per user/system request
+[2025-11-24T16:08:15.900] cleanup_completing: JobId=7 completion process took 424 seconds
+[2025-11-24T16:08:20.100] sched: Allocate JobId=7 NodeList=node5 #CPUs=4 Partition=train
+"""
+    row = {**ROW, "Submit": "2025-11-24T16:00:50", "Eligible": "2025-11-24T16:00:50"}
+    lost, kept = read_attempts([row], log, ["7"], JOBS, ORIGIN_S)
+    assert (lost.eligible_s, lost.start_s, lost.end_s, lost.nodes) == (50, 60, 71, (0,))
+    assert lost.state == "NODE_FAIL"
+    # it had to wait until Slurm was done with the first
+    assert (kept.submit_s, kept.eligible_s, kept.start_s) == (71, 495, 500)
+    assert (kept.nodes, kept.state) == ((4,), "COMPLETED")
+
+
+def test_a_job_that_waited_has_neither_start_nor_nodes() -> None:
+    row = {**ROW, "State": "CANCELLED by 0", "Start": "Unknown", "NodeList": "None assigned"}
+    (one,) = read_attempts([row], "", ["7"], JOBS, ORIGIN_S)
+    assert (one.start_s, one.nodes, one.state) == (NEVER, (), "CANCELLED")
+
+
+def test_a_node_takes_jobs_from_its_death_until_slurm_notices() -> None:
+    log = """\
+[2025-11-24T16:01:00.100] error: Nodes node6 not responding
+[2025-11-24T16:01:40.100] error: Nodes node[1,3] not responding
+[2025-11-24T16:03:20.100] error: Nodes node[1,3] not responding
+[2025-11-24T16:05:00.100] error: Nodes node3 not responding, setting DOWN
+"""
+    events = "node3|2025-11-24T16:05:00|2025-11-24T16:15:00|DOWN*\n"
+    found = read_outages(events, log, [(5, 10), (2, 30), (2, 5000)], ORIGIN_S)
+    assert found == (RecordedOutage(2, 100, 900),)
+
+
+def test_an_outage_of_which_the_log_says_nothing_begins_with_its_event() -> None:
+    events = "node3|2025-11-24T16:05:00|Unknown|DOWN\n"
+    assert read_outages(events, "", [], ORIGIN_S) == (RecordedOutage(2, 300, NEVER),)
+
+
+def test_gpus_of_which_slurm_lost_count_are_those_of_the_job() -> None:
+    log = (
+        "[2025-11-24T16:02:00.100] error: gres/gpu: job 7 dealloc of node node5 bad node_offset 0 "
+        "count is 0\n"
+    )
+    assert read_lost_gpus(log, ["7"], JOBS, ORIGIN_S) == (RecordedOutage(4, 120, NEVER, 2),)
+
+
+def test_passes_are_those_in_order_and_those_of_backfill() -> None:
+    log = """\
+[2025-11-24T16:00:30.100] debug:  sched: Running job scheduler for default depth.
+[2025-11-24T16:00:40.100] sched/backfill: _attempt_backfill: beginning
+[2025-11-24T16:01:00.100] debug:  sched: Running job scheduler for full queue.
+"""
+    assert read_passes(log, ORIGIN_S) == Passes((30, 60), frozenset({40}))
+    assert read_passes("", ORIGIN_S) == Passes(None, None)
