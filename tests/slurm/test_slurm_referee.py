@@ -14,8 +14,7 @@ def test_starts_in_order_with_preemption_and_a_dead_node_are_those_of_slurm() ->
     found = compared(real, "in-order")
     states = {one.state for one in real.attempts}
     assert {"COMPLETED", "PREEMPTED", "NODE_FAIL"} <= states
-    # a simulation that goes on from its own starts has a quarter to a half of them in time; the
-    # campaign has the figures of 200 jobs on a quiet machine
+    # the campaign has the figures of 200 jobs on a quiet machine
     assert found.in_order >= 0.98 * found.pairs, found
     assert found.same_end >= 0.9 * found.jobs, found
-    assert found.in_time >= 0.6 * found.starts, found
+    assert found.in_time >= 0.75 * found.starts, found
