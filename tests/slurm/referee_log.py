@@ -77,7 +77,9 @@ def _with_lost(
         end_s, what, _ = ends[0]
         state = "PREEMPTED" if what == "preempted" else "NODE_FAIL"
         yield replace(rest, start_s=start_s, end_s=end_s, nodes=_places(node_list), state=state)
-        rest = replace(rest, submit_s=end_s, eligible_s=end_s + REQUEUE_DELAY_S)
+        # a job that could not be launched keeps its place in the queue
+        submit_s = rest.submit_s if what == "requeue" else end_s
+        rest = replace(rest, submit_s=submit_s, eligible_s=end_s + REQUEUE_DELAY_S)
     yield rest
 
 

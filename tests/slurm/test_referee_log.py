@@ -32,8 +32,8 @@ def test_an_attempt_that_the_accounting_has_lost_is_read_from_the_log() -> None:
     lost, kept = read_attempts([row], log, ["7"], JOBS, ORIGIN_S)
     assert (lost.eligible_s, lost.start_s, lost.end_s, lost.nodes) == (50, 60, 71, (0,))
     assert lost.state == "NODE_FAIL"
-    # it had to wait until Slurm was done with the first
-    assert (kept.submit_s, kept.eligible_s, kept.start_s) == (71, 495, 500)
+    # it kept its place, and had to wait until Slurm was done with the first
+    assert (kept.submit_s, kept.eligible_s, kept.start_s) == (50, 495, 500)
     assert (kept.nodes, kept.state) == ((4,), "COMPLETED")
 
 
