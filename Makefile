@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no
 # the code in Markdown is formatted too
 PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 
-# commands that tests start would translate each module anew
+# without bytecode every command that a test starts compiles each module again
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

@@ -42,9 +42,9 @@ from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority
+from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority, Scheduling
 from ettr.sim.cluster.scheduler import NODE_FAIL, Scheduler
-from ettr.sim.cluster.start_times import NEVER, RecordedAttempt, predicted_starts
+from ettr.sim.cluster.start_times import NEVER, Passes, RecordedAttempt, predicted_starts
 from ettr.sim.cluster.workload import COMPLETED, FAILED, Job
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -202,21 +202,9 @@ def compared(real: Recorded, policy: str) -> Verdict:
 
     allowed_s = max(PASS_INTERVAL_S, 2 * RATE)
     attempts, rules = real.attempts, replace(RULES, waiting=policy)
-    closed = (*real.outages, *real.lost_gpus)
+    started = _started(real, rules, allowed_s, real.passes)
     # with backfill jobs overtake in its passes alone, which come at an interval
-    at_once = replace(real.passes, in_order_s=None)
-    started, started_at_once = (
-        [
-            (one, at_s)
-            for one, at_s in zip(
-                attempts,
-                predicted_starts(attempts, closed, MACHINES, rules, allowed_s, passes),
-                strict=True,
-            )
-            if one.start_s < NEVER
-        ]
-        for passes in (real.passes, at_once)
-    )
+    at_once = _started(real, rules, allowed_s, replace(real.passes, in_order_s=None))
     alone = simulated(real, policy)
     tries = _numbered(attempts)
     pairs = in_order = 0
@@ -230,7 +218,7 @@ def compared(real: Recorded, policy: str) -> Verdict:
     return Verdict(
         starts=len(started),
         in_time=sum(0 <= one.start_s - at_s <= allowed_s for one, at_s in started),
-        in_time_at_once=sum(0 <= one.start_s - at_s <= allowed_s for one, at_s in started_at_once),
+        in_time_at_once=sum(0 <= one.start_s - at_s <= allowed_s for one, at_s in at_once),
         in_time_alone=sum(
             abs(one.start_s - alone.starts.get((one.number + 1, tries[one]), NEVER)) <= allowed_s
             for one, _ in started
@@ -240,6 +228,16 @@ def compared(real: Recorded, policy: str) -> Verdict:
         same_end=sum(alone.states.get(number + 1) == state for number, state in last.items()),
         jobs=len(last),
     )
+
+
+def _started(
+    real: Recorded, rules: Scheduling, allowed_s: int, passes: Passes
+) -> list[tuple[RecordedAttempt, int]]:
+    """The attempts that Slurm started, each with when the policies would have."""
+    closed = (*real.outages, *real.lost_gpus)
+    starts = predicted_starts(real.attempts, closed, MACHINES, rules, allowed_s, passes)
+    both = zip(real.attempts, starts, strict=True)
+    return [(one, at_s) for one, at_s in both if one.start_s < NEVER]
 
 
 def _numbered(attempts: tuple[RecordedAttempt, ...]) -> dict[RecordedAttempt, int]:

@@ -97,3 +97,14 @@ def test_gpus_of_which_slurm_has_lost_count_take_no_job():
     lost = (RecordedOutage(0, 0, NEVER, gpus=6),)
     assert starts(ran(0, 8, 10, 10, 50, 1), ran(1, 4, 20, 51, 90, 1), outages=lost) == [10, 50]
     assert starts(ran(0, 8, 10, 10, 50, 1), ran(1, 2, 20, 20, 90, 0), outages=lost) == [10, 20]
+
+
+def test_gpus_lost_twice_on_one_node_are_promised_to_nobody():
+    """Job 1 waits for node 1, so that job 2 may overtake it on what is left of node 0."""
+    lost = (RecordedOutage(0, 0, NEVER, gpus=3), RecordedOutage(0, 5, NEVER, gpus=3))
+    held, waits = ran(0, 8, 10, 10, 900, 1), ran(1, 8, 20, 900, 950, 1)
+    assert starts(held, waits, ran(2, 2, 30, 30, 90, 0, limit_s=5000), outages=lost) == [
+        10,
+        900,
+        30,
+    ]

@@ -1,4 +1,4 @@
-"""The referee's cluster, its jobs, and what the simulator's scheduler is told of both."""
+"""The referee's cluster, its jobs, and the rules by which the simulator schedules them."""
 
 from __future__ import annotations
 

@@ -109,17 +109,22 @@ def read_outages(
         deaths: node and time of each.
         origin_s: in seconds since 1970.
     """
-    silent = _silent(log, origin_s)
+    silent, died = _silent(log, origin_s), list(deaths)
+    rows = [line.split("|") for line in events.splitlines() if line.startswith("node")]
+    spans = [
+        (NODES.index(name), _seconds(start, origin_s), _seconds(end, origin_s))
+        for name, start, end, _ in rows
+    ]
     made = []
-    for line in events.splitlines():
-        name, start, end, _ = line.split("|") if line.startswith("node") else ("", "", "", "")
-        start_s = _seconds(start, origin_s)
-        if not name or start_s < 0:
+    for node, start_s, end_s in spans:
+        if start_s < 0:
             continue
-        node = NODES.index(name)
-        died_s = max((at_s for one, at_s in deaths if one == node and at_s <= start_s), default=0)
-        noticed = [at_s for one, at_s in silent if one == node and died_s <= at_s <= start_s]
-        made.append(RecordedOutage(node, min(noticed, default=start_s), _seconds(end, origin_s)))
+        # silence before the last death, or of an earlier outage, is not of this one
+        before = [at_s for one, at_s in died if one == node and at_s <= start_s]
+        before += [until_s for one, _, until_s in spans if one == node and until_s <= start_s]
+        since_s = max(before, default=start_s)
+        noticed = [at_s for one, at_s in silent if one == node and since_s <= at_s <= start_s]
+        made.append(RecordedOutage(node, min(noticed, default=start_s), end_s))
     return tuple(made)
 
 

@@ -55,6 +55,19 @@ def test_a_node_takes_jobs_from_its_death_until_slurm_notices() -> None:
     assert found == (RecordedOutage(2, 100, 900),)
 
 
+def test_silence_of_an_earlier_outage_does_not_lengthen_a_later_one() -> None:
+    log = """\
+[2025-11-24T16:01:00.100] error: Nodes node3 not responding
+[2025-11-24T16:21:00.100] error: Nodes node3 not responding
+"""
+    events = (
+        "node3|2025-11-24T16:05:00|2025-11-24T16:10:00|DOWN*\n"
+        "node3|2025-11-24T16:25:00|2025-11-24T16:30:00|DOWN*\n"
+    )
+    first, second = read_outages(events, log, [(2, 30)], ORIGIN_S)
+    assert (first.start_s, second.start_s) == (60, 1260)
+
+
 def test_an_outage_of_which_the_log_says_nothing_begins_with_its_event() -> None:
     events = "node3|2025-11-24T16:05:00|Unknown|DOWN\n"
     assert read_outages(events, "", [], ORIGIN_S) == (RecordedOutage(2, 300, NEVER),)

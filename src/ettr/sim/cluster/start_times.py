@@ -16,8 +16,6 @@ from ettr.sim.cluster.room import FAR_S, NodeRoom, place
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
 
 NEVER = FAR_S
-_NOBODY = -1
-"""Holds the GPUs that no job has and that take none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +112,7 @@ def predicted_starts(
         The first time for each attempt, in seconds; `NEVER` where the policies had not started it
         when the real scheduler did, or when it left the queue.
     """
+    passes = passes or Passes()
     ahead: dict[int, _Ahead] = {}
     found = [NEVER] * len(attempts)
     for now_s in _moments(attempts, outages, rules.preempt_after_s, passes):
@@ -121,7 +120,7 @@ def predicted_starts(
             if min(attempts[i].start_s, attempts[i].end_s, early.start_s + allowed_s) < now_s:
                 del ahead[i]
         moment = _Moment(attempts, outages, machines, rules, now_s, ahead)
-        for i, early in moment.starts(may_overtake=passes is None or passes.overtake_at(now_s)):
+        for i, early in moment.starts(may_overtake=passes.overtake_at(now_s)):
             found[i] = min(found[i], now_s)
             ahead[i] = early
     return found
@@ -129,13 +128,11 @@ def predicted_starts(
 
 def _moments(
     attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], grace_s: int,
-    passes: Passes | None,
+    passes: Passes,
 ) -> list[int]:  # fmt: skip
     """The moments at which a decision may change."""
-    times = {one.eligible_s for one in attempts}
-    if passes is not None:
-        times |= set(passes.overtaking_s or ())
-    if passes is not None and passes.in_order_s is not None:
+    times = {one.eligible_s for one in attempts} | set(passes.overtaking_s or ())
+    if passes.in_order_s is not None:
         times |= set(passes.in_order_s)
     else:
         times |= {one.end_s for one in attempts}
@@ -160,13 +157,14 @@ class _Moment:
             if one.start_s < now_s < one.end_s and i not in gone:
                 self._take(i, one.nodes, one.start_s)
         # after what runs there: jobs of a dead node go on until the scheduler notices
-        for out in outages:
+        for place_of_outage, out in enumerate(outages):
             if not out.start_s <= now_s < out.end_s:
                 continue
             if out.gpus is None:
                 self._room.close(out.node)
-            else:
-                self._room.take(_NOBODY, [out.node], out.gpus, NEVER)
+            elif on_each := min(out.gpus, self._room.free[out.node]):
+                # held by a number that no attempt has
+                self._room.take(-1 - place_of_outage, [out.node], on_each, out.end_s)
         for i, early in sorted(ahead.items(), key=lambda item: item[1].start_s):
             nodes = self._where(i, early)
             if nodes is not None:
