@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 
 from ettr.sim.cluster.policies import WAITING
-from ettr.sim.cluster.policies.base import Waiting
-from ettr.sim.cluster.policies.conservative_backfill import Able, conservative_backfill, planned
+from ettr.sim.cluster.policies.base import Able, Waiting
+from ettr.sim.cluster.policies.conservative_backfill import conservative_backfill, planned
 from ettr.sim.cluster.policies.easy_backfill import easy_backfill
-from ettr.sim.cluster.policies.slurm_backfill import neighbours, slurm_backfill
+from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill
+from ettr.sim.cluster.policies.slurm_nodes import neighbours
 from ettr.sim.cluster.room import FAR_S, NodeRoom, place
 
 

@@ -139,7 +139,7 @@ def test_preempting_makes_room_for_the_first_job_with_nobody_in_vain(running, he
     if place(room.by_free, head) is not None:
         return
     jobs = {
-        number: Running(number, number % 3, -number, tuple(nodes), gpus)
+        number: Running(number, number % 3, -number, tuple(nodes), gpus, 1)
         for number in range(len(running))
         if (nodes := [n for n in range(6) if number in room.jobs[n]])
         for gpus in [room.jobs[nodes[0]][number][0]]
@@ -159,7 +159,8 @@ def test_preempting_makes_room_for_the_first_job_with_nobody_in_vain(running, he
 
 def test_the_lowest_level_goes_first_and_of_it_the_last_to_start():
     room = NodeRoom(3, 8)
-    running = [Running(1, 2, 10, (0,), 8), Running(2, 1, 10, (1,), 8), Running(3, 1, 50, (2,), 8)]
+    spans = ((1, 2, 10, 0), (2, 1, 10, 1), (3, 1, 50, 2))
+    running = [Running(k, level, at_s, (node,), 8, 1000) for k, level, at_s, node in spans]
     for job in running:
         room.take(job.number, list(job.nodes), 8, 1000)
     assert newest_first(Waiting(0, 8, 10, 9), running, room.view()) == [3]
@@ -170,7 +171,7 @@ def test_the_lowest_level_goes_first_and_of_it_the_last_to_start():
 def test_a_job_of_a_whole_node_takes_what_one_other_job_holds_at_most():
     """As one that shares a node: two halves of a node do not go for it, for two nodes they do."""
     room = NodeRoom(2, 8)
-    halves = [Running(k, 1, 10, (node,), 4) for k, node in ((1, 0), (2, 0), (3, 1), (4, 1))]
+    halves = [Running(k, 1, 10, (node,), 4, 1000) for k, node in ((1, 0), (2, 0), (3, 1), (4, 1))]
     for job in halves:
         room.take(job.number, list(job.nodes), 4, 1000)
     assert newest_first(Waiting(0, 8, 10, 9), halves, room.view()) == []

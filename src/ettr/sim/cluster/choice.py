@@ -32,4 +32,5 @@ def loop_can(scenario: ClusterScenario, replay: Replay = DRAWN) -> bool:
         and replay.jobs is None  # none at all are replayed, too
         and not loops
         and scenario.scheduling.waiting in ("easy-backfill", "in-order")
+        and scenario.scheduling.preemption in ("newest-first", "none")
     )

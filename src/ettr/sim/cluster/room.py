@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ettr.sim.cluster.policies.base import Running
 
 FAR_S = 1 << 60
 """A time that never comes."""
@@ -54,10 +58,13 @@ class Room:
         by_free: By number of free GPUs, 0 to those of a node: the nodes that take jobs.
         ready_s: When each node has that many GPUs free if every job runs to its time limit, shape
             (nodes, GPUs of a node + 1); `FAR_S` for a node that takes no jobs.
+        lower: Running jobs that one of a higher level may preempt; policies that preempt for the
+            first job of the queue alone do not look at them.
     """
 
     by_free: tuple[int, ...]
     ready_s: NDArray[np.int64]
+    lower: tuple[Running, ...] = ()
 
     @property
     def gpus_per_node(self) -> int:
@@ -126,6 +133,20 @@ def taken(by_free: list[int], nodes: list[int], gpus_on_each: int) -> None:
                 break
 
 
+def removed(ready_s: NDArray[np.int64], jobs: Sequence[Running]) -> NDArray[np.int64]:
+    """`Room.ready_s` once some jobs are gone; nodes that take no jobs stay as they are."""
+    after_s = ready_s.copy()
+    for job in jobs:
+        for node in job.nodes:
+            if after_s[node, 0] == FAR_S:
+                continue
+            # a row has the time at which each GPU is free, in order
+            at = int(np.searchsorted(after_s[node], job.until_s))
+            after_s[node, job.gpus_on_each + 1 : at + job.gpus_on_each] = after_s[node, 1:at].copy()
+            after_s[node, 1 : job.gpus_on_each + 1] = 0
+    return after_s
+
+
 class NodeRoom:
     """GPUs in use on each node, by whom and until when at most.
 
@@ -145,9 +166,9 @@ class NodeRoom:
         self.free = [gpus_per_node] * n_nodes
         self.jobs: list[dict[int, tuple[int, int]]] = [{} for _ in range(n_nodes)]
 
-    def view(self) -> Room:
-        """What a policy sees."""
-        return Room(tuple(self.by_free), self.ready_s)
+    def view(self, lower: Sequence[Running] = ()) -> Room:
+        """What a policy sees, with the running jobs that may be preempted."""
+        return Room(tuple(self.by_free), self.ready_s, tuple(lower))
 
     def take(self, job: int, nodes: list[int], gpus_on_each: int, until_s: int) -> None:
         """Give a job GPUs on each of some nodes, until its time limit at most."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.crash_loops import next_try
 from ettr.sim.cluster.hours import GpuUse, Hours
-from ettr.sim.cluster.policies import PREEMPTION, WAITING
+from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
 from ettr.sim.cluster.policies.array_tasks import array_limits
 from ettr.sim.cluster.policies.base import Running, Waiting
 from ettr.sim.cluster.policies.limits import Limit, held_by
@@ -205,11 +206,16 @@ class Scheduler:
     def _overtake(self, head: Job, now_s: int) -> bool:
         """Start what may overtake the first job that is not held."""
         started, n_held = [], 0
-        for start in self._backfill(self._eligible(), self.room.view(), now_s):
+        waiting = self._eligible()
+        lower: Sequence[Running] = ()
+        if self._rules.waiting in PREEMPT_FOR_ANY:
+            lower = self._ready_to_go(max((one.level for one in waiting), default=0), now_s)
+        for start in self._backfill(waiting, self.room.view(lower), now_s):
             job = self._queue[start.place][-1]
             if job.limits and self._is_held(job):
                 n_held += 1  # by what has started just before it
                 continue
+            self._preempt_for(job, start.victims, now_s)
             self._start(job, start.nodes, now_s)
             started.append(start.place)
         for at in sorted(started, reverse=True):
@@ -230,24 +236,38 @@ class Scheduler:
 
     def _preempt(self, head: Job, now_s: int) -> bool:
         """Preempt for the first job of the queue that is not held; whether anything was."""
-        after_s = self._rules.preempt_after_s
-        lower = [
-            one
-            for level, jobs in self._may_go.items()
-            if level < self._levels[head.priority]
-            for one in jobs.values()
-        ]
-        ready = [one for one in lower if one.start_s + after_s <= now_s]
+        after_s, level = self._rules.preempt_after_s, self._levels[head.priority]
+        ready = self._ready_to_go(level, now_s)
         victims = self._victims(self._as_waiting(0, head), ready, self.room.view()) if ready else []
-        for number in victims:
-            victim = self.running[number]
-            self._log.preempted(victim.shown, head.shown, now_s, self._log.next_line())
-            self.interrupt(victim, PREEMPTED, now_s, for_job=head.shown)
-        coming = [one.start_s + after_s for one in lower if one.start_s + after_s > now_s]
+        self._preempt_for(head, victims, now_s)
+        coming = [
+            one.start_s + after_s
+            for one in self._lower_than(level)
+            if one.start_s + after_s > now_s
+        ]
         if not victims and coming and min(coming) != self._reminder_s:
             self._reminder_s = min(coming)
             self._calendar.put(self._reminder_s, EventKind.REMINDER, 0)
         return bool(victims)
+
+    def _lower_than(self, level: int) -> Iterator[Running]:
+        """Running jobs of lower levels."""
+        found = (jobs.values() for lower, jobs in self._may_go.items() if lower < level)
+        return chain.from_iterable(found)
+
+    def _ready_to_go(self, level: int, now_s: int) -> list[Running]:
+        """Of those, the ones that have run for long enough to be preempted."""
+        if self._rules.preemption == "none":
+            return []
+        started_s = now_s - self._rules.preempt_after_s
+        return [one for one in self._lower_than(level) if one.start_s <= started_s]
+
+    def _preempt_for(self, job: Job, victims: Iterable[int], now_s: int) -> None:
+        """Running jobs go back into the queue for one that waits."""
+        for number in victims:
+            victim = self.running[number]
+            self._log.preempted(victim.shown, job.shown, now_s, self._log.next_line())
+            self.interrupt(victim, PREEMPTED, now_s, for_job=job.shown)
 
     def _as_waiting(self, at: int, job: Job) -> Waiting:
         return Waiting(at, job.gpus, job.limit_s, self._levels[job.priority])
@@ -269,7 +289,10 @@ class Scheduler:
         if self._shared is not None:
             self._shared.change(job, job.gpus, now_s)
         level = self._levels[job.priority]
-        self._may_go[level][job.number] = Running(job.number, level, now_s, job.nodes, on_each)
+        until_s = now_s + job.limit_s
+        self._may_go[level][job.number] = Running(
+            job.number, level, now_s, job.nodes, on_each, until_s
+        )
         length_s = self._restart_s(job) + job.work_s - job.saved_s
         if job.gpus >= self._per_node:
             rules = self._scenario.checkpoints

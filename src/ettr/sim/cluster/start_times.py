@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from ettr.sim.cluster.policies import PREEMPTION, WAITING
+from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
 from ettr.sim.cluster.policies.base import Running, Waiting
 from ettr.sim.cluster.room import FAR_S, NodeRoom, place
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
@@ -207,8 +207,7 @@ class _Moment:
             victims = self._victims(head)
             if not victims:
                 break
-            for i in victims:
-                self._room.give_back(i, list(self._running.pop(i)))
+            self._give_up(victims)
         while may_overtake and self._overtake(made):
             pass
         return made
@@ -223,24 +222,42 @@ class _Moment:
 
     def _victims(self, head: int) -> frozenset[int]:
         """Attempts that are preempted for the first of the queue."""
-        ready = [
-            Running(i, one.level, one.start_s, nodes, min(one.gpus, self._per_node))
-            for i, nodes in self._running.items()
-            if (one := self._attempts[i]).level < self._attempts[head].level
-            and one.start_s + self._rules.preempt_after_s <= self._now_s
-        ]
+        ready = self._ready_to_go(self._attempts[head].level)
         policy = PREEMPTION[self._rules.preemption]
         return frozenset(policy(self._waiting(0), ready, self._room.view()) if ready else [])
+
+    def _ready_to_go(self, level: int) -> list[Running]:
+        """Running attempts of lower levels that have run for long enough to be preempted."""
+        if self._rules.preemption == "none":
+            return []
+        return [
+            Running(
+                i, one.level, one.start_s, nodes, min(one.gpus, self._per_node),
+                one.start_s + one.limit_s,
+            )
+            for i, nodes in self._running.items()
+            if (one := self._attempts[i]).level < level
+            and one.start_s + self._rules.preempt_after_s <= self._now_s
+        ]  # fmt: skip
 
     def _overtake(self, made: list[tuple[int, _Ahead]]) -> bool:
         if not self._queue:
             return False
         depth = range(min(len(self._queue), self._rules.backfill_depth))
         policy = WAITING[self._rules.waiting]
-        found = policy([self._waiting(at) for at in depth], self._room.view(), self._now_s)
-        for i, nodes in [(self._queue[one.place], one.nodes) for one in found]:
-            self._start(i, nodes, made, frozenset())
+        waiting = [self._waiting(at) for at in depth]
+        lower: Sequence[Running] = ()
+        if self._rules.waiting in PREEMPT_FOR_ANY:
+            lower = self._ready_to_go(max((one.level for one in waiting), default=0))
+        found = policy(waiting, self._room.view(lower), self._now_s)
+        for i, one in [(self._queue[one.place], one) for one in found]:
+            self._give_up(one.victims)
+            self._start(i, one.nodes, made, frozenset(one.victims))
         return bool(found)
+
+    def _give_up(self, victims: Iterable[int]) -> None:
+        for i in victims:
+            self._room.give_back(i, list(self._running.pop(i)))
 
     def _waiting(self, at: int) -> Waiting:
         one = self._attempts[self._queue[at]]

@@ -10,7 +10,8 @@ from ettr.sim.cluster.policies.easy_backfill import easy_backfill
 from ettr.sim.cluster.policies.in_order import in_order
 from ettr.sim.cluster.policies.newest_first import newest_first
 from ettr.sim.cluster.policies.no_preemption import no_preemption
-from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill
+from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
+from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 
 if TYPE_CHECKING:
     from ettr.sim.cluster.policies.base import JobStart, Running, Waiting
@@ -24,7 +25,14 @@ WAITING: Mapping[str, WaitingPolicy] = {
     "easy-backfill": easy_backfill,
     "in-order": in_order,
     "slurm-backfill": slurm_backfill,
+    "slurm-easy": slurm_easy,
 }
 """What starts while the first job of the queue, which does not fit, waits."""
-PREEMPTION: Mapping[str, PreemptionPolicy] = {"newest-first": newest_first, "none": no_preemption}
+PREEMPT_FOR_ANY = frozenset({"slurm-backfill", "slurm-easy"})
+"""Of those, the ones that preempt for others than the first job, and are shown who may go."""
+PREEMPTION: Mapping[str, PreemptionPolicy] = {
+    "newest-first": newest_first,
+    "none": no_preemption,
+    "slurm-youngest-first": slurm_youngest_first,
+}
 """Numbers of the running jobs that are preempted for the first job of the queue."""

@@ -8,38 +8,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.sim.cluster.policies.base import JobStart, Waiting
-from ettr.sim.cluster.room import FAR_S, Room
+from ettr.sim.cluster.policies.base import Able, JobStart, Running, Waiting
+from ettr.sim.cluster.policies.no_preemption import no_preemption
+from ettr.sim.cluster.room import FAR_S, Room, removed, set_of
 
 Times = NDArray[np.int64]
 
 
-class Able(NamedTuple):
-    """Nodes that can take a job at its start, ascending, from which some are chosen.
-
-    Attributes:
-        nodes: Numbers of them.
-        ready_s: As `Room.ready_s`, of these nodes alone: by running jobs, not by those that wait.
-        gpus_on_each: That the job needs.
-        n_nodes: That it needs.
-        is_now: Whether it starts now.
-    """
-
-    nodes: list[int]
-    ready_s: Times
-    gpus_on_each: int
-    n_nodes: int
-    is_now: bool
-
-
 NodeChoice = Callable[[Able], list[int]]
+VictimChoice = Callable[[Waiting, Sequence[Running], Room], list[int]]
 
 
 class Planned(NamedTuple):
-    """When a waiting job starts, and its nodes; `FAR_S` and none where it never fits."""
+    """When a waiting job starts, and its nodes, none where none are kept for it.
+
+    `start_s` is `FAR_S` where it never fits. `victims` are the numbers of running jobs that are preempted for it as it starts.
+    """
 
     start_s: int
     nodes: list[int]
+    victims: tuple[int, ...] = ()
 
 
 def conservative_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:
@@ -68,6 +56,8 @@ def planned(
     now_s: int,
     choose: NodeChoice = first_nodes,
     apart_s: int = 0,
+    victims_of: VictimChoice = no_preemption,
+    most_kept: int | None = None,
 ) -> list[Planned]:
     """When each job starts if everybody takes his whole time limit and nobody else comes.
 
@@ -81,24 +71,45 @@ def planned(
         now_s: The time.
         choose: The nodes of each, of those that can take it.
         apart_s: So long before its node is kept for another a job must be over.
+        victims_of: Who of `room.lower` is preempted for a job; none where that is not enough.
+            Where a job cannot start, those that it might preempt count as gone in its plan.
+        most_kept: Jobs for which nodes are kept; for all where None.
 
     Source:
         Mu'alem and Feitelson (2001), IEEE Transactions on Parallel and Distributed Systems 12(6);
         Slurm's manual, sched_config, on sched/backfill.
     """
-    gaps = _Gaps(room, choose, apart_s)
-    return [gaps.plan(job, now_s) for job in waiting]
+    gaps = _Gaps(room, choose, apart_s, victims_of)
+    plans: list[Planned] = []
+    n_kept = 0
+    for job in waiting:
+        keeps = most_kept is None or n_kept < most_kept
+        plans.append(gaps.plan(job, now_s, keeps=keeps))
+        n_kept += now_s < plans[-1].start_s < FAR_S
+    return plans
+
+
+class _Fit(NamedTuple):
+    """When a job fits, in which gaps by ascending node, and `Room.ready_s` as it counts here."""
+
+    start_s: int
+    gaps: NDArray[np.int64]
+    ready_s: Times
 
 
 class _Gaps:
     """The times in which a node is kept for nobody, one or more for each node.
 
     `_opens_s` and `_closes_s` are the ends of each gap, `_node` whose it is. Running jobs are in
-    `_ready_s`, as in `Room`.
+    `_ready_s`, as in `Room`; those of `_lower` may be preempted.
     """
 
-    def __init__(self, room: Room, choose: NodeChoice, apart_s: int) -> None:
-        self._choose, self._apart_s = choose, apart_s
+    def __init__(
+        self, room: Room, choose: NodeChoice, apart_s: int, victims_of: VictimChoice
+    ) -> None:
+        self._choose, self._apart_s, self._victims_of = choose, apart_s, victims_of
+        self._lower = room.lower
+        self._ready_by_level: dict[int, Times] = {}
         n_nodes = len(room.ready_s)
         self._per_node = room.gpus_per_node
         self._ready_s = room.ready_s.copy()
@@ -106,37 +117,71 @@ class _Gaps:
         self._opens_s = np.zeros(n_nodes, dtype=np.int64)
         self._closes_s = np.full(n_nodes, FAR_S)
 
-    def plan(self, job: Waiting, now_s: int) -> Planned:
-        """The earliest start of a job, for which the nodes are kept from now on."""
-        on_each = min(job.gpus, self._per_node)
-        n_nodes = max(1, job.gpus // self._per_node)
-        ready_s = self._ready_s[:, on_each]
-        # what is free has 0; a job that is past its time limit has not ended all the same
-        ready_s = np.where(ready_s == 0, now_s, np.maximum(ready_s, now_s + 1))
-        first_s = np.maximum(self._opens_s, ready_s[self._node])
-        last_s = self._closes_s - job.limit_s - self._apart_s
-        start_s = _earliest(first_s, last_s, n_nodes)
-        if start_s == FAR_S:
-            return Planned(FAR_S, [])
-        fits = np.flatnonzero((first_s <= start_s) & (start_s <= last_s))
-        fits = fits[np.argsort(self._node[fits])]
-        able: list[int] = self._node[fits].tolist()
-        is_now = start_s == now_s
-        nodes = self._choose(Able(able, self._ready_s[able], on_each, n_nodes, is_now))
-        if is_now:
-            self._hold(nodes, on_each, now_s + job.limit_s)
-        else:
-            self._keep(fits[np.searchsorted(able, nodes)], start_s, start_s + job.limit_s)
-        return Planned(start_s, nodes)
+    def plan(self, job: Waiting, now_s: int, *, keeps: bool) -> Planned:
+        """The earliest start of a job; where it waits and `keeps` nodes, they are kept for it."""
+        fit = self._first_fit(job, self._ready_s, now_s)
+        lower = [one for one in self._lower if one.level < job.level]
+        if fit.start_s == now_s:
+            return self._start(job, fit)
+        if lower:
+            fit = self._first_fit(job, self._ready_without(lower, job.level), now_s)
+        if fit.start_s > now_s:
+            return self._wait(job, fit, keeps=keeps)
+        victims = self._victims_of(job, lower, self._room_of(fit.gaps))
+        if not victims:
+            # more would have to go than are preempted for it: it waits for the same nodes
+            return self._wait(job, fit, keeps=keeps)._replace(start_s=now_s + 1)
+        gone = [one for one in lower if one.number in victims]
+        self._lower = tuple(one for one in self._lower if one not in gone)
+        self._ready_s = removed(self._ready_s, gone)
+        self._ready_by_level.clear()
+        started = self._start(job, self._first_fit(job, self._ready_s, now_s))
+        return started._replace(victims=tuple(victims))
 
-    def _hold(self, nodes: list[int], gpus: int, until_s: int) -> None:
-        """A job runs on some nodes: so many GPUs are free once it, or enough of others, ends."""
-        before_s = self._ready_s[nodes]
-        others_s = np.full_like(before_s, FAR_S)
-        others_s[:, : self._per_node + 1 - gpus] = before_s[:, gpus:]
-        after_s = np.minimum(others_s, np.maximum(before_s, until_s))
-        after_s[:, 0] = before_s[:, 0]
-        self._ready_s[nodes] = after_s
+    def _first_fit(self, job: Waiting, ready_s: Times, now_s: int) -> _Fit:
+        """The first moment at which enough gaps can take a job, and those gaps by node."""
+        at_s = ready_s[:, min(job.gpus, self._per_node)]
+        # what is free has 0; a job that is past its time limit has not ended all the same
+        at_s = np.where(at_s == 0, now_s, np.maximum(at_s, now_s + 1))
+        first_s = np.maximum(self._opens_s, at_s[self._node])
+        last_s = self._closes_s - job.limit_s - self._apart_s
+        start_s = _earliest(first_s, last_s, max(1, job.gpus // self._per_node))
+        gaps = np.flatnonzero((first_s <= start_s) & (start_s <= last_s))
+        return _Fit(start_s, gaps[np.argsort(self._node[gaps])], ready_s)
+
+    def _chosen(self, job: Waiting, fit: _Fit, *, is_now: bool) -> list[int]:
+        able: list[int] = self._node[fit.gaps].tolist()
+        on_each, n_nodes = min(job.gpus, self._per_node), max(1, job.gpus // self._per_node)
+        return self._choose(Able(able, fit.ready_s[able], on_each, n_nodes, is_now))
+
+    def _start(self, job: Waiting, fit: _Fit) -> Planned:
+        nodes = self._chosen(job, fit, is_now=True)
+        for ready_s in (self._ready_s, *self._ready_by_level.values()):
+            _hold(ready_s, nodes, min(job.gpus, self._per_node), fit.start_s + job.limit_s)
+        return Planned(fit.start_s, nodes)
+
+    def _wait(self, job: Waiting, fit: _Fit, *, keeps: bool) -> Planned:
+        if fit.start_s == FAR_S or not keeps:
+            return Planned(fit.start_s, [])
+        nodes = self._chosen(job, fit, is_now=False)
+        gaps = fit.gaps[np.searchsorted(self._node[fit.gaps], nodes)]
+        self._keep(gaps, fit.start_s, fit.start_s + job.limit_s)
+        return Planned(fit.start_s, nodes)
+
+    def _ready_without(self, lower: Sequence[Running], level: int) -> Times:
+        """As `Room.ready_s` where all jobs that one of this level may preempt are gone."""
+        if level not in self._ready_by_level:
+            self._ready_by_level[level] = removed(self._ready_s, lower)
+        return self._ready_by_level[level]
+
+    def _room_of(self, gaps: NDArray[np.int64]) -> Room:
+        """The room of the nodes of these gaps alone."""
+        free = (self._ready_s == 0).sum(axis=1) - 1
+        nodes = self._node[gaps]
+        by_free = tuple(
+            set_of(nodes[free[nodes] == gpus].tolist()) for gpus in range(self._per_node + 1)
+        )
+        return Room(by_free, self._ready_s)
 
     def _keep(self, gaps: NDArray[np.int64], start_s: int, end_s: int) -> None:
         """Nodes are kept for a job that waits: each of these gaps becomes two."""
@@ -144,6 +189,16 @@ class _Gaps:
         self._opens_s = np.append(self._opens_s, np.full(gaps.size, end_s))
         self._closes_s = np.append(self._closes_s, self._closes_s[gaps])
         self._closes_s[gaps] = start_s
+
+
+def _hold(ready_s: Times, nodes: list[int], gpus: int, until_s: int) -> None:
+    """A job runs on some nodes: so many GPUs are free once it, or enough of others, ends."""
+    before_s = ready_s[nodes]
+    others_s = np.full_like(before_s, FAR_S)
+    others_s[:, : before_s.shape[1] - gpus] = before_s[:, gpus:]
+    after_s = np.minimum(others_s, np.maximum(before_s, until_s))
+    after_s[:, 0] = before_s[:, 0]
+    ready_s[nodes] = after_s
 
 
 def _earliest(first_s: Times, last_s: Times, n_nodes: int) -> int:

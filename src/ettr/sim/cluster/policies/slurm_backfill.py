@@ -1,13 +1,13 @@
-"""Conservative backfill on the nodes that Slurm would choose."""
+"""Conservative backfill on the nodes that Slurm would choose, with preemption as Slurm has it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ettr.sim.cluster.policies.base import JobStart, Waiting
-from ettr.sim.cluster.policies.conservative_backfill import Able, planned
+from ettr.sim.cluster.policies.conservative_backfill import planned
+from ettr.sim.cluster.policies.slurm_nodes import neighbours
+from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 from ettr.sim.cluster.room import Room
 
 APART_S = 1
@@ -16,6 +16,9 @@ APART_S = 1
 
 def slurm_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:
     """Jobs that start although others ahead of them wait, as by Slurm's sched/backfill.
+
+    A job may preempt others wherever it stands in the queue. Until it starts, jobs that it might
+    preempt count as gone: its nodes are kept from when all others have left them.
 
     Args:
         waiting: In the order of the queue.
@@ -26,42 +29,20 @@ def slurm_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[J
         Slurm 22.05, src/plugins/sched/backfill/backfill.c and select/cons_tres/job_test.c, whose
         nodes are in one line without a topology.
     """
-    plans = zip(waiting, planned(waiting, room, now_s, neighbours, APART_S), strict=True)
-    return [JobStart(job.place, plan.nodes) for job, plan in plans if plan.start_s == now_s]
+    return _starts(waiting, room, now_s, None)
 
 
-def neighbours(able: Able) -> list[int]:
-    """Nodes next to each other, of those that running jobs leave first.
-
-    The run of such nodes with the fewest free GPUs that is long enough; where none is, the run with
-    the most, and so on with what is left. A job of one node gets the fullest node of its run,
-    others the first nodes.
-    """
-    ready_s = able.ready_s[:, able.gpus_on_each]
-    at_s = np.partition(ready_s, able.n_nodes - 1)[able.n_nodes - 1]
-    free = (able.ready_s <= at_s).sum(axis=1) - 1
-    left = {able.nodes[i]: int(free[i]) for i in np.flatnonzero(ready_s <= at_s)}
-    chosen: list[int] = []
-    while (missing := able.n_nodes - len(chosen)) > 0:
-        runs = _runs(list(left))
-        enough = [run for run in runs if len(run) >= missing]
-        if enough:
-            run = min(enough, key=lambda one: sum(left[node] for node in one))
-        else:
-            run = max(runs, key=lambda one: sum(left[node] for node in one))
-        taken = [min(run, key=lambda node: left[node])] if missing == 1 else run[:missing]
-        chosen += taken
-        for node in taken:
-            del left[node]
-    return sorted(chosen)
+def slurm_easy(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:
+    """As `slurm_backfill` with bf_job_part_count_reserve=1: nodes are kept for the first alone."""
+    return _starts(waiting, room, now_s, 1)
 
 
-def _runs(nodes: Sequence[int]) -> list[list[int]]:
-    """Ascending nodes, split where one is missing."""
-    found: list[list[int]] = []
-    for node in nodes:
-        if found and found[-1][-1] == node - 1:
-            found[-1].append(node)
-        else:
-            found.append([node])
-    return found
+def _starts(
+    waiting: Sequence[Waiting], room: Room, now_s: int, most_kept: int | None
+) -> list[JobStart]:
+    plans = planned(waiting, room, now_s, neighbours, APART_S, slurm_youngest_first, most_kept)
+    return [
+        JobStart(job.place, plan.nodes, plan.victims)
+        for job, plan in zip(waiting, plans, strict=True)
+        if plan.start_s == now_s
+    ]

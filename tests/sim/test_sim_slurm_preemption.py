@@ -1,0 +1,180 @@
+"""Preemption for any job of the queue, as Slurm has it: hand-made queues and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+
+from ettr.sim.cluster.choice import loop_can
+from ettr.sim.cluster.engine import SimulatedCluster
+from ettr.sim.cluster.policies.base import Running, Waiting
+from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
+from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
+from ettr.sim.cluster.room import NodeRoom, place, removed
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+
+
+def held(room: NodeRoom, *jobs: tuple[int, int, int, tuple[int, ...], int, int]) -> list[Running]:
+    """Jobs (number, level, start, nodes, GPUs on each, limit's end) that hold their GPUs."""
+    found = [Running(*job) for job in jobs]
+    for job in found:
+        room.take(job.number, list(job.nodes), job.gpus_on_each, job.until_s)
+    return found
+
+
+def test_the_youngest_goes_first_whatever_its_level():
+    room = NodeRoom(2, 8)
+    running = held(room, (1, 0, 10, (0,), 8, 900), (2, 1, 20, (1,), 8, 900))
+    assert slurm_youngest_first(Waiting(0, 8, 60, 2), running, room.view()) == [2]
+
+
+def test_several_small_jobs_go_for_one_node_and_those_elsewhere_stay():
+    room = NodeRoom(2, 8)
+    running = held(
+        room,
+        (1, 0, 50, (0,), 4, 900), (2, 0, 10, (1,), 4, 900), (3, 0, 20, (1,), 4, 900),
+    )  # fmt: skip
+    other = held(room, (4, 2, 5, (0,), 4, 900))
+    # 1 is the youngest, but the GPUs of its node are not enough without those of 4
+    assert sorted(slurm_youngest_first(Waiting(0, 8, 60, 1), running, room.view())) == [2, 3]
+    assert other[0].number not in slurm_youngest_first(Waiting(0, 8, 60, 1), running, room.view())
+
+
+def test_the_one_that_makes_it_fit_is_tried_by_itself_next():
+    room = NodeRoom(3, 8)
+    # 1 goes first; only with 2 are two nodes empty, and then 2 alone is enough
+    running = held(room, (1, 0, 30, (0,), 8, 900), (2, 0, 10, (1, 2), 8, 900))
+    assert slurm_youngest_first(Waiting(0, 16, 60, 1), running, room.view()) == [2]
+    assert slurm_youngest_first(Waiting(0, 24, 60, 1), running, room.view()) == [2, 1]
+    assert slurm_youngest_first(Waiting(0, 8, 60, 1), running, room.view()) == [1]
+
+
+def test_nobody_goes_where_it_would_not_be_enough_or_the_node_is_closed():
+    room = NodeRoom(2, 8)
+    running = held(room, (1, 0, 10, (0,), 8, 900))
+    held(room, (2, 5, 10, (1,), 8, 900))
+    assert slurm_youngest_first(Waiting(0, 16, 60, 1), running, room.view()) == []
+    room.close(0)
+    assert slurm_youngest_first(Waiting(0, 8, 60, 1), running, room.view()) == []
+    assert slurm_youngest_first(Waiting(0, 8, 60, 1), [], room.view()) == []
+
+
+def test_a_job_far_behind_preempts_where_the_first_is_not_delayed():
+    room = NodeRoom(3, 8)
+    held(room, (1, 9, 0, (0, 1), 8, 500))
+    lower = held(room, (2, 0, 0, (2,), 8, 5000))
+    head, behind = Waiting(0, 16, 60, 1), Waiting(1, 8, 100, 1)
+    found = slurm_backfill([head, behind], room.view(lower), 200)
+    assert [(one.place, one.nodes, one.victims) for one in found] == [(1, [2], (2,))]
+    # of the same level nobody goes
+    assert slurm_backfill([head, behind._replace(level=0)], room.view(lower), 200) == []
+    # nor where nobody is shown that may go
+    assert slurm_backfill([head, behind], room.view(), 200) == []
+
+
+def test_jobs_that_may_be_preempted_count_as_gone_in_the_plan_of_those_that_wait():
+    room = NodeRoom(2, 8)
+    held(room, (1, 9, 0, (0,), 8, 500))
+    lower = held(room, (2, 0, 0, (1,), 4, 5000))
+    # both nodes at 500, as if job 2 were gone: what takes node 1 must be over by then
+    head = Waiting(0, 16, 60, 1)
+    for limit_s, starts in ((299, True), (400, False)):
+        found = slurm_backfill([head, Waiting(1, 4, limit_s, 0)], room.view(lower), 200)
+        assert bool(found) is starts
+
+
+def test_with_one_reservation_the_third_may_delay_the_second():
+    room = NodeRoom(4, 8)
+    held(room, (1, 9, 0, (0, 1, 2), 8, 100))
+    # nodes 0 to 2 at 100 for the first; all four at 150 for the second, whom a long job delays
+    waiting = [Waiting(0, 24, 50, 1), Waiting(1, 32, 30, 1), Waiting(2, 8, 999, 1)]
+    assert slurm_backfill(waiting, room.view(), 0) == []
+    assert [(one.place, one.nodes) for one in slurm_easy(waiting, room.view(), 0)] == [(2, [3])]
+
+
+sizes = st.sampled_from((1, 2, 4, 8, 16, 24, 32))
+mixed = st.lists(st.tuples(sizes, st.integers(1, 500), st.integers(0, 2)), max_size=14)
+
+
+def filled(room: NodeRoom, jobs: Sequence[tuple[int, int, int]]) -> list[Running]:
+    """As many of these jobs (GPUs, limit, level) as there is room for."""
+    found = []
+    for number, (gpus, limit_s, level) in enumerate(jobs):
+        nodes = place(room.by_free, gpus)
+        if nodes is not None:
+            job = Running(number, level, -number, tuple(nodes), min(gpus, 8), limit_s)
+            room.take(number, nodes, job.gpus_on_each, limit_s)
+            found.append(job)
+    return found
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(running=mixed, jobs=mixed, closed=st.sets(st.integers(0, 5)))
+def test_who_starts_has_room_once_the_victims_of_lower_levels_have_left(running, jobs, closed):
+    room = NodeRoom(6, 8)
+    there = {job.number: job for job in filled(room, running)}
+    for node in closed:
+        room.close(node)
+    waiting = [
+        Waiting(at, gpus, limit_s, level)
+        for at, (gpus, limit_s, level) in enumerate(sorted(jobs, key=lambda job: -job[2]))
+    ]
+    for policy in (slurm_backfill, slurm_easy):
+        now = NodeRoom(6, 8)
+        filled(now, running)
+        for node in closed:
+            now.close(node)
+        left = dict(there)
+        for start in policy(waiting, now.view(list(left.values())), 0):
+            job = waiting[start.place]
+            for number in start.victims:
+                assert left[number].level < job.level
+                now.give_back(number, list(left.pop(number).nodes))
+            assert len(set(start.nodes)) == max(1, job.gpus // 8)
+            assert all(now.free[node] >= min(job.gpus, 8) for node in start.nodes)
+            assert all(now.open >> node & 1 for node in start.nodes)
+            now.take(100 + job.place, start.nodes, min(job.gpus, 8), job.limit_s)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(running=mixed, gone=st.sets(st.integers(0, 13)), closed=st.sets(st.integers(0, 5)))
+def test_the_times_without_some_jobs_are_those_of_nodes_that_they_have_left(running, gone, closed):
+    room = NodeRoom(6, 8)
+    jobs = filled(room, running)
+    for node in closed:
+        room.close(node)
+    without = removed(room.ready_s, [job for job in jobs if job.number in gone])
+    for job in jobs:
+        if job.number in gone:
+            room.give_back(job.number, list(job.nodes))
+    assert without.tolist() == room.ready_s.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waiting", ["slurm-backfill", "slurm-easy"])
+def test_a_cluster_with_it_preempts_lower_levels_alone_and_keeps_every_gpu_hour(waiting):
+    scenario = scenario_of(scenario_text("small")[0])
+    rules = replace(
+        scenario.scheduling, waiting=waiting, preemption="slurm-youngest-first", preempt_after_s=600
+    )
+    period = replace(scenario.period, days=1)
+    scenario = replace(scenario, scheduling=rules, period=period)
+    assert not loop_can(scenario)
+    cluster = SimulatedCluster(scenario, 3, "0")
+    for _ in cluster.play():
+        pass
+    truth = cluster.truth()
+    attempts = truth["attempts"]
+    preempted = attempts.filter(pc.equal(attempts["end"], "PREEMPTED"))
+    assert preempted.num_rows > 10
+    assert preempted["for_job_id"].null_count == 0
+    machines, days = scenario.machines, scenario.period.days
+    there = 24 * days * machines.nodes * machines.gpus_per_node
+    assert pc.sum(truth["hours"]["gpu_hours"]).as_py() == pytest.approx(there, rel=1e-9)
