@@ -41,12 +41,12 @@ DebugFlags=Backfill
 """
 SCHEDULER = {
     "in-order": "sched/builtin",
-    "easy-backfill": "sched/backfill",
     "slurm-backfill": "sched/backfill",
+    "slurm-easy": "sched/backfill",
 }
 """Slurm's plugin for each policy."""
 # one reservation, that of the first job, is what EASY promises; Slurm's default is one for each
-RESERVATIONS = {"easy-backfill": ",bf_job_part_count_reserve=1"}
+RESERVATIONS = {"slurm-easy": ",bf_job_part_count_reserve=1"}
 
 
 @dataclass(frozen=True)

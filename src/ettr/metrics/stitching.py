@@ -27,6 +27,7 @@ from ettr.metrics.dependencies import JobKey, chains
 from ettr.metrics.instants import fetch, has_rows
 from ettr.metrics.selected import held_s
 from ettr.tables import ATTEMPTS
+from ettr.tables.het_jobs import PARTS_HELD_S
 from ettr.tables.ibis_time import epoch_s
 from ettr.tables.materialize import as_view, materialize
 from ettr.units import SECONDS_PER_HOUR
@@ -41,7 +42,7 @@ _OF_KEYS = frozenset(
         *("submit", "eligible", "start", "end", "elapsed_s", "suspended_s", "work_dir", "comment"),
     }
 )
-"""The columns of attempts from which the keys of runs are made."""
+"""The columns of attempts from which runs are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def stitched(
     """
     rule.check()
     first_of = chains(attempts)
+    attempts = _narrow(attempts, rule)
     some = attempts if near is None else _of_same_owners(attempts, progress, rule, near)
     # no view: it is used twice, and the engine would make the keys of all attempts twice
     keyed = _keyed(some, progress, rule, min_gpus, first_of, attempts)
@@ -155,9 +157,8 @@ def jobs_of_runs(
     """
     rule.check()
     first_of = chains(attempts)
-    columns = _OF_KEYS if rule.id_column is None else {*_OF_KEYS, rule.id_column}
-    some = attempts.semi_join(asked, "attempt_id")
-    some = materialize(some.select(*(name for name in attempts.columns if name in columns)))
+    attempts = _narrow(attempts, rule)
+    some = materialize(attempts.semi_join(asked, "attempt_id"))
     near = _of_same_owners(attempts, progress, rule, some)
     keyed = as_view(_keyed(near, progress, rule, 0, first_of, attempts))
     # few are asked for: the keys of all would be made a second time
@@ -180,6 +181,12 @@ def jobs_of_runs(
         jobs = RunJobs(str(cluster), tuple(dict.fromkeys(job_id for _, job_id in members)))
         found.update((attempt_id, jobs) for attempt_id, _ in members)
     return found
+
+
+def _narrow(attempts: ibis.Table, rule: RunRule) -> ibis.Table:
+    """The columns of attempts that runs need: each one more is translated at every step."""
+    columns = {*_OF_KEYS, PARTS_HELD_S["n_gpus"], rule.id_column}
+    return attempts.select(*(name for name in attempts.columns if name in columns))
 
 
 def _with_several_jobs(parts: ibis.Table) -> ibis.Table:
@@ -216,25 +223,22 @@ def _in_runs(
     `named_by`: the columns that make a key.
     """
     key = list(named_by)
-    keyed = keyed.mutate(task=keyed["chain"].fill_null(keyed["job_id"]))
     order = ["start_s", "attempt_id"]
     if has_chains:
         keyed, order = _with_places(keyed, key), ["place_s", "place_id", *order]
     before = ibis.window(group_by=key, order_by=order, rows=(None, -1))
     along = ibis.window(group_by=key, order_by=order)
+    task = keyed["chain"].fill_null(keyed["job_id"])
+    prior_end_s = keyed["end_s"].max().over(before)
+    other_task = task.lag().over(along) != task
+    goes_on = (keyed["chain"].lag().over(along) == keyed["chain"]).fill_null(False)
+    late = keyed["submit_s"] > prior_end_s + int(gap_h * SECONDS_PER_HOUR)
+    over = (keyed["state"].lag().over(along) == "COMPLETED") & other_task
+    breaks = keyed["by_name"] & ~goes_on & (late | over)
+    meets = keyed["by_name"] & other_task & (keyed["start_s"] < prior_end_s)
+    # few steps: each translates all columns again
     ordered = keyed.mutate(
-        prior_end_s=keyed["end_s"].max().over(before),
-        prior_task=keyed["task"].lag().over(along),
-        prior_chain=keyed["chain"].lag().over(along),
-        prior_state=keyed["state"].lag().over(along),
-    )
-    other_task = ordered["prior_task"] != ordered["task"]
-    goes_on = (ordered["prior_chain"] == ordered["chain"]).fill_null(False)
-    late = ordered["submit_s"] > ordered["prior_end_s"] + int(gap_h * SECONDS_PER_HOUR)
-    over = (ordered["prior_state"] == "COMPLETED") & other_task
-    breaks = ordered["by_name"] & ~goes_on & (late | over)
-    meets = ordered["by_name"] & other_task & (ordered["start_s"] < ordered["prior_end_s"])
-    ordered = ordered.mutate(
+        task=task,
         breaks=ibis.cases((breaks.fill_null(False), 1), else_=0),
         meets=ibis.cases((meets.fill_null(False), 1), else_=0),
     )
@@ -244,11 +248,10 @@ def _in_runs(
         .over(ibis.window(group_by=key, order_by=order, rows=(None, 0)))
     )
     swept = parts["meets"].max().over(ibis.window(group_by=[*key, "run_part"]))
-    parts = parts.mutate(swept=swept)
-    runs = parts.mutate(run_job=ibis.cases((parts["swept"] == 1, parts["task"]), else_=""))
-    return runs.drop(
-        *("prior_end_s", "prior_task", "prior_chain", "prior_state", "breaks", "meets", "swept"),
-        *("task", "chain", *order[:-2]),
+    rest = {"chain", "task", "breaks", "meets", *order[:-2]}
+    return parts.select(
+        *(name for name in parts.columns if name not in rest),
+        run_job=ibis.cases((swept == 1, parts["task"]), else_=""),
     )
 
 

@@ -5,7 +5,10 @@ Each task is a function of its arguments alone, so that results are the same on 
 
 from __future__ import annotations
 
+import atexit
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from typing import TypeVar
 
 from ettr.errors import UsageError
@@ -61,7 +64,10 @@ def _in_order(
     with Parallel(n_jobs=workers) as parallel:
         for first in range(0, len(arguments), _BATCH * workers):
             batch = arguments[first : first + _BATCH * workers]
-            yield from parallel(delayed(task)(*one) for one in batch)
+            # the standard output may be a JSON document, and a backend has warnings
+            with redirect_stdout(sys.stderr):
+                results = parallel(delayed(task)(*one) for one in batch)
+            yield from results
 
 
 def set_backend(name: str) -> None:
@@ -90,8 +96,9 @@ def set_backend(name: str) -> None:
             from ray.util.joblib import register_ray
 
             if not ray.is_initialized():
-                # its processes would write into the standard output, which may be a JSON document
-                ray.init(log_to_driver=False)
+                with redirect_stdout(sys.stderr):
+                    ray.init(log_to_driver=False)
+                atexit.register(_stop_ray)
             register_ray()
     except ImportError as error:
         raise UsageError(
@@ -99,3 +106,11 @@ def set_backend(name: str) -> None:
             f"{ {'dask': 'joblib dask distributed', 'ray': 'joblib ray'}.get(name, 'joblib') }"
         ) from None
     parallel_config(backend=name)
+
+
+def _stop_ray() -> None:
+    """Stop Ray, which says what it has kept to say on the standard output."""
+    import ray
+
+    with redirect_stdout(sys.stderr):
+        ray.shutdown()
