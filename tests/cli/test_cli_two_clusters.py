@@ -1,6 +1,5 @@
 """Two clusters in one store, whose jobs share ids and nodes share names; and one file twice."""
 
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,11 @@ def measured(document: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize("order", list(permutations(["alpha", "beta", "events"])))
+# each log comes once before the others, once between them and once after them
+@pytest.mark.parametrize(
+    "order",
+    [("alpha", "beta", "events"), ("beta", "events", "alpha"), ("events", "alpha", "beta")],
+)
 def test_each_log_keeps_the_cluster_that_it_names_in_any_order(tmp_path: Path, logs, order):
     for name in order:
         done = ettr("ingest", tmp_path / "store", logs[name], "--timezone", "UTC")

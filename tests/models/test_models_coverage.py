@@ -42,7 +42,7 @@ def test_constant_rate_exactly(expected):
 def test_over_dispersed_interval_on_constant_rate_fleets(expected):
     rng = np.random.default_rng(21)
     truth = expected / NODES
-    found = [dispersion(Counts(x, 1.0)) for x in rng.poisson(truth, (2000, NODES))]
+    found = [dispersion(Counts(x, 1.0)) for x in rng.poisson(truth, (1000, NODES))]
     for kind in ("poisson", "over_dispersed", "interval"):
         at_least([getattr(d, kind).low <= truth <= getattr(d, kind).high for d in found])
 
@@ -71,9 +71,9 @@ def test_over_dispersed_fleets_from_ten_failures_up(expected, kind, units, amoun
     rng = np.random.default_rng(22)
     mean = expected / units
     if kind == "nodes":
-        draws = rng.poisson(rng.gamma(amount, mean / amount, (1500, units)))
+        draws = rng.poisson(rng.gamma(amount, mean / amount, (800, units)))
     else:
-        draws = bursts(rng, 1500, units, expected, amount)
+        draws = bursts(rng, 800, units, expected, amount)
     found = [dispersion(Counts(x, 1.0)) for x in draws if x.sum() >= 10]
     at_least([d.over_dispersed.low <= mean <= d.over_dispersed.high for d in found])
     at_least([d.interval.low <= mean <= d.interval.high for d in found])
@@ -84,8 +84,8 @@ def test_over_dispersed_fleets_from_ten_failures_up(expected, kind, units, amoun
 def test_ratio_of_two_over_dispersed_fleets(expected, units, shape):
     rng = np.random.default_rng(27)
     mean = expected / units
-    a = rng.poisson(rng.gamma(shape, mean / shape, (1200, units)))
-    b = rng.poisson(rng.gamma(shape, 2 * mean / shape, (1200, units)))
+    a = rng.poisson(rng.gamma(shape, mean / shape, (600, units)))
+    b = rng.poisson(rng.gamma(shape, 2 * mean / shape, (600, units)))
     found = [
         compare_counts(Counts(x, 1.0), Counts(y, 1.0))
         for x, y in zip(a, b, strict=True)
@@ -111,11 +111,11 @@ def test_profile_intervals(name, expected):
     if name == "Weibull":
         model, truth = Weibull(), {"shape": 1.0, "scale": 100 * DAY_S}
         until = -np.log1p(-share) * 100 * DAY_S
-        draws = 100 * DAY_S * rng.standard_exponential((300, NODES))
+        draws = 100 * DAY_S * rng.standard_exponential((200, NODES))
     else:
         model, truth = Lognormal(), {"median": 100 * DAY_S, "sigma": 1.0}
         until = 100 * DAY_S * np.exp(ndtri(share)) if share else 0.0
-        draws = 100 * DAY_S * np.exp(rng.standard_normal((300, NODES)))
+        draws = 100 * DAY_S * np.exp(rng.standard_normal((200, NODES)))
     until = until or 1e-6
     inside = {key: [] for key in truth}
     for raw in draws if expected else draws[:5]:

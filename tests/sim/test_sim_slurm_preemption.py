@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import hypothesis.strategies as st
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from ettr.sim.cluster.choice import loop_can
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.policies.base import Running, Waiting
+from ettr.sim.cluster.policies.newest_first import newest_first
 from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
 from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 from ettr.sim.cluster.room import NodeRoom, place, removed
@@ -69,12 +71,28 @@ def test_a_job_far_behind_preempts_where_the_first_is_not_delayed():
     held(room, (1, 9, 0, (0, 1), 8, 500))
     lower = held(room, (2, 0, 0, (2,), 8, 5000))
     head, behind = Waiting(0, 16, 60, 1), Waiting(1, 8, 100, 1)
-    found = slurm_backfill([head, behind], room.view(lower), 200)
+    found = slurm_backfill([head, behind], room.view(lower, slurm_youngest_first), 200)
     assert [(one.place, one.nodes, one.victims) for one in found] == [(1, [2], (2,))]
     # of the same level nobody goes
-    assert slurm_backfill([head, behind._replace(level=0)], room.view(lower), 200) == []
+    assert (
+        slurm_backfill(
+            [head, behind._replace(level=0)], room.view(lower, slurm_youngest_first), 200
+        )
+        == []
+    )
     # nor where nobody is shown that may go
     assert slurm_backfill([head, behind], room.view(), 200) == []
+
+
+def test_a_job_for_which_more_would_have_to_go_than_do_waits_for_its_nodes():
+    room = NodeRoom(2, 8)
+    lower = held(room, (1, 0, 0, (0,), 4, 5000), (2, 0, 0, (0,), 4, 5000))
+    waiting = [Waiting(0, 8, 60, 2), Waiting(1, 4, 60, 1)]
+    room.take(3, [1], 8, 900)
+    # newest-first takes one other job at most for it; node 0 is kept for it all the same
+    assert slurm_backfill(waiting, room.view(lower, newest_first), 200) == []
+    found = slurm_backfill(waiting, room.view(lower, slurm_youngest_first), 200)
+    assert [(one.place, sorted(one.victims)) for one in found] == [(0, [1, 2])]
 
 
 def test_jobs_that_may_be_preempted_count_as_gone_in_the_plan_of_those_that_wait():
@@ -84,7 +102,9 @@ def test_jobs_that_may_be_preempted_count_as_gone_in_the_plan_of_those_that_wait
     # both nodes at 500, as if job 2 were gone: what takes node 1 must be over by then
     head = Waiting(0, 16, 60, 1)
     for limit_s, starts in ((299, True), (400, False)):
-        found = slurm_backfill([head, Waiting(1, 4, limit_s, 0)], room.view(lower), 200)
+        found = slurm_backfill(
+            [head, Waiting(1, 4, limit_s, 0)], room.view(lower, slurm_youngest_first), 200
+        )
         assert bool(found) is starts
 
 
@@ -125,13 +145,14 @@ def test_who_starts_has_room_once_the_victims_of_lower_levels_have_left(running,
         Waiting(at, gpus, limit_s, level)
         for at, (gpus, limit_s, level) in enumerate(sorted(jobs, key=lambda job: -job[2]))
     ]
-    for policy in (slurm_backfill, slurm_easy):
+    policies = product((slurm_backfill, slurm_easy), (slurm_youngest_first, newest_first))
+    for policy, victims_of in policies:
         now = NodeRoom(6, 8)
         filled(now, running)
         for node in closed:
             now.close(node)
         left = dict(there)
-        for start in policy(waiting, now.view(list(left.values())), 0):
+        for start in policy(waiting, now.view(list(left.values()), victims_of), 0):
             job = waiting[start.place]
             for number in start.victims:
                 assert left[number].level < job.level

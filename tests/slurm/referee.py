@@ -47,6 +47,8 @@ SCHEDULER = {
 """Slurm's plugin for each policy."""
 # one reservation, that of the first job, is what EASY promises; Slurm's default is one for each
 RESERVATIONS = {"slurm-easy": ",bf_job_part_count_reserve=1"}
+MOST_IDLE_S = 40
+"""Of the machine's own clock: a cluster on which jobs wait and none runs starts them no more."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Player:
         shown = float(cluster.command("date", "+%s.%N"))
         self._real, self._fast = (before + time.time()) / 2, shown
         self._killed_s: list[tuple[int, int]] = []
+        self._idle_since_s: float | None = None
         self.ids: list[str] = []
 
     def now_s(self) -> float:
@@ -155,7 +158,15 @@ class Player:
         subprocess.run(words, env=self._cluster.environment, check=False)
 
     def _is_over(self) -> bool:
-        return not self._cluster.command("squeue", "-h", "-o", "%i").split()
+        """Whether no job is left; those that Slurm starts no more, having lost GPUs, go."""
+        states = set(self._cluster.command("squeue", "-h", "-o", "%T").split())
+        if states != {"PENDING"}:
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = time.monotonic()
+        elif time.monotonic() - self._idle_since_s > MOST_IDLE_S:
+            self._cluster.command("scancel", "--state=PENDING", "--user=root")
+        return not states
 
     def _rows(self) -> list[dict[str, str]]:
         fields = "JobIDRaw,State,Submit,Eligible,Start,End,NodeList,QOS"

@@ -6,7 +6,7 @@ thousands of nodes, and the lowest bit is always the same node, which keeps runs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ettr.sim.cluster.policies.base import Running
+    from ettr.sim.cluster.policies.base import Running, Waiting
+
+VictimChoice = Callable[["Waiting", "Sequence[Running]", "Room"], list[int]]
 
 FAR_S = 1 << 60
 """A time that never comes."""
@@ -58,13 +60,16 @@ class Room:
         by_free: By number of free GPUs, 0 to those of a node: the nodes that take jobs.
         ready_s: When each node has that many GPUs free if every job runs to its time limit, shape
             (nodes, GPUs of a node + 1); `FAR_S` for a node that takes no jobs.
-        lower: Running jobs that one of a higher level may preempt; policies that preempt for the
-            first job of the queue alone do not look at them.
+        lower: Running jobs that one of a higher level may preempt, for policies that preempt for
+            others than the first job of the queue.
+        victims_of: The policy that says which of them, given the job, those of lower levels, and
+            the room of the nodes that it may use.
     """
 
     by_free: tuple[int, ...]
     ready_s: NDArray[np.int64]
     lower: tuple[Running, ...] = ()
+    victims_of: VictimChoice | None = None
 
     @property
     def gpus_per_node(self) -> int:
@@ -166,9 +171,9 @@ class NodeRoom:
         self.free = [gpus_per_node] * n_nodes
         self.jobs: list[dict[int, tuple[int, int]]] = [{} for _ in range(n_nodes)]
 
-    def view(self, lower: Sequence[Running] = ()) -> Room:
-        """What a policy sees, with the running jobs that may be preempted."""
-        return Room(tuple(self.by_free), self.ready_s, tuple(lower))
+    def view(self, lower: Sequence[Running] = (), victims_of: VictimChoice | None = None) -> Room:
+        """What a policy sees, with the running jobs that may be preempted, and how."""
+        return Room(tuple(self.by_free), self.ready_s, tuple(lower), victims_of)
 
     def take(self, job: int, nodes: list[int], gpus_on_each: int, until_s: int) -> None:
         """Give a job GPUs on each of some nodes, until its time limit at most."""

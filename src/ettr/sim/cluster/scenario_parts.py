@@ -62,8 +62,9 @@ class Scheduling:
 
     Attributes:
         waiting: What may start while the first job of the queue does not fit (`WAITING`).
-        preemption: Whose nodes that job takes (`PREEMPTION`); one of up to a whole node takes what
-            one other job holds at most.
+        preemption: Whose nodes that job takes (`PREEMPTION`), and with policies of
+            `PREEMPT_FOR_ANY` any other that waits. With newest-first one of up to a whole node
+            takes what one other job holds at most.
         pass_interval_s: Between two passes over the queue at least; 0 for a pass at every event.
         backfill_depth: Waiting jobs that a pass looks at.
         preempt_after_s: A job that ran for less is not preempted.

@@ -210,7 +210,7 @@ class Scheduler:
         lower: Sequence[Running] = ()
         if self._rules.waiting in PREEMPT_FOR_ANY:
             lower = self._ready_to_go(max((one.level for one in waiting), default=0), now_s)
-        for start in self._backfill(waiting, self.room.view(lower), now_s):
+        for start in self._backfill(waiting, self.room.view(lower, self._victims), now_s):
             job = self._queue[start.place][-1]
             if job.limits and self._is_held(job):
                 n_held += 1  # by what has started just before it

@@ -249,7 +249,8 @@ class _Moment:
         lower: Sequence[Running] = ()
         if self._rules.waiting in PREEMPT_FOR_ANY:
             lower = self._ready_to_go(max((one.level for one in waiting), default=0))
-        found = policy(waiting, self._room.view(lower), self._now_s)
+        room = self._room.view(lower, PREEMPTION[self._rules.preemption])
+        found = policy(waiting, room, self._now_s)
         for i, one in [(self._queue[one.place], one) for one in found]:
             self._give_up(one.victims)
             self._start(i, one.nodes, made, frozenset(one.victims))

@@ -14,11 +14,10 @@ from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
 from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 
 if TYPE_CHECKING:
-    from ettr.sim.cluster.policies.base import JobStart, Running, Waiting
-    from ettr.sim.cluster.room import Room
+    from ettr.sim.cluster.policies.base import JobStart, Waiting
+    from ettr.sim.cluster.room import Room, VictimChoice
 
 WaitingPolicy = Callable[["Sequence[Waiting]", "Room", int], "list[JobStart]"]
-PreemptionPolicy = Callable[["Waiting", "Sequence[Running]", "Room"], list[int]]
 
 WAITING: Mapping[str, WaitingPolicy] = {
     "conservative-backfill": conservative_backfill,
@@ -30,9 +29,9 @@ WAITING: Mapping[str, WaitingPolicy] = {
 """What starts while the first job of the queue, which does not fit, waits."""
 PREEMPT_FOR_ANY = frozenset({"slurm-backfill", "slurm-easy"})
 """Of those, the ones that preempt for others than the first job, and are shown who may go."""
-PREEMPTION: Mapping[str, PreemptionPolicy] = {
+PREEMPTION: Mapping[str, VictimChoice] = {
     "newest-first": newest_first,
     "none": no_preemption,
     "slurm-youngest-first": slurm_youngest_first,
 }
-"""Numbers of the running jobs that are preempted for the first job of the queue."""
+"""Numbers of the running jobs that are preempted for one that waits."""

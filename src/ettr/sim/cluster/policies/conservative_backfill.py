@@ -16,13 +16,13 @@ Times = NDArray[np.int64]
 
 
 NodeChoice = Callable[[Able], list[int]]
-VictimChoice = Callable[[Waiting, Sequence[Running], Room], list[int]]
 
 
 class Planned(NamedTuple):
     """When a waiting job starts, and its nodes, none where none are kept for it.
 
-    `start_s` is `FAR_S` where it never fits. `victims` are the numbers of running jobs that are preempted for it as it starts.
+    `start_s` is `FAR_S` where it never fits. `victims` are the numbers of running jobs that are
+    preempted for it as it starts.
     """
 
     start_s: int
@@ -56,7 +56,6 @@ def planned(
     now_s: int,
     choose: NodeChoice = first_nodes,
     apart_s: int = 0,
-    victims_of: VictimChoice = no_preemption,
     most_kept: int | None = None,
 ) -> list[Planned]:
     """When each job starts if everybody takes his whole time limit and nobody else comes.
@@ -65,21 +64,22 @@ def planned(
     As in Slurm a node that is kept for a job that waits is kept whole, however few of its GPUs the
     job needs. The plan is made again in each pass, so that what ends early is used.
 
+    Where `room.lower` has jobs, one that waits may preempt those of lower levels as it starts;
+    until then they count as gone.
+
     Args:
         waiting: In the order of the queue.
         room: Of the nodes.
         now_s: The time.
         choose: The nodes of each, of those that can take it.
         apart_s: So long before its node is kept for another a job must be over.
-        victims_of: Who of `room.lower` is preempted for a job; none where that is not enough.
-            Where a job cannot start, those that it might preempt count as gone in its plan.
         most_kept: Jobs for which nodes are kept; for all where None.
 
     Source:
         Mu'alem and Feitelson (2001), IEEE Transactions on Parallel and Distributed Systems 12(6);
         Slurm's manual, sched_config, on sched/backfill.
     """
-    gaps = _Gaps(room, choose, apart_s, victims_of)
+    gaps = _Gaps(room, choose, apart_s)
     plans: list[Planned] = []
     n_kept = 0
     for job in waiting:
@@ -104,11 +104,9 @@ class _Gaps:
     `_ready_s`, as in `Room`; those of `_lower` may be preempted.
     """
 
-    def __init__(
-        self, room: Room, choose: NodeChoice, apart_s: int, victims_of: VictimChoice
-    ) -> None:
-        self._choose, self._apart_s, self._victims_of = choose, apart_s, victims_of
-        self._lower = room.lower
+    def __init__(self, room: Room, choose: NodeChoice, apart_s: int) -> None:
+        self._choose, self._apart_s = choose, apart_s
+        self._lower, self._victims_of = room.lower, room.victims_of or no_preemption
         self._ready_by_level: dict[int, Times] = {}
         n_nodes = len(room.ready_s)
         self._per_node = room.gpus_per_node

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ettr.sim.cluster.policies.base import JobStart, Waiting
 from ettr.sim.cluster.policies.conservative_backfill import planned
 from ettr.sim.cluster.policies.slurm_nodes import neighbours
-from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 from ettr.sim.cluster.room import Room
 
 APART_S = 1
@@ -40,7 +39,7 @@ def slurm_easy(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobSt
 def _starts(
     waiting: Sequence[Waiting], room: Room, now_s: int, most_kept: int | None
 ) -> list[JobStart]:
-    plans = planned(waiting, room, now_s, neighbours, APART_S, slurm_youngest_first, most_kept)
+    plans = planned(waiting, room, now_s, neighbours, APART_S, most_kept)
     return [
         JobStart(job.place, plan.nodes, plan.victims)
         for job, plan in zip(waiting, plans, strict=True)
