@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 
 from ettr.sim.cluster.policies import WAITING
-from ettr.sim.cluster.policies.base import Able, Waiting
+from ettr.sim.cluster.policies.base import Able
 from ettr.sim.cluster.policies.conservative_backfill import conservative_backfill, planned
 from ettr.sim.cluster.policies.easy_backfill import easy_backfill
 from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill
 from ettr.sim.cluster.policies.slurm_nodes import neighbours
-from ettr.sim.cluster.room import FAR_S, NodeRoom, place
+from ettr.sim.cluster.room import FAR_S, NodeRoom, Waiting, place
 
 
 def queue(*jobs: tuple[int, int]) -> list[Waiting]:

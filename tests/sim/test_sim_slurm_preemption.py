@@ -13,11 +13,10 @@ from hypothesis import given, settings
 
 from ettr.sim.cluster.choice import loop_can
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.policies.base import Running, Waiting
 from ettr.sim.cluster.policies.newest_first import newest_first
 from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
 from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
-from ettr.sim.cluster.room import NodeRoom, place, removed
+from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, removed
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 
 

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from ettr.sim.cluster.policies.base import Running, Waiting
-
-VictimChoice = Callable[["Waiting", "Sequence[Running]", "Room"], list[int]]
 
 FAR_S = 1 << 60
 """A time that never comes."""
@@ -50,6 +45,33 @@ def set_of(nodes: Sequence[int]) -> int:
     bits = np.zeros(max(nodes) + 1, dtype=np.uint8)
     bits[np.asarray(nodes)] = 1
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+
+
+class Waiting(NamedTuple):
+    """A job in the queue: its place there, GPUs, time limit in seconds, and priority level."""
+
+    place: int
+    gpus: int
+    limit_s: int
+    level: int
+
+
+class Running(NamedTuple):
+    """A job that may be preempted: its number, level, start, nodes and GPUs on each of them.
+
+    `until_s` is the end of its time limit.
+    """
+
+    number: int
+    level: int
+    start_s: int
+    nodes: tuple[int, ...]
+    gpus_on_each: int
+    until_s: int
+
+
+VictimChoice = Callable[[Waiting, Sequence[Running], "Room"], list[int]]
+"""Numbers of the jobs of lower levels that are preempted for one that waits, in this room."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from ettr.sim.cluster.crash_loops import next_try
 from ettr.sim.cluster.hours import GpuUse, Hours
 from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
 from ettr.sim.cluster.policies.array_tasks import array_limits
-from ettr.sim.cluster.policies.base import Running, Waiting
 from ettr.sim.cluster.policies.limits import Limit, held_by
 from ettr.sim.cluster.policies.quotas import quota_limits
-from ettr.sim.cluster.room import NodeRoom, place, set_of
+from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, set_of
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.sharing import SharedUse
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray

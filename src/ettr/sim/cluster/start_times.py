@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
-from ettr.sim.cluster.policies.base import Running, Waiting
-from ettr.sim.cluster.room import FAR_S, NodeRoom, place
+from ettr.sim.cluster.room import FAR_S, NodeRoom, Running, Waiting, place
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
 
 NEVER = FAR_S

@@ -14,8 +14,8 @@ from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
 from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 
 if TYPE_CHECKING:
-    from ettr.sim.cluster.policies.base import JobStart, Waiting
-    from ettr.sim.cluster.room import Room, VictimChoice
+    from ettr.sim.cluster.policies.base import JobStart
+    from ettr.sim.cluster.room import Room, VictimChoice, Waiting
 
 WaitingPolicy = Callable[["Sequence[Waiting]", "Room", int], "list[JobStart]"]
 

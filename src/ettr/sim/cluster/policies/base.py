@@ -8,29 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Waiting(NamedTuple):
-    """A job in the queue: its place there, GPUs, time limit in seconds, and priority level."""
-
-    place: int
-    gpus: int
-    limit_s: int
-    level: int
-
-
-class Running(NamedTuple):
-    """A job that may be preempted: its number, level, start, nodes and GPUs on each of them.
-
-    `until_s` is the end of its time limit.
-    """
-
-    number: int
-    level: int
-    start_s: int
-    nodes: tuple[int, ...]
-    gpus_on_each: int
-    until_s: int
-
-
 class JobStart(NamedTuple):
     """A job that starts now: its place in the queue, its nodes, and who is preempted for it."""
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.sim.cluster.policies.base import Able, JobStart, Running, Waiting
+from ettr.sim.cluster.policies.base import Able, JobStart
 from ettr.sim.cluster.policies.no_preemption import no_preemption
-from ettr.sim.cluster.room import FAR_S, Room, removed, set_of
+from ettr.sim.cluster.room import FAR_S, Room, Running, Waiting, removed, set_of
 
 Times = NDArray[np.int64]
 

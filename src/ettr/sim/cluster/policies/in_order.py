@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ettr.sim.cluster.policies.base import JobStart, Waiting
-from ettr.sim.cluster.room import Room
+from ettr.sim.cluster.policies.base import JobStart
+from ettr.sim.cluster.room import Room, Waiting
 
 
 def in_order(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ettr.sim.cluster.policies.base import Running, Waiting
-from ettr.sim.cluster.room import Room
+from ettr.sim.cluster.room import Room, Running, Waiting
 
 
 def newest_first(head: Waiting, running: Sequence[Running], room: Room) -> list[int]:

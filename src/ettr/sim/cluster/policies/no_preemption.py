@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ettr.sim.cluster.policies.base import Running, Waiting
-from ettr.sim.cluster.room import Room
+from ettr.sim.cluster.room import Room, Running, Waiting
 
 
 def no_preemption(head: Waiting, running: Sequence[Running], room: Room) -> list[int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ettr.sim.cluster.policies.base import JobStart, Waiting
+from ettr.sim.cluster.policies.base import JobStart
 from ettr.sim.cluster.policies.conservative_backfill import planned
 from ettr.sim.cluster.policies.slurm_nodes import neighbours
-from ettr.sim.cluster.room import Room
+from ettr.sim.cluster.room import Room, Waiting
 
 APART_S = 1
 """Slurm takes two that meet in one moment for an overlap: its times include their ends."""

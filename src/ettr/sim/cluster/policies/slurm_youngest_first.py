@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ettr.sim.cluster.policies.base import Able, Running, Waiting
+from ettr.sim.cluster.policies.base import Able
 from ettr.sim.cluster.policies.slurm_nodes import neighbours
-from ettr.sim.cluster.room import Room, first_members, removed
+from ettr.sim.cluster.room import Room, Running, Waiting, first_members, removed
 
 REORDERS = 2
 """How often the candidates are put into another order (preempt_reorder_count=1 allows two)."""
