@@ -9,14 +9,20 @@ as EASY does. Slurm preempts for any job of its queue, the youngest first, and s
 easy-backfill is the textbook's EASY on the record of slurm-easy: it preempts for the first job
 alone, newest-first, and keeps the nodes that are ready last, where Slurm looks for neighbours.
 
-`starts`: attempts that Slurm started. `in time`: share of those that the policies start at most
-40 s of the fast clock before Slurm does, which is 2 s of the machine's own and more than an
-interval of Slurm's passes; predicted from the real starts and ends before each, in the moments at
-which Slurm really looked at its queue. `at once`: the same where the policies decide as soon as
+`starts`: attempts that Slurm started. `in time`: share of those that the policies start at most 40
+s of the fast clock before Slurm does, which is 2 s of the machine's own and more than an interval
+of Slurm's passes; predicted from the real starts and ends before each, in the moments at which
+Slurm really looked at its queue. `at once`: the same where the policies decide as soon as
 something changes, as in the simulator. `by itself`: share started within 40 s, before or after,
 where the simulator goes on from its own starts, as a what-if does: the first difference moves what
-follows. `order`: pairs of attempts whose predicted starts are more than 40 s apart and that Slurm
-started in that order. `end states`: jobs that ended in the same state by itself.
+follows. `plans`: with backfill, jobs for which Slurm's log of a pass has the start that the policy
+plans then, within 2 s, of those that both let wait; the same nodes in brackets. `order`: pairs of
+attempts whose predicted starts are more than 40 s apart and that Slurm started in that order. `end
+states`: jobs that ended in the same state by itself.
+
+A job for which Slurm preempts others starts in a later pass, once they have left, if it is still
+the first to whom Slurm then gives what they held; so does it here. The simulator by itself starts
+it at once.
 
 Slurm gives jobs to a dead node until it notices, up to 100 s later. A job that was put there is
 requeued, but starts again only when Slurm gives the node up, after 300 s, and Slurm 22.05 then
@@ -39,10 +45,11 @@ from campaigns import Table
 from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.owners import owners_of
+from ettr.sim.cluster.policies.slurm_backfill import slurm_plans
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority, Scheduling
 from ettr.sim.cluster.scheduler import NODE_FAIL, Scheduler
-from ettr.sim.cluster.start_times import NEVER, Passes, RecordedAttempt, predicted_starts
+from ettr.sim.cluster.start_times import NEVER, Passes, RecordedAttempt, predicted_starts, seen_at
 from ettr.sim.cluster.workload import COMPLETED, FAILED, Job
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -56,6 +63,8 @@ SIZE = 200
 SEED = 2
 ASKED_IN_TIME = 0.95
 POLICIES = ("in-order", "slurm-easy", "slurm-backfill")
+MOST_KEPT = {"slurm-easy": 1, "slurm-backfill": None}
+"""Jobs for which each policy keeps nodes."""
 TEXTBOOK = {"slurm-easy": ("easy-backfill", "newest-first")}
 """What is held against the same record, besides what it was set to."""
 RATE = 20
@@ -180,6 +189,9 @@ class Verdict:
         in_time: Of them: predicted in time from what was real before, when Slurm looked.
         in_time_at_once: Of them: likewise where the policies decide whenever something changes.
         in_time_alone: Of them: started in time by the simulator by itself.
+        planned: Plans of Slurm's for jobs that wait, one a job and pass.
+        same_start: Of them: those that the policy has, too, within 2 s.
+        same_plan: Of them: on the same nodes.
         in_order: Pairs of predicted starts that came in their order.
         pairs: Of attempts whose predictions lie further apart than is allowed.
         same_end: Jobs that ended in the same state.
@@ -190,6 +202,9 @@ class Verdict:
     in_time: int
     in_time_at_once: int
     in_time_alone: int
+    planned: int
+    same_start: int
+    same_plan: int
     in_order: int
     pairs: int
     same_end: int
@@ -206,6 +221,7 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
     # with backfill jobs overtake in its passes alone, which come at an interval
     at_once = _started(real, rules, allowed_s, replace(real.passes, in_order_s=None))
     alone = simulated(real, rules)
+    planned, same_start, same_plan = _plans(real, rules)
     tries = _numbered(attempts)
     pairs = in_order = 0
     known = [(one.start_s, at_s) for one, at_s in started if at_s < NEVER]
@@ -223,11 +239,35 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
             abs(one.start_s - alone.starts.get((one.number + 1, tries[one]), NEVER)) <= allowed_s
             for one, _ in started
         ),
+        planned=planned,
+        same_start=same_start,
+        same_plan=same_plan,
         in_order=in_order,
         pairs=pairs,
         same_end=sum(alone.states.get(number + 1) == state for number, state in last.items()),
         jobs=len(last),
     )
+
+
+def _plans(real: Recorded, rules: Scheduling) -> tuple[int, int, int]:
+    """Slurm's plans for jobs that wait; those with the policy's start; and with its nodes, too."""
+    planned = same_start = same_plan = 0
+    if rules.waiting not in MOST_KEPT:
+        return planned, same_start, same_plan
+    closed = (*real.outages, *real.lost_gpus)
+    for plan in real.plans:
+        at = (real.attempts, closed, MACHINES, rules, plan.at_s)
+        queue, waiting, room = seen_at(*at)
+        found = slurm_plans(waiting, room, plan.at_s, MOST_KEPT[rules.waiting])
+        # those behind the first few of the queue are not looked at
+        for i, one in zip(queue, found, strict=False):
+            start = plan.starts.get(real.attempts[i].number)
+            if start is not None and one.nodes and one.start_s > plan.at_s:
+                planned += 1
+                is_same = abs(start[0] - one.start_s) <= 2
+                same_start += is_same
+                same_plan += is_same and start[1] == tuple(one.nodes)
+    return planned, same_start, same_plan
 
 
 def _started(
@@ -269,6 +309,7 @@ def run(size: int) -> Table:
             "in time",
             "at once",
             "by itself",
+            "plans",
             "order",
             "end states",
             "ends in Slurm",
@@ -289,6 +330,7 @@ def _row(policy: str, real: Recorded, found: Verdict) -> tuple[str, ...]:
         f"{found.in_time / found.starts:.2f}",
         f"{found.in_time_at_once / found.starts:.2f}",
         f"{found.in_time_alone / found.starts:.2f}",
+        f"{found.same_start} ({found.same_plan}) of {found.planned}" if found.planned else "",
         f"{found.in_order} of {found.pairs}",
         f"{found.same_end} of {found.jobs}",
         ", ".join(f"{count} {state}" for state, count in sorted(ends.items())),

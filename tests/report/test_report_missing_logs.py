@@ -333,15 +333,21 @@ def inventory(folder: Path, gres: str) -> Path:
     return file
 
 
+def said_of(store: Path) -> tuple[str, Any]:
+    """The text and the JSON of one report."""
+    with open_store(store) as opened:
+        analysis = Analysis(opened)
+        return " ".join(summary_text(page(analysis)).split()), document(analysis)
+
+
 @pytest.mark.parametrize("gres", [None, "gpu:h100:8"])
 def test_gpus_that_no_job_lists_are_not_measured(tmp_path: Path, gres: str | None):
     """A cluster that does not account them logs the same as one whose jobs used none."""
     store = cpus_alone(tmp_path, *([] if gres is None else [inventory(tmp_path, gres)]))
-    report = words(ettr("report", store, "-o", tmp_path / "r.html"))
+    report, document = said_of(store)
     assert "GPU-hours not measured: no GPUs are accounted" in report
     assert "GPU-hours lost to failures not measured (no GPUs are accounted: say with" in report
     assert re.search(r"Lost to failures, [^:]*: not measured \(no GPUs are accounted", report)
-    document: Any = ettr("report", store, "--json").json
     assert document["totals"]["gpu_hours"] is None
     assert document["goodput"]["first_order_gpu_hours"] is None
     assert document["previous"]["this"]["lost_gpu_hours"] is None
@@ -366,13 +372,11 @@ def test_no_gpus_is_0_where_that_is_known(tmp_path: Path, said_by: str):
 
 def test_jobs_without_gpus_have_no_gpu_hours(tmp_path: Path):
     store = without_gpus(tmp_path)
-    document: Any = ettr("report", store, "--json").json
+    report, document = said_of(store)
     assert document["totals"]["gpu_hours"] is None
     assert document["goodput"]["first_order_gpu_hours"] is None
     assert document["status"]["states"][0]["gpu_hours"] is None
-    assert "GPU-hours lost to failures not measured" in words(
-        ettr("report", store, "-o", tmp_path / "r.html")
-    )
+    assert "GPU-hours lost to failures not measured" in report
     given: Any = ettr("report", store, "--gpus-per-node", "8", "--json").json
     assert given["totals"]["gpu_hours"] == 584.0 + 3 * 4.0 * 8
     assert given["goodput"]["first_order_gpu_hours"] == 4.0 + 3 * 4.0

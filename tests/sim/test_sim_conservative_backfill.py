@@ -11,7 +11,7 @@ from ettr.sim.cluster.policies import WAITING
 from ettr.sim.cluster.policies.base import Able
 from ettr.sim.cluster.policies.conservative_backfill import conservative_backfill, planned
 from ettr.sim.cluster.policies.easy_backfill import easy_backfill
-from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill
+from ettr.sim.cluster.policies.slurm_backfill import first_ends_at_once, slurm_backfill
 from ettr.sim.cluster.policies.slurm_nodes import neighbours
 from ettr.sim.cluster.room import FAR_S, NodeRoom, Waiting, place
 
@@ -273,6 +273,21 @@ def test_slurm_starts_nothing_that_ends_as_a_plan_begins():
     room.take(1, [0], 8, 100)
     assert slurm_backfill(queue((16, 50), (8, 100)), room.view(), 0) == []
     assert [one.place for one in slurm_backfill(queue((16, 50), (8, 99)), room.view(), 0)] == [1]
+
+
+def test_in_slurms_plan_what_ends_first_ends_with_the_last_of_its_minute():
+    """Its own log of a pass at 4547: nodes 2 and 3 are held until 4817, 4 and 5 until 4846."""
+    room = NodeRoom(8, 8)
+    room.take(110, [0], 6, 5306)
+    room.take(143, [1, 2], 8, 4817)
+    room.take(103, [3, 4], 8, 4846)
+    room.take(63, [5], 8, 6165)
+    waiting = queue((32, 3780), (32, 1680), (8, 840), (8, 1200), (32, 600), (32, 240))
+    found = planned(waiting, room.view(), 4547, neighbours, 1, None, first_ends_at_once)
+    assert [(plan.start_s, [node + 1 for node in plan.nodes]) for plan in found] == [
+        (4846, [2, 3, 4, 5]), (6165, [1, 6, 7, 8]), (4547, [7]), (4547, [8]),
+        (7845, [1, 6, 7, 8]), (8445, [1, 6, 7, 8]),
+    ]  # fmt: skip
 
 
 def test_scenarios_may_name_it():

@@ -62,6 +62,33 @@ def test_a_higher_job_takes_the_place_of_a_lower_one_after_its_grace():
     assert starts(low, ran(1, 8, 20, 133, 200, 0, level=2)) == [0, 100]
 
 
+def test_a_job_for_which_another_is_preempted_starts_once_that_has_left():
+    low = replace(ran(0, 16, 0, 0, 110, 0, 1, level=0), state="PREEMPTED")
+    # the scheduler preempts at 110; whoever is first when it looks again gets the nodes
+    assert starts(low, ran(1, 16, 20, 133, 200, 0, 1, level=2)) == [0, 111]
+    later = ran(2, 16, 105, 115, 200, 0, 1, level=3)
+    assert starts(low, ran(1, 16, 20, 215, 300, 0, 1, level=2), later) == [0, 200, 111]
+
+
+def test_who_overtakes_by_preemption_waits_for_who_leaves():
+    head = replace(ran(0, 16, 5, 900, 950, 0, 1, level=1), limit_s=50)
+    held = ran(1, 8, 0, 0, 900, 0, level=1)
+    low = replace(ran(2, 8, 0, 0, 150, 1, level=0), state="PREEMPTED")
+    small = replace(ran(3, 8, 10, 175, 600, 1, level=1), limit_s=500)
+    rules = replace(RULES, waiting="slurm-backfill", preemption="slurm-youngest-first")
+    passes = Passes(in_order_s=[5, 175], overtaking_s=[95, 150, 175])
+    found = predicted_starts((head, held, low, small), (), TWO_NODES, rules, 30, passes)
+    # at 95 the low job is within its grace; at 150 it is preempted, and the small one comes at 175
+    assert found[3] == 175
+    # where it stays in truth the policy preempts it at 150 all the same; the textbook's does not
+    stays = replace(low, state="COMPLETED", end_s=900)
+    late = replace(small, start_s=900, end_s=950)
+    for policy, said_s in ((rules, 150), (replace(rules, waiting="easy-backfill"), NEVER)):
+        assert predicted_starts(
+            (head, held, stays, late), (), TWO_NODES, policy, 30, passes
+        )[3] == said_s  # fmt: skip
+
+
 def test_a_node_that_is_out_takes_no_job():
     out = (RecordedOutage(0, 0, 500), RecordedOutage(1, 0, 600))
     assert starts(ran(0, 16, 10, 605, 700, 0, 1), outages=out) == [600]

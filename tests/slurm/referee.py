@@ -18,10 +18,12 @@ from ettr.sim.cluster.start_times import Passes, RecordedAttempt, RecordedOutage
 from slurm.cluster import SlurmCluster, wait_until
 from slurm.referee_jobs import GPUS_PER_NODE, NODES, PlannedJob
 from slurm.referee_log import (
+    RecordedPlan,
     read_attempts,
     read_lost_gpus,
     read_outages,
     read_passes,
+    read_plans,
 )
 
 SETTINGS = """
@@ -56,7 +58,7 @@ class Recorded:
     """What the real scheduler did; times in seconds of its clock from the origin.
 
     `deaths` are of nodes, each with its time; `lost_gpus` are those of which it lost count;
-    `passes` are when it looked at its queue.
+    `passes` are when it looked at its queue, `plans` what it then planned.
     """
 
     jobs: tuple[PlannedJob, ...]
@@ -65,6 +67,7 @@ class Recorded:
     outages: tuple[RecordedOutage, ...]
     lost_gpus: tuple[RecordedOutage, ...]
     passes: Passes
+    plans: tuple[RecordedPlan, ...] = ()
 
 
 @contextmanager
@@ -129,6 +132,7 @@ class Player:
             read_outages(self._events(), log, deaths, start_s),
             read_lost_gpus(log, self.ids, jobs, start_s),
             read_passes(log, start_s),
+            read_plans(log, self.ids, start_s),
         )
 
     def _submit(self, one: PlannedJob) -> None:

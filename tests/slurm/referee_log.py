@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,15 @@ from ettr.sources.node_lists import expand_nodes
 from slurm.referee_jobs import GPUS_PER_NODE, LEVELS, NODES, REQUEUE_DELAY_S, PlannedJob
 
 _STARTS = ("Allocate", "Started")
+_PLAN = re.compile(r"_dump_job_sched: JobId=(\d+) to start at (\S+), end at \S+ on nodes (\S+) in ")
+
+
+@dataclass(frozen=True)
+class RecordedPlan:
+    """What Slurm planned in one pass: by number of the job its start and its nodes."""
+
+    at_s: int
+    starts: dict[int, tuple[int, tuple[int, ...]]]
 
 
 def read_attempts(
@@ -164,6 +173,19 @@ def read_passes(log: str, origin_s: int) -> Passes:
         )
     )
     return Passes(in_order or None, frozenset(overtaking) or None)
+
+
+def read_plans(log: str, ids: Sequence[str], origin_s: int) -> tuple[RecordedPlan, ...]:
+    """What each pass of sched/backfill planned for the jobs that it did not start."""
+    numbers = {job_id: number for number, job_id in enumerate(ids)}
+    found: list[RecordedPlan] = []
+    for line in log.splitlines():
+        if begun := re.match(r"\[(\S+?)\.\d+\] \S+ _attempt_backfill: beginning", line):
+            found.append(RecordedPlan(_seconds(begun[1], origin_s), {}))
+        elif found and (job := _PLAN.search(line)) and job[1] in numbers:
+            start = _seconds(job[2], origin_s), _places(job[3])
+            found[-1].starts[numbers[job[1]]] = start
+    return tuple(found)
 
 
 def _seconds(text: str, origin_s: int) -> int:

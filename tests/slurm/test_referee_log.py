@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from ettr.sim.cluster.start_times import NEVER, Passes, RecordedOutage
 from slurm.referee_jobs import PlannedJob
-from slurm.referee_log import read_attempts, read_lost_gpus, read_outages, read_passes
+from slurm.referee_log import (
+    RecordedPlan,
+    read_attempts,
+    read_lost_gpus,
+    read_outages,
+    read_passes,
+    read_plans,
+)
 
 ORIGIN_S = 1_764_000_000  # 2025-11-24 16:00:00 UTC
 JOBS = (PlannedJob(0.0, 2, 300, 600, "normal", 0, None),)
@@ -89,3 +96,18 @@ def test_passes_are_those_in_order_and_those_of_backfill() -> None:
 """
     assert read_passes(log, ORIGIN_S) == Passes((30, 60), frozenset({40}))
     assert read_passes("", ORIGIN_S) == Passes(None, None)
+
+
+def test_plans_are_those_of_each_pass() -> None:
+    begun = "sched/backfill: _attempt_backfill: beginning"
+    plan = "sched/backfill: _dump_job_sched: JobId={} to start at 2025-11-24T16:05:48, end at "
+    plan += "2025-11-24T17:08:48 on nodes {} in partition train"
+    log = "\n".join([
+        f"[2025-11-24T16:01:00.100] {begun}",
+        f"[2025-11-24T16:01:00.110] {plan.format(7, 'node[2-3,5]')}",
+        f"[2025-11-24T16:01:00.120] {plan.format(70, 'node1')}",
+        f"[2025-11-24T16:01:30.100] {begun}",
+        "[2025-11-24T16:01:30.110] sched/backfill: _start_job: Started JobId=7 in train on node2",
+    ])  # fmt: skip
+    found = read_plans(log, ["6", "7"], ORIGIN_S)
+    assert found == (RecordedPlan(60, {1: (348, (1, 2, 4))}), RecordedPlan(90, {}))

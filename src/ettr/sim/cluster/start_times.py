@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
-from ettr.sim.cluster.room import FAR_S, NodeRoom, Running, Waiting, place
+from ettr.sim.cluster.room import FAR_S, NodeRoom, Room, Running, Waiting, place
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
 
 NEVER = FAR_S
+PREEMPTED = "PREEMPTED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,9 @@ def predicted_starts(
     At each moment at which something was submitted, ended, was preempted or came back, the room is
     what really ran then; the policies say who of the real queue would start. An attempt that they
     start before the real scheduler does keeps its place until then, for `allowed_s` at most: then
-    the prediction was wrong, and the room is again what is real.
+    the prediction was wrong, and the room is again what is real. Where the policies preempt
+    attempts that the real scheduler preempts, too, within `allowed_s`, the start comes once these
+    have left, as with a real scheduler: whoever is first when it then looks gets what they held.
 
     Args:
         attempts: In any order; times in seconds from one origin.
@@ -118,11 +121,25 @@ def predicted_starts(
         for i, early in list(ahead.items()):
             if min(attempts[i].start_s, attempts[i].end_s, early.start_s + allowed_s) < now_s:
                 del ahead[i]
-        moment = _Moment(attempts, outages, machines, rules, now_s, ahead)
+        moment = _Moment(attempts, outages, machines, rules, now_s, ahead, allowed_s)
         for i, early in moment.starts(may_overtake=passes.overtake_at(now_s)):
             found[i] = min(found[i], now_s)
             ahead[i] = early
     return found
+
+
+def seen_at(
+    attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], machines: Machines,
+    rules: Scheduling, now_s: int,
+) -> tuple[list[int], list[Waiting], Room]:  # fmt: skip
+    """What the policies see at one moment of what was real.
+
+    Returns:
+        The places in `attempts` of those that wait, in the order of the queue; how a policy sees
+        them; and the room, with who may be preempted.
+    """
+    moment = _Moment(attempts, outages, machines, rules, now_s, {}, 0)
+    return moment.queue, moment.waiting(), moment.room()
 
 
 def _moments(
@@ -134,7 +151,7 @@ def _moments(
     if passes.in_order_s is not None:
         times |= set(passes.in_order_s)
     else:
-        times |= {one.end_s for one in attempts}
+        times |= {one.end_s + (one.state == PREEMPTED) for one in attempts}
         times |= {one.start_s + grace_s for one in attempts if one.start_s < NEVER}
         times |= {time_s for one in outages for time_s in (one.start_s, one.end_s)}
     return sorted(time_s for time_s in times if time_s < NEVER)
@@ -146,14 +163,18 @@ class _Moment:
     def __init__(
         self, attempts: Sequence[RecordedAttempt], outages: Iterable[RecordedOutage],
         machines: Machines, rules: Scheduling, now_s: int, ahead: dict[int, _Ahead],
+        allowed_s: int,
     ) -> None:  # fmt: skip
         self._attempts, self._rules, self._now_s = attempts, rules, now_s
+        self._allowed_s = allowed_s
         self._per_node = machines.gpus_per_node
         self._room = NodeRoom(machines.nodes, machines.gpus_per_node)
         gone = frozenset(i for one in ahead.values() for i in one.victims)
         self._running: dict[int, tuple[int, ...]] = {}
         for i, one in enumerate(attempts):
-            if one.start_s < now_s < one.end_s and i not in gone:
+            # one that is preempted is there until the decision has been made
+            until_s = one.end_s + (one.state == PREEMPTED)
+            if one.start_s < now_s < until_s and i not in gone:
                 self._take(i, one.nodes, one.start_s)
         # after what runs there: jobs of a dead node go on until the scheduler notices
         for place_of_outage, out in enumerate(outages):
@@ -173,12 +194,11 @@ class _Moment:
             for i, one in enumerate(attempts)
             if one.eligible_s <= now_s <= min(one.start_s, one.end_s - 1) and i not in ahead
         ]
-        self._queue = sorted(queue, key=self._place)
+        self.queue = sorted(queue, key=self._place)
 
     def _where(self, i: int, early: _Ahead) -> list[int] | None:
         """The nodes of an attempt that was started early, or others if those are taken."""
-        on_each = min(self._attempts[i].gpus, self._per_node)
-        if all(self._room.free[node] >= on_each for node in early.nodes):
+        if self._has_room(i, early.nodes):
             return list(early.nodes)
         return place(self._room.by_free, self._attempts[i].gpus)
 
@@ -196,15 +216,15 @@ class _Moment:
         """Who starts now, as the scheduler of the simulation decides it, and for whom."""
         made: list[tuple[int, _Ahead]] = []
         victims: frozenset[int] = frozenset()
-        while self._queue:
-            head = self._queue[0]
+        while self.queue:
+            head = self.queue[0]
             nodes = place(self._room.by_free, self._attempts[head].gpus)
             if nodes is not None:
                 self._start(head, nodes, made, victims)
                 victims = frozenset()
                 continue
             victims = self._victims(head)
-            if not victims:
+            if not victims or self._leave_now(victims):
                 break
             self._give_up(victims)
         while may_overtake and self._overtake(made):
@@ -216,7 +236,7 @@ class _Moment:
         victims: frozenset[int],
     ) -> None:  # fmt: skip
         self._take(i, tuple(nodes), self._now_s)
-        self._queue.remove(i)
+        self.queue.remove(i)
         made.append((i, _Ahead(self._now_s, tuple(nodes), victims)))
 
     def _victims(self, head: int) -> frozenset[int]:
@@ -240,25 +260,47 @@ class _Moment:
         ]  # fmt: skip
 
     def _overtake(self, made: list[tuple[int, _Ahead]]) -> bool:
-        if not self._queue:
+        if not self.queue:
             return False
-        depth = range(min(len(self._queue), self._rules.backfill_depth))
         policy = WAITING[self._rules.waiting]
-        waiting = [self._waiting(at) for at in depth]
-        lower: Sequence[Running] = ()
-        if self._rules.waiting in PREEMPT_FOR_ANY:
-            lower = self._ready_to_go(max((one.level for one in waiting), default=0))
-        room = self._room.view(lower, PREEMPTION[self._rules.preemption])
-        found = policy(waiting, room, self._now_s)
-        for i, one in [(self._queue[one.place], one) for one in found]:
+        found = policy(self.waiting(), self.room(), self._now_s)
+        n_before = len(made)
+        for i, one in [(self.queue[one.place], one) for one in found]:
+            if self._leave_now(one.victims):
+                continue
             self._give_up(one.victims)
-            self._start(i, one.nodes, made, frozenset(one.victims))
-        return bool(found)
+            # what it gets may be of those who have still to leave for another
+            if self._has_room(i, one.nodes):
+                self._start(i, one.nodes, made, frozenset(one.victims))
+        return len(made) > n_before
+
+    def waiting(self) -> list[Waiting]:
+        """The first jobs of the queue, as a policy sees them."""
+        depth = range(min(len(self.queue), self._rules.backfill_depth))
+        return [self._waiting(at) for at in depth]
+
+    def room(self) -> Room:
+        """What a policy sees of the nodes."""
+        lower: Sequence[Running] = ()
+        if self._rules.waiting in PREEMPT_FOR_ANY and self.queue:
+            lower = self._ready_to_go(max(self._attempts[i].level for i in self.queue))
+        return self._room.view(lower, PREEMPTION[self._rules.preemption])
+
+    def _has_room(self, i: int, nodes: Sequence[int]) -> bool:
+        on_each = min(self._attempts[i].gpus, self._per_node)
+        return all(self._room.free[node] >= on_each for node in nodes)
+
+    def _leave_now(self, victims: Collection[int]) -> bool:
+        """Whether the real scheduler preempts these just now: a later moment says who gets what."""
+        ends = [self._attempts[i] for i in victims]
+        return bool(ends) and all(
+            one.state == PREEMPTED and one.end_s - self._now_s <= self._allowed_s for one in ends
+        )
 
     def _give_up(self, victims: Iterable[int]) -> None:
         for i in victims:
             self._room.give_back(i, list(self._running.pop(i)))
 
     def _waiting(self, at: int) -> Waiting:
-        one = self._attempts[self._queue[at]]
+        one = self._attempts[self.queue[at]]
         return Waiting(at, one.gpus, one.limit_s, one.level)

@@ -16,6 +16,7 @@ Times = NDArray[np.int64]
 
 
 NodeChoice = Callable[[Able], list[int]]
+EndsAsSeen = Callable[[Times], Times]
 
 
 class Planned(NamedTuple):
@@ -42,6 +43,11 @@ def conservative_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) ->
     return [JobStart(job.place, plan.nodes) for job, plan in plans if plan.start_s == now_s]
 
 
+def as_they_are(ready_s: Times) -> Times:
+    """The ends of running jobs, each by itself."""
+    return ready_s
+
+
 def first_nodes(able: Able) -> list[int]:
     """Now the fullest, as `place` has it; later the first, which no start of others changes."""
     order = np.arange(len(able.nodes))
@@ -57,6 +63,7 @@ def planned(
     choose: NodeChoice = first_nodes,
     apart_s: int = 0,
     most_kept: int | None = None,
+    ends: EndsAsSeen = as_they_are,
 ) -> list[Planned]:
     """When each job starts if everybody takes his whole time limit and nobody else comes.
 
@@ -74,12 +81,13 @@ def planned(
         choose: The nodes of each, of those that can take it.
         apart_s: So long before its node is kept for another a job must be over.
         most_kept: Jobs for which nodes are kept; for all where None.
+        ends: `Room.ready_s` as the plan sees the ends of running jobs.
 
     Source:
         Mu'alem and Feitelson (2001), IEEE Transactions on Parallel and Distributed Systems 12(6);
         Slurm's manual, sched_config, on sched/backfill.
     """
-    gaps = _Gaps(room, choose, apart_s)
+    gaps = _Gaps(room, choose, apart_s, ends)
     plans: list[Planned] = []
     n_kept = 0
     for job in waiting:
@@ -104,8 +112,8 @@ class _Gaps:
     `_ready_s`, as in `Room`; those of `_lower` may be preempted.
     """
 
-    def __init__(self, room: Room, choose: NodeChoice, apart_s: int) -> None:
-        self._choose, self._apart_s = choose, apart_s
+    def __init__(self, room: Room, choose: NodeChoice, apart_s: int, ends: EndsAsSeen) -> None:
+        self._choose, self._apart_s, self._ends = choose, apart_s, ends
         self._lower, self._victims_of = room.lower, room.victims_of or no_preemption
         self._ready_by_level: dict[int, Times] = {}
         n_nodes = len(room.ready_s)
@@ -138,6 +146,7 @@ class _Gaps:
 
     def _first_fit(self, job: Waiting, ready_s: Times, now_s: int) -> _Fit:
         """The first moment at which enough gaps can take a job, and those gaps by node."""
+        ready_s = self._ends(ready_s)
         at_s = ready_s[:, min(job.gpus, self._per_node)]
         # what is free has 0; a job that is past its time limit has not ended all the same
         at_s = np.where(at_s == 0, now_s, np.maximum(at_s, now_s + 1))
