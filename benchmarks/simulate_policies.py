@@ -22,7 +22,7 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 
 TABLES = ("small:7", "rsc-1-like:10")
-POLICIES = ("in-order", "easy-backfill", "conservative-backfill", "slurm-backfill")
+POLICIES = ("in-order", "easy-backfill", "conservative-backfill", "slurm-backfill", "slurm-easy")
 LOWEST = "scavenger"
 NODES = {"part of a node": (0, 1), "1 node": (1, 2), "2 to 8 nodes": (2, 9), "larger": (9, 1 << 20)}
 
