@@ -18,6 +18,7 @@ from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
 from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, removed
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_sharing import Quota
 
 
 def held(room: NodeRoom, *jobs: tuple[int, int, int, tuple[int, ...], int, int]) -> list[Running]:
@@ -178,18 +179,25 @@ def test_the_times_without_some_jobs_are_those_of_nodes_that_they_have_left(runn
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("waiting", ["slurm-backfill", "slurm-easy"])
-def test_a_cluster_with_it_preempts_lower_levels_alone_and_keeps_every_gpu_hour(waiting):
+@pytest.mark.parametrize(
+    ("waiting", "quotas"),
+    [
+        ("slurm-backfill", ()),
+        ("slurm-easy", ()),
+        ("slurm-easy", (Quota("user", "*", 96), Quota("account", "*", 240))),
+    ],
+)
+def test_a_cluster_with_it_preempts_lower_levels_alone_and_keeps_every_gpu_hour(waiting, quotas):
     scenario = scenario_of(scenario_text("small")[0])
     rules = replace(
         scenario.scheduling, waiting=waiting, preemption="slurm-youngest-first", preempt_after_s=600
     )
     period = replace(scenario.period, days=1)
-    scenario = replace(scenario, scheduling=rules, period=period)
+    scenario = replace(scenario, scheduling=rules, period=period, quotas=quotas)
     assert not loop_can(scenario)
     cluster = SimulatedCluster(scenario, 3, "0")
     for _ in cluster.play():
-        pass
+        assert min(cluster._scheduler.room.free) >= 0
     truth = cluster.truth()
     attempts = truth["attempts"]
     preempted = attempts.filter(pc.equal(attempts["end"], "PREEMPTED"))

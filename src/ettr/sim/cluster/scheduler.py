@@ -213,6 +213,8 @@ class Scheduler:
             job = self._queue[start.place][-1]
             if job.limits and self._is_held(job):
                 n_held += 1  # by what has started just before it
+                if start.victims:
+                    break  # what they leave in the plan may be what the next ones get
                 continue
             self._preempt_for(job, start.victims, now_s)
             self._start(job, start.nodes, now_s)
