@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 
+from ettr.sim.cluster.calendar import EventKind
 from ettr.sim.cluster.choice import loop_can
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.policies.newest_first import newest_first
@@ -18,7 +19,8 @@ from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
 from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, removed
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_sharing import Quota
+from ettr.sim.cluster.scenario_sharing import FairShare, Quota
+from ettr.sim.cluster.workload import Job
 
 
 def held(room: NodeRoom, *jobs: tuple[int, int, int, tuple[int, ...], int, int]) -> list[Running]:
@@ -206,3 +208,36 @@ def test_a_cluster_with_it_preempts_lower_levels_alone_and_keeps_every_gpu_hour(
     machines, days = scenario.machines, scenario.period.days
     there = 24 * days * machines.nodes * machines.gpus_per_node
     assert pc.sum(truth["hours"]["gpu_hours"]).as_py() == pytest.approx(there, rel=1e-9)
+
+
+def test_with_fair_share_a_job_behind_one_of_a_low_level_preempts_as_a_grace_ends():
+    """The first of the queue is of the lowest level, so that nobody preempts for it."""
+    scenario = scenario_of(scenario_text("small")[0])
+    rules = replace(
+        scenario.scheduling, waiting="slurm-backfill", preemption="slurm-youngest-first",
+        preempt_after_s=600,
+    )  # fmt: skip
+    jobs = tuple(replace(one, share=1 / 3) for one in scenario.jobs if one.gpus <= 8)
+    scenario = replace(
+        scenario, machines=replace(scenario.machines, nodes=2), faults=(), bursts=(), jobs=jobs,
+        scheduling=rules, fair_share=FairShare(1e5, 86400, 1e5, 0.0, 1e6, 0.0, 0.0),
+    )  # fmt: skip
+    cluster = SimulatedCluster(scenario, 1, "0")
+    calendar = cluster._calendar
+    while calendar.next_before(1 << 60, EventKind.PASS):
+        pass  # no faults and no checks
+    low, waits, high = (
+        Job(0, 0, gpus, limit_s - 1, limit_s, 0, 0, priority, 10**7, at_s, at_s)
+        for gpus, limit_s, priority, at_s in (
+            (16, 50000, 0, 0),
+            (16, 50000, 0, 10),
+            (8, 3000, 2, 20),
+        )
+    )
+    for job in (low, waits, high):
+        while event := calendar.next_before(job.submit_s, EventKind.ARRIVAL):
+            cluster._happen(event)
+        cluster._submit(job, job.submit_s)
+    while high.start_s < 0 and (event := calendar.next_before(90000, EventKind.PASS)):
+        cluster._happen(event)
+    assert (low.restarts, waits.start_s, high.start_s) == (1, -1, 600)

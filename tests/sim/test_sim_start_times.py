@@ -135,3 +135,30 @@ def test_gpus_lost_twice_on_one_node_are_promised_to_nobody():
         900,
         30,
     ]
+
+
+SLURM = replace(RULES, waiting="slurm-backfill", preemption="slurm-youngest-first")
+
+
+def test_an_attempt_that_was_started_early_may_be_preempted_without_any_grace():
+    low = ran(0, 4, 0, 20, 500, 0, level=0, limit_s=100)
+    high = ran(1, 16, 20, 600, 700, 0, 1, level=2)
+    rules = replace(SLURM, preempt_after_s=0)
+    assert predicted_starts((low, high), (), TWO_NODES, rules, 30) == [0, 20]
+
+
+def test_who_does_not_start_preempts_nobody():
+    """The second of two that preempt is planned on what the first's victim has still to leave."""
+    four_nodes = replace(TWO_NODES, nodes=4)
+    attempts = (
+        replace(ran(0, 16, 0, 2, 110, 0, 1, level=0, limit_s=5000), state="PREEMPTED"),
+        ran(1, 8, 0, 1, 4000, 2, level=0, limit_s=5000),
+        ran(2, 4, 0, 1, 4000, 3, level=2, limit_s=5000),
+        ran(3, 8, 98, 140, 4000, 0, limit_s=300),
+        ran(4, 16, 98, 4000, 4100, 1, 2, limit_s=300),
+        ran(5, 4, 98, 102, 300, 3, level=0, limit_s=50),
+    )
+    passes = Passes(in_order_s=[1, 2, 111, 140], overtaking_s=[1, 2, 100, 111, 140])
+    rules = replace(SLURM, preempt_after_s=50)
+    # the last one starts at 100; nodes 0 and 1 are free from 111 on, and node 2 never
+    assert predicted_starts(attempts, (), four_nodes, rules, 30, passes)[3:] == [111, 111, 100]

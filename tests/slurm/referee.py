@@ -122,7 +122,8 @@ class Player:
         wait_until(self._is_over, 900, "the end of all jobs")
         wait_until(self._is_accounted, 240, "the end of all jobs in the accounting")
         log = (self._cluster.run / "log" / "slurmctld.log").read_text()
-        start_s = int(origin_s)
+        # Slurm counts its windows of half a minute from midnight
+        start_s = int(origin_s) // 30 * 30
         attempts = read_attempts(self._rows(), log, self.ids, jobs, start_s)
         deaths = tuple((node, at_s - start_s) for node, at_s in self._killed_s)
         return Recorded(

@@ -164,14 +164,27 @@ def removed(ready_s: NDArray[np.int64], jobs: Sequence[Running]) -> NDArray[np.i
     """`Room.ready_s` once some jobs are gone; nodes that take no jobs stay as they are."""
     after_s = ready_s.copy()
     for job in jobs:
-        for node in job.nodes:
-            if after_s[node, 0] == FAR_S:
-                continue
-            # a row has the time at which each GPU is free, in order
-            at = int(np.searchsorted(after_s[node], job.until_s))
-            after_s[node, job.gpus_on_each + 1 : at + job.gpus_on_each] = after_s[node, 1:at].copy()
-            after_s[node, 1 : job.gpus_on_each + 1] = 0
+        remove(after_s, job)
     return after_s
+
+
+def remove(ready_s: NDArray[np.int64], job: Running) -> None:
+    """Let a job go from such times, in place.
+
+    Raises:
+        ValueError: it is not there until then.
+    """
+    gpus = job.gpus_on_each
+    for node in job.nodes:
+        row = ready_s[node]
+        if row[0] == FAR_S:
+            continue
+        # a row has the time at which each GPU is free, in order
+        at = int(np.searchsorted(row, job.until_s))
+        if not (row[at : at + gpus] == job.until_s).sum() == gpus:
+            raise ValueError(f"job {job.number} does not hold {gpus} GPUs of node {node}")
+        row[gpus + 1 : at + gpus] = row[1:at].copy()
+        row[1 : gpus + 1] = 0
 
 
 class NodeRoom:

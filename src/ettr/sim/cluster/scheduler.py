@@ -241,6 +241,9 @@ class Scheduler:
         ready = self._ready_to_go(level, now_s)
         victims = self._victims(self._as_waiting(0, head), ready, self.room.view()) if ready else []
         self._preempt_for(head, victims, now_s)
+        if self._rules.waiting in PREEMPT_FOR_ANY:
+            # with fair share the first of the queue may be of a low level
+            level = max(level, *(one.level for one in self._eligible()))
         coming = [
             one.start_s + after_s
             for one in self._lower_than(level)

@@ -7,6 +7,7 @@ is counted once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -171,6 +172,7 @@ class _Moment:
         self._room = NodeRoom(machines.nodes, machines.gpus_per_node)
         gone = frozenset(i for one in ahead.values() for i in one.victims)
         self._running: dict[int, tuple[int, ...]] = {}
+        self._began_s: dict[int, int] = {}
         for i, one in enumerate(attempts):
             # one that is preempted is there until the decision has been made
             until_s = one.end_s + (one.state == PREEMPTED)
@@ -210,6 +212,7 @@ class _Moment:
         one = self._attempts[i]
         on_each = min(one.gpus, self._per_node)
         self._running[i] = nodes
+        self._began_s[i] = start_s
         self._room.take(i, list(nodes), on_each, start_s + one.limit_s)
 
     def starts(self, *, may_overtake: bool) -> list[tuple[int, _Ahead]]:
@@ -251,12 +254,12 @@ class _Moment:
             return []
         return [
             Running(
-                i, one.level, one.start_s, nodes, min(one.gpus, self._per_node),
-                one.start_s + one.limit_s,
+                i, one.level, self._began_s[i], nodes, min(one.gpus, self._per_node),
+                self._began_s[i] + one.limit_s,
             )
             for i, nodes in self._running.items()
             if (one := self._attempts[i]).level < level
-            and one.start_s + self._rules.preempt_after_s <= self._now_s
+            and self._began_s[i] + self._rules.preempt_after_s <= self._now_s
         ]  # fmt: skip
 
     def _overtake(self, made: list[tuple[int, _Ahead]]) -> bool:
@@ -268,9 +271,9 @@ class _Moment:
         for i, one in [(self.queue[one.place], one) for one in found]:
             if self._leave_now(one.victims):
                 continue
-            self._give_up(one.victims)
             # what it gets may be of those who have still to leave for another
-            if self._has_room(i, one.nodes):
+            if self._has_room(i, one.nodes, one.victims):
+                self._give_up(one.victims)
                 self._start(i, one.nodes, made, frozenset(one.victims))
         return len(made) > n_before
 
@@ -286,9 +289,18 @@ class _Moment:
             lower = self._ready_to_go(max(self._attempts[i].level for i in self.queue))
         return self._room.view(lower, PREEMPTION[self._rules.preemption])
 
-    def _has_room(self, i: int, nodes: Sequence[int]) -> bool:
+    def _has_room(self, i: int, nodes: Sequence[int], without: Collection[int] = ()) -> bool:
+        """Whether these nodes are open and have room for an attempt once others have left."""
         on_each = min(self._attempts[i].gpus, self._per_node)
-        return all(self._room.free[node] >= on_each for node in nodes)
+        freed = Counter[int]()
+        for j in without:
+            freed.update(
+                dict.fromkeys(self._running[j], min(self._attempts[j].gpus, self._per_node))
+            )
+        room = self._room
+        return all(
+            room.open >> node & 1 and room.free[node] + freed[node] >= on_each for node in nodes
+        )
 
     def _leave_now(self, victims: Collection[int]) -> bool:
         """Whether the real scheduler preempts these just now: a later moment says who gets what."""

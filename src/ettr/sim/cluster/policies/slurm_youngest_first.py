@@ -8,7 +8,7 @@ import numpy as np
 
 from ettr.sim.cluster.policies.base import Able
 from ettr.sim.cluster.policies.slurm_nodes import neighbours
-from ettr.sim.cluster.room import Room, Running, Waiting, first_members, removed
+from ettr.sim.cluster.room import Room, Running, Waiting, first_members, remove
 
 REORDERS = 2
 """How often the candidates are put into another order (preempt_reorder_count=1 allows two)."""
@@ -53,12 +53,16 @@ def _first_fit(
     every = 0
     for nodes in room.by_free:
         every |= nodes
+    ready_s = room.ready_s.copy()
     usable = np.array(first_members(every, every.bit_count()), dtype=np.int64)
-    ready_s = room.ready_s
+    n_able = int((ready_s[usable, on_each] == 0).sum())
     for n_gone, job in enumerate(candidates, 1):
-        ready_s = removed(ready_s, [job])
-        able = usable[ready_s[usable, on_each] == 0]
-        if able.size >= n_nodes:
+        its_own = [node for node in job.nodes if every >> node & 1]
+        n_able -= int((ready_s[its_own, on_each] == 0).sum())
+        remove(ready_s, job)
+        n_able += int((ready_s[its_own, on_each] == 0).sum())
+        if n_able >= n_nodes:
+            able = usable[ready_s[usable, on_each] == 0]
             asked = Able(able.tolist(), ready_s[able], on_each, n_nodes, is_now=True)
             return n_gone, set(neighbours(asked))
     return None
