@@ -14,9 +14,7 @@ def test_starts_in_order_with_preemption_and_a_dead_node_are_those_of_slurm() ->
     found = compared(real, "in-order")
     states = {one.state for one in real.attempts}
     assert {"COMPLETED", "PREEMPTED", "NODE_FAIL"} <= states
-    # The campaign has the figures of 200 jobs on a quiet machine. On one that runs other tests
-    # Slurm's clock outruns its daemons: .98 and .78 were seen. On the campaign's record a policy
-    # that lets jobs overtake has .90 in order and .42 in time.
-    assert found.in_order >= 0.95 * found.pairs, found
+    # the campaign has the figures of 200 jobs on a quiet machine
+    assert found.in_order >= 0.98 * found.pairs, found
     assert found.same_end >= 0.9 * found.jobs, found
-    assert found.in_time >= 0.65 * found.starts, found
+    assert found.in_time >= 0.75 * found.starts, found

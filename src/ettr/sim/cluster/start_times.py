@@ -290,17 +290,17 @@ class _Moment:
         return self._room.view(lower, PREEMPTION[self._rules.preemption])
 
     def _has_room(self, i: int, nodes: Sequence[int], without: Collection[int] = ()) -> bool:
-        """Whether these nodes are open and have room for an attempt once others have left."""
+        """Whether these nodes have room for an attempt once others have left.
+
+        Also one that is out: who is on it stays until the scheduler notices.
+        """
         on_each = min(self._attempts[i].gpus, self._per_node)
         freed = Counter[int]()
         for j in without:
             freed.update(
                 dict.fromkeys(self._running[j], min(self._attempts[j].gpus, self._per_node))
             )
-        room = self._room
-        return all(
-            room.open >> node & 1 and room.free[node] + freed[node] >= on_each for node in nodes
-        )
+        return all(self._room.free[node] + freed[node] >= on_each for node in nodes)
 
     def _leave_now(self, victims: Collection[int]) -> bool:
         """Whether the real scheduler preempts these just now: a later moment says who gets what."""
