@@ -16,7 +16,7 @@ Slurm really looked at its queue. `at once`: the same where the policies decide 
 something changes, as in the simulator. `by itself`: share started within 40 s, before or after,
 where the simulator goes on from its own starts, as a what-if does: the first difference moves what
 follows. `plans`: with backfill, jobs for which Slurm's log of a pass has the start that the policy
-plans then, within 2 s, of those that both let wait; the same nodes in brackets. `order`: pairs of
+plans then, within 2 s, of all that Slurm lets wait; the same nodes in brackets. `order`: pairs of
 attempts whose predicted starts are more than 40 s apart and that Slurm started in that order. `end
 states`: jobs that ended in the same state by itself.
 
@@ -262,7 +262,7 @@ def _plans(real: Recorded, rules: Scheduling) -> tuple[int, int, int]:
         # those behind the first few of the queue are not looked at
         for i, one in zip(queue, found, strict=False):
             start = plan.starts.get(real.attempts[i].number)
-            if start is not None and one.nodes and one.start_s > plan.at_s:
+            if start is not None:
                 planned += 1
                 is_same = abs(start[0] - one.start_s) <= 2
                 same_start += is_same

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
 from ettr.sim.cluster.room import FAR_S, NodeRoom, Room, Running, Waiting, place
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
+from ettr.sim.cluster.scheduler import PREEMPTED
 
 NEVER = FAR_S
-PREEMPTED = "PREEMPTED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,39 @@
+"""What a backend prints stays out of the standard output, which may be a JSON document."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from types import ModuleType
+
+from joblib import register_parallel_backend
+from joblib._parallel_backends import ThreadingBackend
+
+ray, util, bridge = ModuleType("ray"), ModuleType("ray.util"), ModuleType("ray.util.joblib")
+ray.is_initialized = lambda: False
+ray.init = lambda **_: print("begins")
+ray.shutdown = lambda: print("last words")
+bridge.register_ray = lambda: register_parallel_backend("ray", ThreadingBackend)
+sys.modules.update({"ray": ray, "ray.util": util, "ray.util.joblib": bridge})
+
+from ettr.sim.sweeps import results_of, set_backend
+
+def task(n):
+    print("warns")
+    return n * n
+
+set_backend("ray")
+print(results_of(task, [(2,), (3,)], workers=2))
+"""
+
+
+def test_a_backend_that_prints_as_it_begins_works_and_ends():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[4, 9]\n"
+    assert [line in done.stderr for line in ("begins", "warns", "last words")] == [True] * 3
