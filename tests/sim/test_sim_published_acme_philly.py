@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -116,6 +117,21 @@ def test_shares_of_weeks_are_near_those_published(name: str):
     for state in ("FAILED", "CANCELLED"):
         assert 100.0 * states[state] / kept == pytest.approx(PUBLISHED[name][state], abs=4.0)
     assert ("PREEMPTED" in states) == (name == "seren-like")
+
+
+@pytest.mark.slow
+def test_runs_of_1_024_gpus_do_not_meet_in_kalos():
+    made = scenario("kalos-like")
+    rows = played(replace(made, period=replace(made.period, days=60.0)))[0]["attempts"].to_pylist()
+    runs = sorted(
+        (row for row in rows if row["requested_gpus"] == 1024), key=lambda row: row["submit"]
+    )
+    assert len(runs) > 100
+    assert all(one["end"] <= other["submit"] for one, other in pairwise(runs))
+    waits_s = [(row["start"] - row["submit"]).total_seconds() for row in runs if row["start"]]
+    # CoolingCube/acmetrace-gpu-waste: 64 s in the mean, 0.5 % over an hour
+    assert sum(waits_s) / len(waits_s) < 15 * 60
+    assert sum(one > 3600 for one in waits_s) < 0.03 * len(waits_s)
 
 
 @pytest.mark.parametrize("name", NAMES)

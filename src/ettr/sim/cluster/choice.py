@@ -29,6 +29,7 @@ def loop_can(scenario: ClusterScenario, replay: Replay = DRAWN) -> bool:
     loops = scenario.outcomes.crash_loop_share > 0
     return (
         not any(others)
+        and not any(job.series for job in scenario.jobs)
         and replay.jobs is None  # none at all are replayed, too
         and not loops
         and scenario.scheduling.waiting in ("easy-backfill", "in-order")

@@ -49,4 +49,5 @@ def next_try(job: Job) -> Job | None:
     return Job(
         0, job.task, job.gpus, work_s, job.limit_s, job.outcome, job.user, job.priority,
         job.patience_s, 0, 0, account=job.account, name=job.name, later_tries_s=tuple(later_s),
+        series=job.series,
     )  # fmt: skip

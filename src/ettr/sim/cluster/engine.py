@@ -24,6 +24,7 @@ from ettr.sim.cluster.owners import check_owners, owners_of
 from ettr.sim.cluster.replay import DRAWN, Replay, replayed_jobs
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scheduler import Scheduler
+from ettr.sim.cluster.series import Turns
 from ettr.sim.cluster.truth import Truth, fault_rows, node_rows
 from ettr.sim.cluster.workload import Job, jobs_of_day
 
@@ -59,6 +60,7 @@ class SimulatedCluster:
         self.tally = Tally()
         self._truth = Truth(scenario.checkpoints)
         self._calendar = Calendar()
+        self._turns = Turns()
         self._hours = Hours(machines.nodes, machines.gpus_per_node)
         self._scheduler = Scheduler(
             scenario, owners, self._calendar, self._hours, self.log, self._truth
@@ -127,6 +129,11 @@ class SimulatedCluster:
         if self._scheduler.emptied:
             emptied, self._scheduler.emptied = self._scheduler.emptied, []
             self._health.look_at(emptied, now_s)
+        if self._scheduler.over:
+            over, self._scheduler.over = self._scheduler.over, []
+            for job in over:
+                if (following := self._turns.next_after(job)) is not None:
+                    self._submit(following, now_s)
 
     def _arrive(self, job: Job, now_s: int) -> None:
         """A requeued job is eligible again, or one is submitted again under another id."""
@@ -136,5 +143,9 @@ class SimulatedCluster:
             self._submit(job, now_s)
 
     def _submit(self, job: Job, now_s: int) -> None:
+        if job.series and not self._turns.is_turn_of(job):
+            return
         self.tally.jobs += 1
         self._scheduler.submit(job, now_s)
+        if job.series:
+            self._turns.take(job)

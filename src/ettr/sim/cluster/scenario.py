@@ -147,6 +147,9 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_bursts(scenario)
     names = [one.name for one in scenario.priorities]
     yield from problems_of_arrays(scenario.arrays, [one.gpus for one in scenario.jobs])
+    of_tasks = {one.gpus for one in scenario.arrays}
+    for gpus in sorted({one.gpus for one in scenario.jobs if one.series} & of_tasks):
+        yield f"jobs.series: [[arrays]] has jobs of {counted(gpus, 'GPU')}; tasks have no series"
     levels = [one.level for one in scenario.priorities]
     yield from problems_of_quotas(scenario.quotas, names)
     yield from problems_of_shares(scenario.fair_share, scenario.accounts, levels)

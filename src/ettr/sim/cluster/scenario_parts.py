@@ -117,6 +117,8 @@ class JobClass:
         failed_share: Of them, those whose program fails, in place of that of `Outcomes`; infinite
             where they fail as all others do.
         cancelled_share: Likewise, those that their owner cancels as they run.
+        series: Name of a series, which classes may share: its jobs are submitted one after another,
+            each no sooner than the one before it is over; empty for jobs that do not wait so.
     """
 
     gpus: int
@@ -128,6 +130,7 @@ class JobClass:
     requeued_share: float = 0.0
     failed_share: float = math.inf
     cancelled_share: float = math.inf
+    series: str = ""
 
 
 @dataclass(frozen=True, slots=True)

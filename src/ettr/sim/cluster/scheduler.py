@@ -44,6 +44,7 @@ class Scheduler:
         room: Who holds what.
         running: Jobs by number.
         emptied: Nodes that have become empty since they were last looked at.
+        over: Jobs of a series that will not come again, since they were last looked at.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Scheduler:
         self.room = NodeRoom(scenario.machines.nodes, self._per_node)
         self.running: dict[int, Job] = {}
         self.emptied: list[int] = []
+        self.over: list[Job] = []
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -125,6 +127,7 @@ class Scheduler:
             return
         self._queue.remove(_queued(job))
         self._log.attempt(job, STATES[CANCELLED], now_s, now_s=now_s)
+        self._is_over(job)
 
     def _give_up_array(self, array: TaskArray, now_s: int) -> None:
         if array.has_started:
@@ -343,6 +346,13 @@ class Scheduler:
         self._free(job, now_s)
         if state == FAILED and (again := next_try(job)) is not None:
             self._calendar.put(now_s, EventKind.ARRIVAL, job.number, again)
+        else:
+            self._is_over(job)
+
+    def _is_over(self, job: Job) -> None:
+        """A job does not come again, unless its owner submits it again."""
+        if job.series:
+            self.over.append(job)
 
     def interrupt(
         self, job: Job, state: str, now_s: int, *, fault: NodeFault | None = None,
@@ -366,6 +376,8 @@ class Scheduler:
         job.saved_s += split_s[0]
         if state != FAILED and job.restarts < self._rules.most_requeues:
             self._requeue(job, now_s)
+        else:
+            self._is_over(job)
 
     def _split_s(self, job: Job, now_s: int) -> tuple[int, int, int, int]:
         """Work that an interrupted attempt keeps, what it loses, its restart, and its writes."""
@@ -390,10 +402,13 @@ class Scheduler:
 
     def resubmitted(self, job: Job) -> Job:
         """The job as its owner submits it again under another id, 17r for a replayed 17."""
+        if job in self.over:
+            self.over.remove(job)
         return Job(
             0, job.task, job.gpus, job.work_s, job.limit_s, job.outcome, job.user, job.priority,
             job.patience_s, 0, 0, job.saved_s, account=job.account,
             label=job.label and f"{job.label}r", name=job.name, later_tries_s=job.later_tries_s,
+            series=job.series,
         )  # fmt: skip
 
     def _record(self, job: Job, state: str, now_s: int) -> None:

@@ -73,6 +73,7 @@ class Job:
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
         requeue_s: It is put back into the queue once an attempt has lasted so long; 0 for never.
         later_tries_s: Work of each further try of a crash loop before it fails.
+        series: In which its class is submitted one after another; empty for none.
     """
 
     number: int
@@ -103,6 +104,7 @@ class Job:
     job_class: int = -1
     requeue_s: int = 0
     later_tries_s: tuple[int, ...] = ()
+    series: str = ""
 
     @property
     def shown(self) -> str:
@@ -136,6 +138,7 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
         yield Job(
             0, 0, gpus, work_s, limit_s, outcome, user, priority, patience_s, submit_s, submit_s,
             account=user % scenario.users.accounts, job_class=more[0], requeue_s=more[1],
+            series=scenario.jobs[more[0]].series,
         )  # fmt: skip
 
 
