@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -41,8 +42,9 @@ def test_only_a_real_compile_is_noticed_and_once():
 
 def test_a_loop_that_cannot_be_kept_is_noticed_as_such():
     notices: list[bool] = []
+    unkept = FunctionType(add.__code__.replace(co_filename="<string>"), {})
     with compile_noticed(notices.append):
-        assert compiled(add)(1, 2) == 3
+        assert compiled_entry(unkept)(1, 2) == 3
     assert notices == [False]
 
 
@@ -50,8 +52,22 @@ def test_nothing_is_noticed_after_the_block():
     notices: list[bool] = []
     with compile_noticed(notices.append):
         pass
-    assert compiled(add)(1, 2) == 3
+    assert compiled_entry(add)(1, 2) == 3
     assert notices == []
+
+
+def test_python_may_call_what_is_compiled_for_others():
+    inner = compiled(add)
+
+    def twice(one: float, other: float) -> float:
+        return 2 * inner(one, other)
+
+    notices: list[bool] = []
+    with compile_noticed(notices.append):
+        assert inner(1, 2) == 3
+        assert notices == [], "it is interpreted"
+        assert compiled_entry(twice)(1, 2) == 6
+    assert len(notices) == 1
 
 
 def test_the_bar_says_that_a_loop_is_compiled_and_keeps_its_count(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,8 +19,16 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 
 def compiled(function: FunctionT) -> FunctionT:
-    """The function compiled for others that are."""
-    return _compiled(function, kept=False)
+    """The function compiled where others that are call it; called by Python it is interpreted.
+
+    So none gets a wrapper for Python and code of its own: half of what a compile took.
+    """
+    try:
+        from numba.extending import register_jitable
+    except ImportError:
+        return function
+    register = cast("Callable[..., Callable[[FunctionT], FunctionT]]", register_jitable)
+    return register(no_cfunc_wrapper=True, **_uncounted())(function)
 
 
 def compiled_entry(function: FunctionT) -> FunctionT:
@@ -28,7 +37,7 @@ def compiled_entry(function: FunctionT) -> FunctionT:
     It takes plain tuples and shares a file with all that it calls: numba reads what it has kept
     before it looks at the age of that file, fails if a class is gone, and knows no other file.
     """
-    return _compiled(function, kept=True)
+    return _kept(function)
 
 
 def compiled_entry_over(folder: Path) -> Callable[[FunctionT], FunctionT]:
@@ -42,24 +51,33 @@ def compiled_entry_over(folder: Path) -> Callable[[FunctionT], FunctionT]:
 
     def entry(function: FunctionT) -> FunctionT:
         function.__qualname__ = f"{function.__qualname__}_{digest.hexdigest()[:16]}"
-        return _compiled(function, kept=True)
+        return _kept(function)
 
     return entry
 
 
-def _compiled(function: FunctionT, *, kept: bool) -> FunctionT:
+def _kept(function: FunctionT) -> FunctionT:
     try:
         from numba import njit
     except ImportError:
         return function
     compiler = cast("Callable[..., Callable[[FunctionT], FunctionT]]", njit)
-    # no function here makes an array, so none needs counts of references: four times faster
-    uncounted = {"_nrt": False}
-    for options in ({"cache": kept, **uncounted}, uncounted):
-        # no folder for the cache can be written, or this numba does not know an option
-        with suppress(RuntimeError, KeyError):
-            return compiler(**options)(function)
-    return compiler()(function)
+    with suppress(RuntimeError):  # no folder for the cache can be written
+        return compiler(cache=True, **_uncounted())(function)
+    return compiler(**_uncounted())(function)
+
+
+@cache
+def _uncounted() -> Mapping[str, bool]:
+    """Options of numba's compiler, for functions that make no array.
+
+    They need no counts of references: four times faster. Not every numba knows how to leave them
+    out.
+    """
+    from numba.core.cpu import CPUTargetOptions
+
+    option = {"_nrt": False}
+    return option if hasattr(CPUTargetOptions, "_nrt") else {}
 
 
 @contextmanager
