@@ -152,3 +152,37 @@ def test_the_interval_of_a_sum_is_that_of_its_count_where_all_losses_are_equal()
     assert sum_interval([]).low == 0.0
     with pytest.raises(UsageError):
         sum_interval([1.0], confidence=1.5)
+
+
+@pytest.fixture(scope="module")
+def bursty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """90 days: every sixth takes eight nodes at once, and the last but one month has one alone."""
+
+    def fails(day: int, node: int) -> bool:
+        if 30 <= day < 60:
+            return day == 45 and node == 3
+        return day % 6 == 0 and (node + 7 * day) % N_NODES < 8
+
+    return fleet(tmp_path_factory.mktemp("bursty"), 90, fails)
+
+
+def test_a_period_of_few_failures_has_the_spread_of_the_whole_log(bursty: Path):
+    found = ettr("compare", bursty, "--previous", "--json").json
+    before = found["before"]
+    assert before["failures"] < 10
+    exact = poisson_interval(before["failures"], 0.9)
+    shown = before["per_1000_node_days"]
+    per_1000 = before["node_days"] / 1000.0
+    assert shown["high"] * per_1000 > 1.5 * exact[1]
+    assert found["direction"] == "undecided"
+    assert "failed in the period before to know whether failures cluster" in found["meaning"]
+
+
+def test_the_report_asks_two_questions_and_says_why_one_is_undecided(bursty: Path):
+    found = ettr("report", bursty, "--json").json
+    (line,) = [one for one in found["summary"] if one["question"].startswith("Is it getting")]
+    assert line["question"] == "Is it getting better than the period before?"
+    assert line["answer"] == "undecided"
+    assert "to know whether failures cluster" in line["detail"]
+    page = ettr("report", bursty, "--output", "-").out
+    assert "Is it getting better over the logs?" in page

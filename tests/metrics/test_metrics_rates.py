@@ -11,11 +11,13 @@ import pytest
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import mean_time_interval, rate_interval
+from ettr.estimates.spread import Spread
 from ettr.metrics.exposure import exposure
 from ettr.metrics.instants import observed_period, to_seconds
 from ettr.metrics.mttf import in_job_restarts, mttf_by_size, project
-from ettr.metrics.rates import estimated_rate, failure_rates
+from ettr.metrics.rates import estimated_rate, failure_rates, window_rate
 from ettr.metrics.trend import cumulative_node_days, rate_trend
+from ettr.models.clustering import FailureTimeline, spread_over_time
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -175,3 +177,47 @@ def test_a_window_without_length_is_refused(tables):
     period = observed_period(tables["attempts"])
     with pytest.raises(UsageError, match="window_days 0 and step_days"):
         rate_trend(exposed(tables), tables["failures"], tables["events"], period, window_days=0)
+
+
+def burst_times(rng: np.random.Generator, per_day: float, days: float) -> np.ndarray:
+    """Fleet-wide bursts of four in the mean, each within a day, at a constant rate."""
+    parents = rng.uniform(0.0, days, rng.poisson(per_day * days / 4.0))
+    times = np.repeat(parents, rng.geometric(0.25, parents.size))
+    times = times + rng.uniform(0.0, 1.0, times.size)
+    return times[times < days]
+
+
+@pytest.mark.parametrize("days", [90.0, 360.0])
+def test_a_window_of_the_trend_holds_whole_bursts(days: float):
+    """The interval of each month holds the rate, however many months the log has."""
+    rng, nodes, per_day = np.random.default_rng(1), 500, 1.0
+    held = tried = 0
+    for _ in range(40):
+        times = burst_times(rng, per_day, days)
+        edges = np.linspace(0.0, days, int(2 * days) + 1)
+        spread = spread_over_time(FailureTimeline(times, edges, edges * nodes))
+        for end in np.arange(30.0, days + 1.0, 30.0):
+            inside = int(((times > end - 30.0) & (times <= end)).sum())
+            found = window_rate(inside, 30.0 * nodes, times.size, spread=spread)
+            interval = found.per_1000_node_days
+            held += interval.low <= 1000.0 * per_day / nodes <= interval.high
+            tried += 1
+    assert held > 0.88 * tried
+
+
+def test_of_what_nodes_are_prone_to_a_window_has_a_part():
+    spread = Spread("nodes", 400, 100, None, 9.0, 80.0, 1e-6)
+    part, whole = (
+        window_rate(40, 1000.0, total, spread=spread).per_1000_node_days for total in (400, 40)
+    )
+    assert part.high - part.low < 0.7 * (whole.high - whole.low)
+
+
+def test_the_trend_has_that_interval(cluster, tables):
+    spread = Spread("time", 400, 100, 7.0, 9.0, 80.0, 1e-6)
+    period = observed_period(tables["attempts"], tables["node_states"], tables["events"])
+    found = rate_trend(exposed(tables), tables["failures"], tables["events"], period, spread=spread)
+    last = found.points[-1]
+    assert last.failures < sum(point.failures for point in found.points)
+    wanted = estimated_rate(last.failures, last.node_days, 0.9, spread)
+    assert last.per_1000_node_days == wanted.per_1000_node_days

@@ -145,3 +145,32 @@ def test_independent_failures_pay_little_for_it(expected):
         wider.append(width(wide) / width(rate.interval()))
     assert np.median(wider) <= 1.10
     assert np.mean(wider) <= 1.25
+
+
+def runs_that_failures_end(rng, runs, fail_days, days=60.0, nodes=64):
+    """Failures of few large jobs, one hazard for all; the exposure of a job ends where it fails."""
+    start = rng.uniform(0.0, days - 1.05, runs)
+    length = rng.uniform(1 / 24, 1.0, runs)
+    until_failure = rng.exponential(fail_days, runs)
+    has_failed = until_failure < length
+    end = np.ceil((start + np.minimum(until_failure, length)) * 86_400) / 86_400
+    edges = np.linspace(0.0, days, int(days * 24) + 1)
+    before = np.clip(edges[:, None] - start, 0, None) - np.clip(edges[:, None] - end, 0, None)
+    return FailureTimeline(end[has_failed], edges, nodes * before.sum(axis=1))
+
+
+@pytest.mark.parametrize(("runs", "fail_days"), [(120, 1.5), (400, 5.0)])
+def test_a_failure_that_ends_the_exposure_of_its_window_is_no_burst(runs: int, fail_days: float):
+    rng = np.random.default_rng(5)
+    draws = [spread_over_time(runs_that_failures_end(rng, runs, fail_days)) for _ in range(150)]
+    known = [one for one in draws if one.is_known]
+    assert len(known) > 140
+    assert sum(one.is_clustered for one in known) < 0.25 * len(known)
+    assert sum(one.p_value < 0.01 for one in known) <= 0.04 * len(known)
+
+
+def test_less_spread_than_independent_failures_have_is_no_clustering():
+    rng = np.random.default_rng(6)
+    for _ in range(100):
+        spread = spread_over_time(runs_that_failures_end(rng, 150, 1.5))
+        assert not (spread.is_clustered and spread.index <= 1.0)

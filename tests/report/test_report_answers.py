@@ -11,7 +11,7 @@ from cli.program import EVENTS, KERNEL, SACCT, ettr
 
 LINES = (
     "Lost to failures, all 2.17 d of the logs",
-    "Is it getting better?",
+    "Is it getting better than the period before?",
     "MTTF at the largest size run, 9-16 GPUs",
     "The 3 worst nodes",
     "What to do first",

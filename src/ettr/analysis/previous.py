@@ -13,7 +13,7 @@ from ettr.estimates.interval import Interval
 from ettr.metrics.dump_window import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
-from ettr.metrics.rates import estimated_rate
+from ettr.metrics.rates import estimated_rate, window_rate
 from ettr.models.direction import Direction
 from ettr.units import HOURS_PER_DAY
 
@@ -106,10 +106,10 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     earlier = Period(period.start - (period.end - period.start), period.start)
     until = analysis.selection.until
     late, early = _within(analysis, period.start, until), None
-    this, before = _figures(late, period), None
+    this, before = _figures(late, period, analysis), None
     if earlier.end > analysis.logs_period.start:
         early = _within(analysis, earlier.start, earlier.end)
-        before = _figures(early, earlier)
+        before = _figures(early, earlier, analysis)
     if early is None or before is None or not before.node_days:
         words = f"No data before {_date(period.start)}: there is nothing to compare with."
         return PeriodTrend(this, None, None, None, words)
@@ -140,12 +140,18 @@ def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Anal
     return analysis.of(replace(analysis.selection, since=since, until=until))
 
 
-def _figures(part: Analysis, period: Period) -> PeriodFigures:
+def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
+    """The figures of a part of the whole."""
     confidence = part.assumptions.confidence
-    spread = part.clustering_of_all.spread.believed
     failures = int(part.failures.count().to_pyarrow().as_py())
     node_days = part.exposure.basis.node_hours / HOURS_PER_DAY
-    rate = estimated_rate(failures, node_days, confidence, spread)
+    spread = part.clustering_of_all.spread.believed
+    if spread.is_known:
+        rate = estimated_rate(failures, node_days, confidence, spread)
+    else:
+        # too few in the part: of the whole it may be known
+        spread = whole.clustering_of_all.spread.believed
+        rate = window_rate(failures, node_days, spread.failures, confidence, spread)
     ran = lost = losses = None
     if part.gpus_are_known:
         ran = part.ran_gpu_hours
@@ -182,10 +188,11 @@ def _meaning(direction: Direction, compared: FleetComparison) -> str:
     (pair,) = compared.pairs
     if direction is not Direction.UNDECIDED:
         return f"It is getting {direction.value}: {pair.ratio.meaning}"
-    unknown = any(fleet.clustered == "unknown" for fleet in compared.fleets)
+    unknown = [fleet.name for fleet in compared.fleets if fleet.clustered == "unknown"]
     known = ""
     if unknown and "cluster" not in pair.ratio.meaning:
-        known = " Too few failed to know whether failures cluster: this holds if they do not."
+        known = f" Too few failed in {' and '.join(unknown)} to know whether failures cluster"
+        known += ": this holds if they do not." if pair.believe == "independent" else "."
     return f"Whether it is getting better is undecided: {pair.ratio.meaning}{known}"
 
 

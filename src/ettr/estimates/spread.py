@@ -56,7 +56,7 @@ class Spread:
     @property
     def is_clustered(self) -> bool:
         """Whether the wider interval is the one to believe."""
-        return self.p_value is not None and self.p_value < SUSPECT
+        return self.p_value is not None and self.p_value < SUSPECT and self.index > 1.0
 
     def inflation(self, confidence: float = CONFIDENCE) -> float:
         """By how much the variance of a count is inflated; 1 where no clustering shows.

@@ -106,6 +106,23 @@ def part_rate(
     return estimated_rate(failures, node_days, confidence, thinned)
 
 
+def window_rate(
+    failures: int,
+    node_days: float,
+    total: int,
+    confidence: float = CONFIDENCE,
+    spread: Spread | None = None,
+) -> EstimatedRate:
+    """The rate in a window of time, of `total` failures whose spread is known as a whole.
+
+    A window holds bursts as they came and not a share of each, so that a spread over time stands as
+    it is. One between nodes is thinned: each node has a part of its failures in the window.
+    """
+    if spread is None or spread.over == "time":
+        return estimated_rate(failures, node_days, confidence, spread)
+    return part_rate(failures, node_days, total, confidence, spread)
+
+
 def symptom_rate(
     failures: int,
     node_days: float,

@@ -27,7 +27,7 @@ from ettr.metrics.instants import (
     to_datetime,
     to_seconds,
 )
-from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, part_rate
+from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, window_rate
 from ettr.tables.ibis_time import epoch_s
 from ettr.units import SECONDS_PER_DAY
 
@@ -137,7 +137,7 @@ def rate_trend(
         exposure_days = float(node_days[place] - np.interp(low_s, edges, node_days))
         counts = Counter(symptoms[inside].tolist())
         high_s = min(edges[place], end_s)
-        total = part_rate(counts.total(), exposure_days, len(moments), confidence, spread)
+        total = window_rate(counts.total(), exposure_days, len(moments), confidence, spread)
         points.append(_point(low_s, high_s, counts, total))
     markers = check_markers(events, census)
     return RateTrend(window_days, step_days, above_gpus, confidence, tuple(points), markers)

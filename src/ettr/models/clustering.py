@@ -18,7 +18,7 @@ from ettr.errors import UsageError
 from ettr.estimates.spread import Axis, Spread, student_factor
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
-from ettr.models.dispersion import dispersion_p_value, pearson_index, spread_index
+from ettr.models.dispersion import dispersion_test, spread_index
 from ettr.units import HOURS_PER_DAY
 
 WINDOWS_DAYS = (1.0 / HOURS_PER_DAY, 0.25, 1.0, 3.5, 7.0, 14.0, 28.0, 56.0)
@@ -110,10 +110,9 @@ def spread_over_nodes(counts: Counts) -> Spread:
 
 def _spread(counts: Counts, over: Axis, window_days: float | None) -> Spread:
     failures, units = int(counts.failures.sum()), int(counts.failures.size)
-    pearson, degrees = pearson_index(counts)
-    if failures < FEW_FAILURES or degrees < 1:
+    if failures < FEW_FAILURES or np.count_nonzero(counts.exposure_node_days > 0) < 2:
         return Spread(over, failures, units, window_days, 1.0, 0.0, None)
     seen = counts.failures.astype(np.float64)
     index, effective = spread_index(seen, counts.exposure_node_days * seen.sum() / counts.node_days)
-    p_value = dispersion_p_value(counts, pearson * degrees, degrees)
+    p_value = dispersion_test(counts).p_value
     return Spread(over, failures, units, window_days, index, effective, p_value)

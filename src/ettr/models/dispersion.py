@@ -45,22 +45,6 @@ class Dispersion:
         return self.poisson if self.believe == "poisson" else self.over_dispersed
 
 
-def pearson_index(counts: Counts) -> tuple[float, int]:
-    """Variance over mean across units with exposure, and its degrees of freedom.
-
-    Source:
-        McCullagh and Nelder (1989), Generalized Linear Models, section 6.2.
-    """
-    used = counts.exposure_node_days > 0
-    seen = counts.failures[used].astype(np.float64)
-    exposure = counts.exposure_node_days[used]
-    degrees = int(seen.size) - 1
-    if degrees < 1 or seen.sum() == 0:
-        return math.nan, max(degrees, 0)
-    expected = exposure * seen.sum() / exposure.sum()
-    return float(np.sum((seen - expected) ** 2 / expected) / degrees), degrees
-
-
 def spread_index(seen: Floats, expected: Floats) -> tuple[float, float]:
     """How many times the total varies as much as a Poisson one, and the degrees of freedom.
 
@@ -92,7 +76,7 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     """
     rate = counts.rate
     poisson = rate.interval(confidence)
-    pearson, degrees = pearson_index(counts)
+    degrees = int(np.count_nonzero(counts.exposure_node_days > 0)) - 1
     if int(counts.failures.sum()) < FEW_FAILURES or degrees < 1:
         why = (
             f"{counts.failures.sum()} failures are too few"
@@ -115,10 +99,9 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     index, effective = spread_index(seen, expected)
     wide = inflated_interval(rate, index, effective, confidence)
     wide = Interval(wide.estimate, min(wide.low, poisson.low), max(wide.high, poisson.high))
-    statistic = pearson * degrees
-    p_value = dispersion_p_value(counts, statistic, degrees)
-    test = GoodnessOfFit(f"dispersion over {counts.unit}s", statistic, degrees, p_value)
-    if p_value < SUSPECT:
+    test = dispersion_test(counts)
+    p_value = test.p_value
+    if p_value < SUSPECT and index > 1.0:
         believe = "over-dispersed"
         meaning = (
             f"Failures vary {index:.2g} times as much between {counts.unit}s as independent ones "
@@ -133,28 +116,37 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     return Dispersion(rate, index, test, poisson, wide, believe, meaning, confidence)
 
 
-def dispersion_p_value(counts: Counts, statistic: float, degrees: int) -> float:
-    """Tail of the Pearson statistic, given the total, by matched moments.
+def dispersion_test(counts: Counts) -> GoodnessOfFit:
+    """Test of "failures are independent and all units alike", given their total.
+
+    The statistic is the sum of squares of failures less expected ones, over its mean and times the
+    degrees of freedom: Pearson's where all units have the same exposure. Pearson's own divides each
+    square by the failures expected of the unit. A failure that ends a job ends the exposure, too, so
+    that it may be alone in a sliver of it, and one such unit decides. The plain squares keep their
+    mean where exposure ends at a failure. The tail is that of a gamma law with the exact mean and
+    variance of the statistic under the multinomial law.
 
     Args:
-        counts: failures and exposure of the units.
-        statistic: Pearson's, the index times its degrees of freedom.
-        degrees: units with exposure less one.
-
-    With few failures a unit the chi-square law is wrong; the exact mean and variance of the
-    statistic under the multinomial law correct it.
+        counts: Failures and exposure of two units or more, with a failure at least.
 
     Source:
-        Haldane (1937), Biometrika 29, for the moments.
+        Haldane (1937), Biometrika 29, for the moments with equal exposures; the martingale of a
+        counting process, Andersen et al. (1993), section II.4, for exposure that failures end.
     """
-    exposure: Floats = counts.exposure_node_days[counts.exposure_node_days > 0]
-    share = exposure / exposure.sum()
-    n, units = int(counts.failures.sum()), exposure.size
-    variance = 2.0 * degrees + (float(np.sum(1.0 / share)) - units**2 - 2.0 * units + 2.0) / n
-    if variance <= 0:
-        return chi_square_tail(statistic, degrees)
-    scale = variance / (2.0 * degrees)
-    return chi_square_tail(statistic / scale, degrees / scale)
+    used = counts.exposure_node_days > 0
+    seen = counts.failures[used].astype(np.float64)
+    share = counts.exposure_node_days[used] / counts.exposure_node_days[used].sum()
+    n, degrees = float(seen.sum()), int(seen.size) - 1
+    second, third = float(np.sum(share**2)), float(np.sum(share**3))
+    squares = float(np.sum((seen - n * share) ** 2))
+    mean = n * (1.0 - second)
+    pairs = max(0.0, second - 2.0 * third + second**2)
+    variance = 4.0 * n * max(0.0, third - second**2) + 2.0 * n * (n - 1.0) * pairs
+    name = f"dispersion over {counts.unit}s"
+    if not mean > 0 or not variance > 0:
+        return GoodnessOfFit(name, float(degrees), degrees, 1.0)
+    p_value = chi_square_tail(2.0 * squares * mean / variance, 2.0 * mean**2 / variance)
+    return GoodnessOfFit(name, degrees * squares / mean, degrees, p_value)
 
 
 _WINDOWS_DAYS = (1.0, 3.5, 7.0, 14.0, 28.0, 56.0)

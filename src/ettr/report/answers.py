@@ -101,7 +101,7 @@ def _period_words(analysis: Analysis, this: PeriodFigures) -> str:
 
 
 def _trend(analysis: Analysis) -> Answer:
-    trend, question = analysis.previous, "Is it getting better?"
+    trend, question = analysis.previous, "Is it getting better than the period before?"
     if trend is None:
         return Answer(question, NOT_MEASURED, _NO_JOBS)
     if trend.direction is None or trend.before is None:
@@ -111,8 +111,8 @@ def _trend(analysis: Analysis) -> Answer:
             f"{'no data before' if trend.before is None else 'nothing to compare'}",
             f"{trend.meaning} Within the logs: {within.meaning}",
         )
-    (pair,) = trend.comparison.pairs if trend.comparison else (None,)
-    tested = trend.meaning if pair is None else pair.ratio.meaning
+    # the verdict stands before it
+    tested = trend.meaning.partition(": ")[2] if trend.comparison else trend.meaning
     return Answer(question, trend.direction.value, f"{tested} {_both(trend)}")
 
 

@@ -266,7 +266,7 @@ def _direction_card(analysis: Analysis) -> Card:
     direction = analysis.clustering.direction
     ratio = direction.ratio
     return Card(
-        "Is it getting better?",
+        "Is it getting better over the logs?",
         direction.verdict.value,
         "not tested: nothing ran"
         if ratio is None
