@@ -71,6 +71,17 @@ def test_the_last_days_stand_against_as_many_before(better: Path):
     assert "It is getting better" in found["meaning"]
 
 
+def test_the_most_that_a_failure_loses_is_told_and_moves_with_the_interval(better: Path):
+    usual = ettr("compare", better, "--previous").out
+    assert "at most 30 minutes of it" in " ".join(usual.split())
+    words = ("compare", better, "--previous", "--interval", "3h")
+    found = ettr(*words, "--json").json
+    assert found["cap_min"] == 90.0
+    assert found["this"]["lost_gpu_hours"]["estimate"] == pytest.approx(34 * 1.5 * GPUS)
+    assert found["before"]["lost_gpu_hours"]["estimate"] == pytest.approx(29 * 4 * 1.5 * GPUS)
+    assert "at most 90 minutes of it" in " ".join(ettr(*words).out.split())
+
+
 def test_a_period_that_is_named_stands_against_the_one_of_its_length(better: Path):
     done = ettr(
         *("compare", better, "--previous", "--since", "2026-03-11", "--until", "2026-03-21"),
