@@ -68,6 +68,8 @@ def test_what_typed_numbers_cannot_use_is_refused(words: tuple[str, ...], says: 
             "--output: needs an HTML page (no --json)\n",
         ),
         (("project", "{site}", "--seen-gpus", "8"), "--seen-gpus: needs a failure rate typed in"),
+        (("failures", "{site}", "--interval", "1h"), "--interval: needs --list\n"),
+        (("compare", "{site}", "{site}", "--interval", "1h"), "--interval: needs --previous\n"),
         (
             ("compare", "{site}", "{site}", "--all-jobs", "--above-gpus", "8"),
             "--above-gpus: needs large jobs alone (no --all-jobs)\n",
@@ -87,7 +89,7 @@ def test_what_a_store_cannot_use_is_refused(words: tuple[str, ...], says: str, s
         ("status", "--window"),
         ("sizes", "--confidence"),
         ("status", "--run-id"),
-        ("failures", "--interval"),
+        ("failures", "--restart"),
         ("runs", "--above-gpus"),
         ("nodes", "--interval"),
         ("goodput", "--above-gpus"),

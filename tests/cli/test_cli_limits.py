@@ -21,6 +21,11 @@ PLAN = ("plan", "--gpus", "1024", "--failures-per-1000-node-days", "6.5")
         (("mttf", "{site}", "--gpus-per-node", str(2**63 - 1)), "--gpus-per-node"),
         (("report", "{site}", "--json", "--gpus-per-node", HUGE), "--gpus-per-node"),
         (("runs", "{site}", "--interval", "1e15min"), "--interval 1e15min: give 366d at most"),
+        (("failures", "{site}", "--list", "--interval", "9999d"), "--interval 9999d: give 366d at"),
+        (
+            ("compare", "{site}", "--previous", "--interval", "0"),
+            "give a positive number of seconds",
+        ),
         (("runs", "{site}", "--interval", "1e300min"), "--interval '1e300min': is too large"),
         (("runs", "{site}", "--run-id", r"(a+)+\1$"), "has no back-references"),
         (("runs", "{site}", "--run-id", "(a)" * 400), "1000 characters at most"),

@@ -71,6 +71,17 @@ def test_the_last_days_stand_against_as_many_before(better: Path):
     assert "It is getting better" in found["meaning"]
 
 
+def test_the_most_that_a_failure_loses_is_told_and_moves_with_the_interval(better: Path):
+    usual = ettr("compare", better, "--previous").out
+    assert "at most 30 minutes of it" in " ".join(usual.split())
+    words = ("compare", better, "--previous", "--interval", "3h")
+    found = ettr(*words, "--json").json
+    assert found["cap_min"] == 90.0
+    assert found["this"]["lost_gpu_hours"]["estimate"] == pytest.approx(34 * 1.5 * GPUS)
+    assert found["before"]["lost_gpu_hours"]["estimate"] == pytest.approx(29 * 4 * 1.5 * GPUS)
+    assert "at most 90 minutes of it" in " ".join(ettr(*words).out.split())
+
+
 def test_a_period_that_is_named_stands_against_the_one_of_its_length(better: Path):
     done = ettr(
         *("compare", better, "--previous", "--since", "2026-03-11", "--until", "2026-03-21"),
@@ -178,11 +189,11 @@ def test_a_period_of_few_failures_has_the_spread_of_the_whole_log(bursty: Path):
     assert "failed in the period before to know whether failures cluster" in found["meaning"]
 
 
-def test_the_report_asks_two_questions_and_says_why_one_is_undecided(bursty: Path):
+def test_the_report_asks_two_questions_and_says_why_one_is_undecided(bursty: Path, tmp_path: Path):
     found = ettr("report", bursty, "--json").json
     (line,) = [one for one in found["summary"] if one["question"].startswith("Is it getting")]
     assert line["question"] == "Is it getting better than the period before?"
     assert line["answer"] == "undecided"
     assert "to know whether failures cluster" in line["detail"]
-    page = ettr("report", bursty, "--output", "-").out
-    assert "Is it getting better over the logs?" in page
+    assert ettr("report", bursty, "--output", tmp_path / "page.html").code == 0
+    assert "Is it getting better over the logs?" in (tmp_path / "page.html").read_text()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import ettr as front_door
 from cli.program import ettr
 
 TYPED = (
@@ -95,8 +96,7 @@ def test_a_rate_alone_is_a_way_in_and_has_no_interval():
     made = found["points"][0]["projection"]
     assert found["rate"] is None
     mttf_h = 24_000 / 6.5 / 2048
-    assert made["mttf_h"] == pytest.approx({"estimate": mttf_h, "low": mttf_h, "high": mttf_h})
-    assert made["ettr"]["low"] == made["ettr"]["high"]
+    assert made["mttf_h"]["estimate"] == pytest.approx(mttf_h)
     # the scatter of one run at exactly that rate: Poisson
     expected = 6.5e-3 * 2048 * 30
     in_run = made["failures_in_run"]
@@ -105,6 +105,51 @@ def test_a_rate_alone_is_a_way_in_and_has_no_interval():
     text = " ".join(ettr(*RATE, "6.5", "--gpus", "16384").out.split())
     assert "typed in without its evidence" in text
     assert "[" not in text
+
+
+def intervals(value: Any) -> list[dict[str, Any]]:
+    """Every interval in a document."""
+    if isinstance(value, list):
+        return [found for one in value for found in intervals(one)]
+    if not isinstance(value, dict):
+        return []
+    return [value] if set(value) == {"estimate", "low", "high"} else intervals([*value.values()])
+
+
+def test_a_rate_alone_has_no_ends(tmp_path: Path) -> None:
+    """An end equal to the estimate would claim a rate that is known exactly."""
+    words = (*RATE, "6.5", "--gpus", "16384", "--repair", "1d", "--spares", "4")
+    found = intervals(projection(*words))
+    # MTTF and ETTR, those of the one line with its rate, and two of the spares
+    assert len(found) == 8
+    for one in found:
+        assert one["estimate"] > 0
+        assert (one["low"], one["high"]) == (None, None)
+    page = tmp_path / "page.html"
+    assert ettr(*words, "--html", page).code == 0
+    assert "1.8 h [" not in page.read_text()
+    api = front_door.project(failures_per_1000_node_days=6.5, gpus=[16384]).to_dict()
+    assert {(one["low"], one["high"]) for one in intervals(api)} == {(None, None)}
+
+
+def test_ends_that_come_from_the_size_of_the_nodes_stay() -> None:
+    """Nodes of 4 GPUs fail as often as those of 8 that were seen, or half as often."""
+    words = ("--gpus-per-node", "4", "--seen-gpus", "1024", "--seen-gpus-per-node", "8")
+    made = projection(*RATE, "6.5", "--gpus", "1024", *words)["points"][0]["projection"]
+    by_node_h = 24_000 / 6.5 / 256
+    wanted = {"estimate": 2 * by_node_h, "low": by_node_h, "high": 2 * by_node_h}
+    assert made["mttf_h"] == pytest.approx(wanted)
+    for one in intervals([made["lines"], made["parameter_mttf_h"]]):
+        assert (one["low"], one["high"]) == (None, None)
+
+
+def test_a_rate_of_0_is_known_and_has_no_ends_either() -> None:
+    words = (*RATE, "0", "--gpus", "1024", "--interval", "1h")
+    made = projection(*words)["points"][0]["projection"]
+    # a write of 5 min after each hour, and nothing fails
+    assert made["ettr"] == {"estimate": pytest.approx(12 / 13), "low": None, "high": None}
+    text = " ".join(ettr(*words).out.split())
+    assert "the mean time to failure is ∞, ETTR 0.923." in text
 
 
 @pytest.mark.slow

@@ -174,6 +174,16 @@ def test_failures_are_listed_with_what_they_cost_and_the_lines_behind_their_caus
     assert "No failures." in ettr("failures", site, "--list", "--user", "eve").out
 
 
+def test_what_a_listed_failure_loses_moves_with_the_interval(site: Path):
+    """Job 2 ran for 12 hours on 8 GPUs: half of 10 minutes of it are lost, or of 2 days all."""
+    words = ("failures", site, "--list", *NOON, "--interval")
+    short, long = shown(*words, "10min"), shown(*words, "2d")
+    assert (short["cap_min"], long["cap_min"]) == (5.0, 24 * 60.0)
+    assert short["failures"][0]["lost_gpu_hours"] == pytest.approx(8 * 5 / 60)
+    assert long["failures"][0]["lost_gpu_hours"] == pytest.approx(8 * 12)
+    assert "at most 5 minutes of it" in " ".join(ettr(*words, "10min").out.split())
+
+
 def test_failures_of_users_are_those_without_a_fault_of_a_node(site: Path):
     """Job 4 of eve fails with exit code 1 after an hour on a node of 8 GPUs; job 2 was a node's."""
     found = shown("user-failures", site)

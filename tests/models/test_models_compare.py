@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,22 @@ def test_symptoms_are_corrected_for_their_number():
     alone = compare_rates(FailureRate(30, 1000.0), FailureRate(8, 1000.0))
     assert ratios["infiniband"].p_value == pytest.approx(3 * alone.p_value)
     assert ratios["nvlink"].ratio is None
+    assert ratios["infiniband"].meaning.startswith("a fails more often than b (p ")
+
+
+def test_a_verdict_on_a_symptom_that_its_correction_takes_back_is_not_given():
+    """12 against 4 in equal exposure: p of 16 fair coins, 2 * P(4 or fewer); twice among two."""
+    a, b = {"infiniband": 12, "pcie": 5}, {"infiniband": 4, "pcie": 6}
+    p = 2 * sum(math.comb(16, k) for k in range(5)) / 2**16
+    alone = compare_symptoms({"infiniband": 12}, 1000.0, {"infiniband": 4}, 1000.0)["infiniband"]
+    assert alone.meaning == f"a fails more often than b (p {p:.2g})."
+    among = compare_symptoms(a, 1000.0, b, 1000.0, names=("after", "before"))["infiniband"]
+    assert among.p_value == pytest.approx(2 * p)
+    assert among.low > 1.0
+    assert among.meaning == (
+        "No difference between after and before is shown: among 2 symptoms one as large as this "
+        f"is within chance (p {2 * p:.2g})."
+    )
 
 
 def test_funnel_finds_the_bad_fleet_and_no_other():

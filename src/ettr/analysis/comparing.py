@@ -19,13 +19,13 @@ from ettr.models.compare import (
     compare_rates,
     compare_symptoms,
     funnel,
+    holm_corrected,
 )
 from ettr.models.data import Counts
 from ettr.models.ratio import (
     LEAST_COMMON_SHARE,
     compare_same_nodes,
     compare_spread,
-    holm_corrected,
     pooled_spread,
 )
 

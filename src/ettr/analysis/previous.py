@@ -68,6 +68,7 @@ class PeriodTrend:
             whether failures cluster is known; None where nothing can be compared.
         comparison: The comparison of both; None likewise.
         meaning: In a sentence.
+        cap_min: The most that one interruption loses, in minutes.
     """
 
     this: PeriodFigures
@@ -75,6 +76,7 @@ class PeriodTrend:
     direction: Direction | None
     comparison: FleetComparison | None
     meaning: str
+    cap_min: float
 
 
 def latest_period(analysis: Analysis) -> Period:
@@ -107,15 +109,16 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     until = analysis.selection.until
     late, early = _within(analysis, period.start, until), None
     this, before = _figures(late, period, analysis), None
+    cap_min = analysis.assumptions.lost_cap_min
     if earlier.end > analysis.logs_period.start:
         early = _within(analysis, earlier.start, earlier.end)
         before = _figures(early, earlier, analysis)
     if early is None or before is None or not before.node_days:
         words = f"No data before {_date(period.start)}: there is nothing to compare with."
-        return PeriodTrend(this, None, None, None, words)
+        return PeriodTrend(this, None, None, None, words, cap_min)
     if not this.node_days:
         words = f"No job ran from {_date(period.start)} on: there is nothing to compare."
-        return PeriodTrend(this, before, None, None, words)
+        return PeriodTrend(this, before, None, None, words, cap_min)
     # where `--since` leaves the period before out, what is selected does not hold both
     both = _within(analysis, earlier.start, until) if analysis.selection.since else analysis
     fleets = []
@@ -123,16 +126,16 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
         fleet = period_evidence(part, name, both, above_gpus)
         if fleet is None:
             words = f"No job of more than {above_gpus} GPUs ran in {name}: nothing to compare."
-            return PeriodTrend(this, before, None, None, words)
+            return PeriodTrend(this, before, None, None, words, cap_min)
         fleets.append(fleet)
     compared = compare_fleets(fleets, analysis.assumptions.confidence, paired=True)
     windows = both.dump_windows
     ends = [one.first_end for one in windows]
     if any(end is None or end > earlier.start for end in ends):
         words = f"Whether it is getting better is unknown: {NO_DIRECTION}"
-        return PeriodTrend(this, before, Direction.UNDECIDED, None, words)
+        return PeriodTrend(this, before, Direction.UNDECIDED, None, words, cap_min)
     direction = _direction(compared)
-    return PeriodTrend(this, before, direction, compared, _meaning(direction, compared))
+    return PeriodTrend(this, before, direction, compared, _meaning(direction, compared), cap_min)
 
 
 def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Analysis:

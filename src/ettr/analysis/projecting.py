@@ -21,7 +21,7 @@ from ettr.models.select import compare_models
 from ettr.plan.outlook import PlanningRate, planned
 from ettr.plan.renewal import ettr_by_rate
 from ettr.plan.run import RunShape, nodes_of
-from ettr.projection.scale import Projection, Scale, Seen, project
+from ettr.projection.scale import Line, Projection, Scale, Seen, project
 
 LARGEST_GPUS = 131_072
 REPORT_SCALES = 6
@@ -179,6 +179,46 @@ def project_fleet(
     ]
     points = tuple(_point(chosen.fits, scale, seen, shape, interval_s) for scale in scales)
     return _projection(evidence, chosen, shape, points, per_node, unit, confidence)
+
+
+def without_ends(projection: ScaleProjection) -> ScaleProjection:
+    """The projection of a typed rate as JSON shows it: what rests on that rate alone has no ends.
+
+    Ends that differ stay: those of an interval that was typed, of rates by node and by GPU, and of
+    the failures of one run. A projection from failures and node-days is returned as it is.
+    """
+    if projection.rate is not None:
+        return projection
+    return replace(projection, points=tuple(map(_point_without_ends, projection.points)))
+
+
+def _point_without_ends(point: ScalePoint) -> ScalePoint:
+    made = point.projection
+    spares = made.spares
+    if spares is not None:
+        spares = replace(
+            spares,
+            in_repair=spares.in_repair.without_equal_ends(),
+            full_share=spares.full_share.without_equal_ends(),
+        )
+    bare = replace(
+        made,
+        mttf_h=made.mttf_h.without_equal_ends(),
+        ettr=None if made.ettr is None else made.ettr.without_equal_ends(),
+        parameter_mttf_h=made.parameter_mttf_h.without_equal_ends(),
+        spares=spares,
+        lines=tuple(map(_line_without_ends, made.lines)),
+    )
+    return replace(point, projection=bare)
+
+
+def _line_without_ends(line: Line) -> Line:
+    return replace(
+        line,
+        per_node_day=line.per_node_day.without_equal_ends(),
+        mttf_h=line.mttf_h.without_equal_ends(),
+        ettr=None if line.ettr is None else line.ettr.without_equal_ends(),
+    )
 
 
 def _chosen(

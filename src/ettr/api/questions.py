@@ -168,7 +168,13 @@ def project(
         UsageError: neither or both of a fleet and counts, or values that no run can have.
     """
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, typed_evidence
-    from ettr.analysis.projecting import RateAlone, project_fleet, scales_for, scales_of_gpus
+    from ettr.analysis.projecting import (
+        RateAlone,
+        project_fleet,
+        scales_for,
+        scales_of_gpus,
+        without_ends,
+    )
     from ettr.plan.run import RunShape
     from ettr.report.cautions import rate_lower_bound
     from ettr.report.sections.projection import projection_section
@@ -199,7 +205,12 @@ def project(
     )
     if bound is not None:
         found = replace(found, notes=(bound, *found.notes))
-    return _result(found, "points", projection_section, () if fleet is None else (fleet,))
+    return Result(
+        found,
+        "points",
+        lambda: document_of(without_ends(found)),
+        lambda: marked((projection_section(found),), () if fleet is None else (fleet,)),
+    )
 
 
 @overload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _SELECTING = ("since", "until", "account", "user", "qos", "node", "gpu_type")
 """Partitions and clusters cut the store instead (`Cut`)."""
+_RATING = (*(option.name for option in fields(opt.Rating)), "interval")
+"""What rates depend on, and what failures lose besides."""
 TypedFleet = tuple[str | None, int, float]
 """Name, failures and node-days of a fleet that was typed."""
 
@@ -122,7 +124,7 @@ def compare(
         typer.Option("--published", help="One fleet against rates that others have published."),
     ] = False,
     selecting: Annotated[Selecting, Only(*_SELECTING)],
-    rating: opt.Rating,
+    rating: Annotated[opt.AnalysisOptions, Only(*_RATING)],
     pricing: Pricing,
     typed: TypedOptions,
     page: PageFile,
@@ -144,6 +146,7 @@ def compare(
             Input.STORE: bool(stores),
             Input.COUNTS: len(stores) < len(what),
             Input.LARGE_JOBS: not all_jobs,
+            Input.PREVIOUS: cut.previous,
         }
     )
     page.check()
@@ -188,7 +191,7 @@ def _show_previous(
     where: str,
     selection: Selection,
     price: Price | None,
-    rating: opt.Rating,
+    rating: opt.AnalysisOptions,
     all_jobs: bool,
     page: PageFile,
     printing: Printing,

@@ -34,6 +34,8 @@ class Input(StrEnum):
     SIMULATION = "--law, --bursts, --spares or --detection"
     MODEL_OF_AGE = "--model weibull or --model lognormal"
     LARGE_JOBS = "large jobs alone (no --all-jobs)"
+    LIST = "--list"
+    PREVIOUS = "--previous"
 
 
 @dataclass(frozen=True, slots=True)

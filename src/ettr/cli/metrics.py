@@ -13,6 +13,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
+from ettr.cli.inputs import Input, TypedOptions
 from ettr.cli.output import complain_of_selection, say, say_json, say_selection
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing, say_csv
@@ -100,12 +101,15 @@ def failures(
     ] = False,
     selecting: Selecting,
     metric: Annotated[
-        opt.MetricOptions, Only(*CAUSES, "above_gpus", "confidence", "gpus_per_node")
+        opt.MetricOptions,
+        Only(*CAUSES, "above_gpus", "confidence", "interval", "gpus_per_node"),
     ],
     pricing: Pricing,
+    typed: TypedOptions,
     printing: Printing,
 ) -> None:
     """Failures per 1,000 node-days, by symptom and over time; with --list one by one."""
+    typed.check({Input.LIST: listed})
     price = pricing.price()
     if price is not None and not listed:
         raise UsageError(

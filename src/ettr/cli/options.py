@@ -186,6 +186,7 @@ class AnalysisOptions(Rating):
             metavar="TIME",
             help="Between checkpoints of runs that report none; failures lose half of it.",
         ),
+        needs(Input.LIST, Input.PREVIOUS),
     ] = None
     restart: Annotated[
         str | None,

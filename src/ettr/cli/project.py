@@ -215,7 +215,7 @@ def project(
     From a store, from typed failures and node-days, or from a typed rate. Without --gpus or
     --nodes: powers of two from the largest job seen up.
     """
-    from ettr.analysis.projecting import project_fleet
+    from ettr.analysis.projecting import project_fleet, without_ends
     from ettr.report.sections.projection import projection_section
 
     ways = [store is not None, rate.given, rate.per_1000_node_days is not None]
@@ -255,7 +255,8 @@ def project(
     )
     if lower_bound is not None:
         found = replace(found, notes=(lower_bound, *found.notes))
-    printing.show("ettr-projection", found, projection_section, "points", head)
+    shown = found if printing.as_text else without_ends(found)
+    printing.show("ettr-projection", shown, projection_section, "points", head)
     page.write(projection_section(found), _of_what(found), found.confidence, head, printing)
 
 

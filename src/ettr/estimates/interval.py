@@ -35,6 +35,12 @@ class Interval:
             self.high * factor,
         )
 
+    def without_equal_ends(self) -> "Interval":
+        """The estimate alone where both ends equal it: a value that nothing gave an interval."""
+        if self.estimate is None or not self.low == self.estimate == self.high:
+            return self
+        return Interval(self.estimate, -math.inf, math.inf)
+
     def inverse(self, numerator: float = 1.0) -> "Interval":
         """The interval of `numerator` over the value, which cannot be negative.
 

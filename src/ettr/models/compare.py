@@ -210,7 +210,7 @@ def compare_symptoms(
     spread: Spread | None = None,
     own_spreads: Mapping[str, Spread | None] | None = None,
 ) -> dict[str, RateRatio]:
-    """Ratio by symptom, smallest p-value first; p-values corrected for the number of symptoms.
+    """Ratio by symptom, smallest p-value first; p-values and verdicts corrected for their number.
 
     The intervals are not corrected: each holds its confidence for itself.
 
@@ -241,15 +241,39 @@ def compare_symptoms(
             confidence,
             names,
         )
-    corrected: dict[str, RateRatio] = {}
+    ranked = sorted(ratios, key=lambda symptom: ratios[symptom].p_value)
+    corrected = holm_corrected([ratios[one] for one in ranked], [names] * len(ranked), "symptoms")
+    return dict(zip(ranked, corrected, strict=True))
+
+
+def holm_corrected(
+    ratios: Sequence[RateRatio], names: Sequence[tuple[str, str]], of_what: str
+) -> list[RateRatio]:
+    """The same ratios with p-values corrected for their number, and the verdict with them.
+
+    The intervals are not corrected: each holds its confidence for itself.
+
+    Args:
+        ratios: One a comparison.
+        names: What each compares, in the same order.
+        of_what: What was compared, in the plural: `fleets`, `symptoms`.
+
+    Source:
+        Holm (1979), Scandinavian Journal of Statistics 6.
+    """
+    corrected = list(ratios)
     highest = 0.0
-    ranked = sorted(ratios.items(), key=lambda item: item[1].p_value)
-    for place, (symptom, ratio) in enumerate(ranked):
-        highest = max(highest, min(1.0, ratio.p_value * (len(ranked) - place)))
-        says = _says(ratio.ratio, ratio.low, ratio.high, highest, confidence, names)
-        if not ratio.low <= 1.0 <= ratio.high and highest > 1.0 - confidence:
-            says += f" Among {len(ranked)} symptoms such a difference may be chance."
-        corrected[symptom] = replace(ratio, p_value=highest, meaning=says)
+    for place, i in enumerate(sorted(range(len(ratios)), key=lambda i: ratios[i].p_value)):
+        one = ratios[i]
+        highest = max(highest, min(1.0, one.p_value * (len(ratios) - place)))
+        meaning = one.meaning.replace(f"(p {one.p_value:.2g})", f"(p {highest:.2g})")
+        if not one.low <= 1.0 <= one.high and highest > 1.0 - one.confidence:
+            first, second = names[i]
+            meaning = (
+                f"No difference between {first} and {second} is shown: among {len(ratios)} "
+                f"{of_what} one as large as this is within chance (p {highest:.2g})."
+            )
+        corrected[i] = replace(one, p_value=highest, meaning=meaning)
     return corrected
 
 

@@ -121,10 +121,10 @@ def dispersion_test(counts: Counts) -> GoodnessOfFit:
 
     The statistic is the sum of squares of failures less expected ones, over its mean and times the
     degrees of freedom: Pearson's where all units have the same exposure. Pearson's own divides each
-    square by the failures expected of the unit. A failure that ends a job ends the exposure, too, so
-    that it may be alone in a sliver of it, and one such unit decides. The plain squares keep their
-    mean where exposure ends at a failure. The tail is that of a gamma law with the exact mean and
-    variance of the statistic under the multinomial law.
+    square by the failures expected of the unit. A failure that ends a job ends the exposure, too,
+    so that it may be alone in a sliver of it, and one such unit decides. The plain squares keep
+    their mean where exposure ends at a failure. The tail is that of a gamma law with the exact mean
+    and variance of the statistic under the multinomial law.
 
     Args:
         counts: Failures and exposure of two units or more, with a failure at least.

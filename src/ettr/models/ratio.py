@@ -176,34 +176,3 @@ def compare_same_nodes(
         weighted_a, weighted_b = a, b
     done = compare_spread(weighted_a, weighted_b, over_time, (), confidence, names)
     return replace(done, a=a, b=b)
-
-
-def holm_corrected(
-    ratios: Sequence[RateRatio], names: Sequence[tuple[str, str]], of_what: str
-) -> list[RateRatio]:
-    """The same ratios with p-values corrected for their number, and the verdict with them.
-
-    The intervals are not corrected: each holds its confidence for itself.
-
-    Args:
-        ratios: One a comparison.
-        names: What each compares, in the same order.
-        of_what: What was compared, in the plural: `fleets`, `symptoms`.
-
-    Source:
-        Holm (1979), Scandinavian Journal of Statistics 6.
-    """
-    corrected = list(ratios)
-    highest = 0.0
-    for place, i in enumerate(sorted(range(len(ratios)), key=lambda i: ratios[i].p_value)):
-        one = ratios[i]
-        highest = max(highest, min(1.0, one.p_value * (len(ratios) - place)))
-        meaning = one.meaning.replace(f"(p {one.p_value:.2g})", f"(p {highest:.2g})")
-        if not one.low <= 1.0 <= one.high and highest > 1.0 - one.confidence:
-            first, second = names[i]
-            meaning = (
-                f"No difference between {first} and {second} is shown: among {len(ratios)} "
-                f"{of_what} one as large as this is within chance (p {highest:.2g})."
-            )
-        corrected[i] = replace(one, p_value=highest, meaning=meaning)
-    return corrected

@@ -247,6 +247,10 @@ def _line(
     name: str, rate: Interval, scale: Scale, ettr: EttrOfRate | None, spares: Spares | None
 ) -> Line:
     mttf = rate.scaled(scale.n_nodes / HOURS_PER_DAY).inverse()
+    # a rate of 0 that was typed is known, unlike that of a fleet in which nothing failed yet
+    never_fails = rate.high == 0.0
+    if never_fails:
+        mttf = Interval(math.inf, math.inf, math.inf)
     if ettr is None:
         return Line(name, rate, mttf, None)
 
@@ -256,7 +260,7 @@ def _line(
         full = 1.0 if spares is None else _full_share(scale, per_node_day)
         return full * ettr(scale.n_nodes * per_node_day)
 
-    estimate = value(rate.estimate) if rate.estimate else None  # no failure is no estimate
+    estimate = value(rate.estimate or 0.0) if rate.estimate or never_fails else None
     return Line(name, rate, mttf, Interval(estimate, value(rate.high), value(rate.low)))
 
 

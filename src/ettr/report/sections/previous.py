@@ -83,6 +83,13 @@ def _notes(trend: PeriodTrend) -> list[str]:
         without = left_out(one)
         if without:
             notes.append(f"In {name} {without}")
+    if any(
+        one is not None and one.lost_gpu_hours is not None for one in (trend.this, trend.before)
+    ):
+        notes.append(
+            f"An interruption loses its job's runtime, at most {number(trend.cap_min)} minutes of "
+            "it: half of an assumed checkpoint interval."
+        )
     jobs = {fleet.jobs for fleet in trend.comparison.fleets} if trend.comparison else {"all jobs"}
     if jobs != {"all jobs"}:
         notes.append(f"The ratios are of {', '.join(sorted(jobs))}; both periods show all jobs.")
