@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from cli.program import ettr
+from cli.program import KERNEL, ettr
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,11 @@ def test_a_ratio_without_an_upper_end_is_told_in_words():
     text = " ".join(ettr("compare", "a=1/100", "b=0/100").out.split())
     assert "a fails 0.053 or more times as often (90 % interval)" in text
     assert "inf" not in text.replace("infra", "")
+
+
+def test_a_store_without_jobs_says_that_it_has_none(tmp_path: Path):
+    (tmp_path / "kernel.log").write_text(KERNEL)
+    assert ettr("ingest", tmp_path / "store", tmp_path / "kernel.log", "--cluster", "c").code == 0
+    done = ettr("compare", tmp_path / "store", "--before", "2026-03-02T00:00:00Z")
+    assert done.code == 2
+    assert "its logs hold no jobs, and compare counts failures of jobs" in done.err

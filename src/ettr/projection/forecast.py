@@ -205,7 +205,7 @@ def rolling_forecasts(counts: Counts, confidence: float = CONFIDENCE) -> Calibra
     levels = tuple(round(0.1 * k, 1) for k in range(1, 10))
     off = np.abs(np.array(place) - 0.5)
     says = (
-        "as they should"
+        f"compatible with {confidence:.0%}"
         if share.contains(confidence)
         else (
             "less often than they should: the bands are too narrow"
