@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from cli.program import ettr
+from ettr.analysis import Analysis
+from ettr.store import open_store
 
 pytestmark = pytest.mark.slow
 
@@ -102,3 +104,63 @@ def test_one_file_read_as_two_tables_keeps_both(tmp_path: Path):
     document = report(tmp_path / "store")
     assert document["totals"]["attempts"] == 1
     assert document["quality"]["exposure"]["attempts_named"] == 1
+
+
+@pytest.mark.parametrize("order", [("cluster", "beta"), ("beta", "cluster")])
+def test_a_cluster_may_have_the_name_of_the_placeholder(tmp_path: Path, order: tuple[str, str]):
+    """Slurm's example configuration names its cluster so."""
+    for name in order:
+        log = tmp_path / f"{name}.psv"
+        log.write_text(HEAD + BETA.replace("|beta|", f"|{name}|"))
+        assert ettr("ingest", tmp_path / "store", log, "--timezone", "UTC").code == 0
+    found = report(tmp_path / "store")
+    assert found["clusters"] == ["beta", "cluster"]
+    assert (found["totals"]["jobs"], found["totals"]["gpu_hours"]) == (2, 32.0)
+
+
+KERNEL = "2026-11-01T11:58:00+00:00 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, off the bus\n"
+
+
+def test_what_was_taken_for_the_only_cluster_is_said_once_there_are_two(tmp_path: Path, logs):
+    (tmp_path / "kernel.log").write_text(KERNEL)
+    store = tmp_path / "store"
+    for log in (logs["alpha"], tmp_path / "kernel.log", logs["beta"]):
+        assert ettr("ingest", store, log, "--timezone", "UTC").code == 0
+    said = " ".join(ettr("quality", store).out.split())
+    assert "the only one that logs had named when it was read: others do now" in said
+    assert "the only one that other logs name" not in said
+
+
+SHOWN = """\
+JobId=17 JobName=b
+   UserId=v(1001) GroupId=v(1001) MCS_label=N/A
+   Priority=1 Nice=0 Account=x QOS=normal
+   JobState=NODE_FAIL Reason=None Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=1:0
+   RunTime=02:00:00 TimeLimit=1-00:00:00 TimeMin=N/A
+   SubmitTime=2026-11-01T10:00:00 EligibleTime=2026-11-01T10:00:00
+   StartTime=2026-11-01T10:00:00 EndTime=2026-11-01T12:00:00 Deadline=N/A
+   Partition=p AllocNode:Sid=login:1
+   ReqNodeList=(null) ExcNodeList=n[7-8]
+   NodeList=n1
+   NumNodes=1 NumCPUs=64 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   ReqTRES=cpu=64,node=1,gres/gpu=8
+   AllocTRES=cpu=64,node=1,gres/gpu=8
+   Command=/runs/b/x.sh
+   WorkDir=/runs/b
+"""
+
+
+@pytest.mark.parametrize("order", [("shown", "beta"), ("beta", "shown")])
+def test_what_a_log_without_names_knows_of_a_job_is_kept(tmp_path: Path, logs, order):
+    (tmp_path / "shown.txt").write_text(SHOWN)
+    both = {"shown": tmp_path / "shown.txt", "beta": logs["beta"]}
+    store = tmp_path / "store"
+    for name in order:
+        done = ettr("ingest", store, both[name], "--timezone", "UTC")
+        assert done.code == 0, done.err
+    with open_store(store) as opened:
+        (row,) = Analysis(opened).tables["attempts"].to_pyarrow().to_pylist()
+    assert (row["cluster"], row["state"], row["n_gpus"]) == ("beta", "NODE_FAIL", 8)
+    assert (row["excluded_nodes"], row["work_dir"]) == ("n[7-8]", "/runs/b")
+    assert row["time_limit_s"] == 86_400.0

@@ -143,6 +143,31 @@ def test_a_null_that_says_something_is_not_filled(store: Store) -> None:
         assert found[name] is None, name
 
 
+ENDED: Row = {
+    **{"exit_code": 1, "exit_signal": 0, "derived_exit_code": 125, "derived_exit_signal": 9},
+    **{"step_state": "OUT_OF_MEMORY", "elapsed_s": 3600.0, "suspended_s": 0.0, "n_nodes": 2},
+    **{"n_cpus": 128, "n_gpus": 16, "node_list": "n[3-4]", "restarts": 1},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["rich first", "rich last", "one file"])
+def test_a_dump_with_fewer_columns_or_without_steps_takes_nothing_away(
+    store: Store, order: str
+) -> None:
+    rich, poor = row("FAILED", ONE, start=NOON, **ENDED), row("FAILED", ONE, start=NOON)
+    if order == "one file":
+        ingest(store, "both", rich, poor)
+    else:
+        for name in ("rich", "poor") if order == "rich first" else ("poor", "rich"):
+            ingest(store, name, {"rich": rich, "poor": poor}[name])
+    found = stored(store)
+    assert {name: found[name] for name in ENDED} == ENDED
+    # another end is another story
+    ingest(store, "later", row("FAILED", ONE + timedelta(hours=1), start=NOON))
+    assert {stored(store)[name] for name in ENDED} == {None}
+
+
 @pytest.mark.slow
 def test_a_file_read_again_after_a_kill_keeps_what_others_gave(store: Store) -> None:
     ingest(store, "snapshot", row("PENDING", **SUBMITTED))

@@ -478,6 +478,7 @@ class Analysis(SharedStages):
             self.early_start,
             unknown_reasons(self.tables["node_states"], self.taxonomy),
             self.stored.taken_cluster,
+            len(self.logs_clusters) > 1,
             self.stored.unended_states,
         )
 

@@ -25,7 +25,7 @@ from ettr.metrics.unended_states import UnendedStates
 from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.metrics.unknown_reasons import UnknownReason
 from ettr.tables.ibis_time import epoch_s
-from ettr.tables.rows import SITE_NOTE, UNNAMED_NOTE, taken_note
+from ettr.tables.rows import SITE_NOTE, UNNAMED_NOTE, still_taken, taken_note
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 ELAPSED_SLACK_S = SECONDS_PER_MINUTE
@@ -132,6 +132,7 @@ def data_quality(
     early_start: EarlyStart | None = None,
     unknown_reasons: tuple[UnknownReason, ...] = (),
     taken_cluster: str | None = None,
+    has_clusters: bool = False,
     unended_states: UnendedStates | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
@@ -152,9 +153,10 @@ def data_quality(
         early_start: what makes the period begin long before the logs do.
         unknown_reasons: reasons of node states of which the taxonomy knows nothing.
         taken_cluster: the cluster whose rows those were taken for that name none.
+        has_clusters: whether the logs are of several clusters.
         unended_states: states of nodes that are over and have no end.
     """
-    read = _files(tables["files"], taken_cluster)
+    read = _files(tables["files"], taken_cluster, has_clusters)
     counts = first_row(_counts(tables["attempts"]))
     started = int(counts["started"])
     allocations = tables["allocations"]
@@ -202,7 +204,9 @@ def _sum_known(counts: list[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _files(files: ibis.Table, taken_cluster: str | None) -> tuple[FileQuality, ...]:
+def _files(
+    files: ibis.Table, taken_cluster: str | None, has_clusters: bool
+) -> tuple[FileQuality, ...]:
     """The files by name, so that the order in which they were read changes nothing."""
     rows = files.order_by(["name", "file_id"]).to_pyarrow().to_pylist()
     # what was noted when no log had named a cluster, in the words of when one has
@@ -216,7 +220,10 @@ def _files(files: ibis.Table, taken_cluster: str | None) -> tuple[FileQuality, .
             rows_skipped=row["rows_skipped"],
             rows_folded=row["rows_folded"],
             timezone=row["timezone"],
-            notes=tuple((row["notes"] or "").replace(UNNAMED_NOTE, taken).splitlines()),
+            notes=tuple(
+                still_taken(note, has_clusters)
+                for note in (row["notes"] or "").replace(UNNAMED_NOTE, taken).splitlines()
+            ),
         )
         for row in rows
     )

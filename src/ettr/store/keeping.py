@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ettr.store.base import newest_first
-from ettr.tables import Keeps, Table
+from ettr.tables import Table
 
 
-def keeping_columns(table: Table) -> dict[str, Keeps]:
-    """Columns of a table that keep their values, and when."""
-    return {column.name: column.keeps for column in table if column.keeps}
+def keeping_columns(table: Table) -> dict[str, tuple[str, ...]]:
+    """Columns of a table that keep their values, and which others must be the same for it."""
+    return {column.name: column.same for column in table if column.keeps}
 
 
 def one_per_key(table: Table, relation: str) -> str:
@@ -23,9 +23,9 @@ def one_per_key(table: Table, relation: str) -> str:
     newest = ", ".join(f"{column} {way}" for column, way in newest_first(table)) or ", ".join(key)
     filled = [
         f"first_value({_quoted(name)} IGNORE NULLS) OVER "
-        f"(PARTITION BY {', '.join([*key, *_condition(keeps)])} ORDER BY {newest} "
+        f"(PARTITION BY {', '.join([*key, *map(_quoted, same)])} ORDER BY {newest} "
         f"ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS {_quoted(name)}"
-        for name, keeps in keeping_columns(table).items()
+        for name, same in keeping_columns(table).items()
     ]
     columns = f"* REPLACE ({', '.join(filled)})" if filled else "*"
     return (
@@ -57,7 +57,7 @@ class Filling:
     ) -> None:
         self._table, self._has = table, has
         self._both = f"{rows} new {{}} JOIN {givers} old ON {same_key}"
-        self._given = {n: keeps for n, keeps in keeping_columns(table).items() if n in give}
+        self._given = {n: same for n, same in keeping_columns(table).items() if n in give}
 
     @property
     def count(self) -> str:
@@ -88,13 +88,11 @@ class Filling:
     def _offer(self, name: str) -> str:
         """The other row's value, where it may be taken."""
         value = f"old.{_quoted(name)}"
-        same = [f"old.{column} = new.{column}" for column in _condition(self._given[name])]
+        same = [
+            f"old.{column} IS NOT DISTINCT FROM new.{column}"
+            for column in map(_quoted, self._given[name])
+        ]
         return f"CASE WHEN {' AND '.join(same)} THEN {value} END" if same else value
-
-
-def _condition(keeps: Keeps) -> list[str]:
-    """Columns that must be equal, for a value to be kept."""
-    return [_quoted("state")] if keeps is Keeps.SAME_STATE else []
 
 
 def _quoted(name: str) -> str:

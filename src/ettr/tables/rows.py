@@ -32,6 +32,10 @@ DEFAULT_CLUSTER = "cluster"
 # how a note on records without a cluster ends
 UNNAMED_NOTE = f"taken as {DEFAULT_CLUSTER!r} (--cluster names it)"
 _THE_ONLY_ONE = ", the only one that other logs name"
+_NO_LONGER = (
+    ", the only one that logs had named when it was read: others do now; read it into a new store "
+    "behind them, or with --cluster"
+)
 BATCH_ROWS = 200_000
 BATCH_RECORDS = 2_000_000
 
@@ -137,6 +141,13 @@ def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
 def taken_note(cluster: str) -> str:
     """What `UNNAMED_NOTE` says once other logs name a cluster, and only that one."""
     return f"taken as {cluster!r}{_THE_ONLY_ONE}"
+
+
+def still_taken(note: str, has_clusters: bool) -> str:
+    """A note with `taken_note`, which is no longer so where logs of other clusters came later."""
+    if not has_clusters or not is_taken_note(note):
+        return note
+    return note.removesuffix(_THE_ONLY_ONE) + _NO_LONGER
 
 
 def is_taken_note(note: str) -> bool:

@@ -38,13 +38,15 @@ class Kind(StrEnum):
 class Keeps(StrEnum):
     """When a newer row that holds null keeps the value of an older row with the same key.
 
-    Columns whose null says something (it has not started, it has no nodes) or that change with
-    every reading (its state, its times, what it used) do not.
+    Columns whose null says something (it has not started, it does not wait) or that change with
+    every reading (its state, its times) do not. What an attempt had and how it ended is kept for
+    the same end alone: until then a null may say that it has none yet.
     """
 
     NEVER = ""
     ALWAYS = "a known value is kept"
     SAME_STATE = "a known value is kept while `state` is the same"
+    SAME_END = "a known value is kept while `state` and `end` are the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ class Column:
     means: str
     null: str = ""
     keeps: Keeps = Keeps.NEVER
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """Columns that must be equal in both rows for a value to be kept."""
+        return {Keeps.SAME_STATE: ("state",), Keeps.SAME_END: ("state", "end")}.get(self.keeps, ())
 
     @property
     def nullable(self) -> bool:
@@ -223,14 +230,24 @@ ATTEMPTS = Table(
             "not cancelled, or not known",
             keeps=Keeps.SAME_STATE,
         ),
-        _int("exit_code", "exit code of the batch script", "the log has none"),
-        _int("exit_signal", "signal that ended it", "the log has none"),
-        _int("derived_exit_code", "highest exit code of its steps", "the log has none"),
-        _int("derived_exit_signal", "signal of that step", "the log has none"),
+        _int(
+            "exit_code", "exit code of the batch script", "the log has none", keeps=Keeps.SAME_END
+        ),
+        _int("exit_signal", "signal that ended it", "the log has none", keeps=Keeps.SAME_END),
+        _int(
+            "derived_exit_code",
+            "highest exit code of its steps",
+            "the log has none",
+            keeps=Keeps.SAME_END,
+        ),
+        _int(
+            "derived_exit_signal", "signal of that step", "the log has none", keeps=Keeps.SAME_END
+        ),
         _string(
             "step_state",
             "worst end state among its steps, where the log holds steps",
             "no steps in the log",
+            keeps=Keeps.SAME_END,
         ),
         _time("submit", "when it was submitted or requeued"),
         _time("eligible", "when it might have started", "never eligible, or the log has none"),
@@ -240,14 +257,25 @@ ATTEMPTS = Table(
             "elapsed_s",
             "seconds run, without suspended time",
             "has not started, or the log does not say",
+            keeps=Keeps.SAME_END,
         ),
-        _float("suspended_s", "seconds suspended", "the log has none"),
+        _float("suspended_s", "seconds suspended", "the log has none", keeps=Keeps.SAME_END),
         _float(
             "time_limit_s", "its time limit", "unlimited, or the log has none", keeps=Keeps.ALWAYS
         ),
-        _int("n_nodes", "nodes allocated (0: it never had any)", "the log has none"),
-        _int("n_cpus", "CPUs allocated", "the log has none"),
-        _int("n_gpus", "GPUs allocated over all nodes (0: none)", "the log does not say"),
+        _int(
+            "n_nodes",
+            "nodes allocated (0: it never had any)",
+            "the log has none",
+            keeps=Keeps.SAME_END,
+        ),
+        _int("n_cpus", "CPUs allocated", "the log has none", keeps=Keeps.SAME_END),
+        _int(
+            "n_gpus",
+            "GPUs allocated over all nodes (0: none)",
+            "the log does not say",
+            keeps=Keeps.SAME_END,
+        ),
         _int(
             "requested_nodes",
             "nodes asked for (at least)",
@@ -260,7 +288,9 @@ ATTEMPTS = Table(
             "the log does not say",
             keeps=Keeps.ALWAYS,
         ),
-        _string("node_list", "its nodes as the log writes them", "never had nodes"),
+        _string(
+            "node_list", "its nodes as the log writes them", "never had nodes", keeps=Keeps.SAME_END
+        ),
         _string(
             "excluded_nodes",
             "nodes that its owner excluded, compact as the scheduler writes lists: n[1-2],n7",
@@ -269,7 +299,9 @@ ATTEMPTS = Table(
         ),
         _int("priority", "scheduler priority", "the log has none"),
         _string("reason", "last pending reason; never why it ended", "none"),
-        _int("restarts", "how often it had been restarted", "the log has none"),
+        _int(
+            "restarts", "how often it had been restarted", "the log has none", keeps=Keeps.SAME_END
+        ),
         _string(
             "failed_node",
             "node whose failure ended it, as the log itself says",
@@ -302,7 +334,12 @@ ALLOCATIONS = Table(
         _time("start", "when the attempt started"),
         _time("end", "when the attempt ended", "still running when the log was taken"),
         _float("elapsed_s", "seconds the attempt ran on the node"),
-        _float("n_gpus", "its GPUs on this node (an equal share of the attempt's)", "not known"),
+        _float(
+            "n_gpus",
+            "its GPUs on this node (an equal share of the attempt's)",
+            "not known",
+            keeps=Keeps.ALWAYS,
+        ),
         *_PROVENANCE,
     ),
 )

@@ -2,7 +2,8 @@
 
 A kernel log names its nodes and nothing else. Read after the accounting it takes the cluster's name
 from the store; read before, its rows are kept under a placeholder. So that the order in which files
-are read changes nothing, the placeholder is replaced when the tables are used.
+are read changes nothing, the placeholder is replaced when the tables are used. A cluster may really
+have the name of the placeholder, as in Slurm's example configuration: then nothing is replaced.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 import ibis
 from ibis.expr.types import Table
 
-from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE, taken_note
 from ettr.tables.schemas import TABLES
 
 _NAMING = ("attempts", "nodes", "node_states")
@@ -23,13 +24,14 @@ def with_one_cluster(tables: Mapping[str, Table]) -> tuple[dict[str, Table], str
     """The same tables, and the cluster to which rows that name none were given, if any were.
 
     Only where the logs name exactly one cluster. Of rows that then have the same key the one that
-    named its cluster stands, unless it is open and the other has ended.
+    named its cluster stands, unless it is open and the other has ended; what only the other knows
+    is kept (`Column.keeps`).
 
     Args:
         tables: the store's tables by name.
     """
     unnamed = [name for name in _NAMED if _has(tables[name], is_named=False)]
-    if not unnamed:
+    if not unnamed or _is_a_name(tables):
         return dict(tables), None
     names: set[str] = set()
     for name in _NAMING:
@@ -46,9 +48,24 @@ def with_one_cluster(tables: Mapping[str, Table]) -> tuple[dict[str, Table], str
     return made, cluster
 
 
+def _is_a_name(tables: Mapping[str, Table]) -> bool:
+    """Whether a log itself gives a cluster the name of the placeholder."""
+    notes = tables["files"].notes.fill_null("")
+    guessed = notes.contains(UNNAMED_NOTE) | notes.contains(taken_note(DEFAULT_CLUSTER))
+    naming = tables["files"].filter(~guessed)
+    return any(
+        _any(tables[name].semi_join(naming, "file_id").filter(ibis._.cluster == DEFAULT_CLUSTER))
+        for name in _NAMING
+    )
+
+
 def _has(table: Table, *, is_named: bool) -> bool:
     same = table.cluster != DEFAULT_CLUSTER if is_named else table.cluster == DEFAULT_CLUSTER
-    return bool(table.filter(same).limit(1).count().to_pyarrow().as_py())
+    return _any(table.filter(same))
+
+
+def _any(table: Table) -> bool:
+    return bool(table.limit(1).count().to_pyarrow().as_py())
 
 
 def with_cluster(table: Table, cluster: str) -> Table:
@@ -67,8 +84,27 @@ def _without_repeats(tables: Mapping[str, Table], name: str) -> Table:
     named = table.filter(table.cluster != DEFAULT_CLUSTER)
     unnamed = table.filter(table.cluster == DEFAULT_CLUSTER)
     if "end" not in table.columns:
-        return ibis.union(named, unnamed.anti_join(named, key), distinct=False)
+        filled = _filled(named, unnamed, name, key)
+        return ibis.union(filled, unnamed.anti_join(named, key), distinct=False)
     ended = unnamed.filter(unnamed.end.notnull())
     stale = named.filter(named.end.isnull()).semi_join(ended, key)
     standing = named.anti_join(stale, ["cluster", *key])
-    return ibis.union(standing, unnamed.anti_join(standing, key), distinct=False)
+    left = _filled(unnamed.anti_join(standing, key), stale, name, key)
+    return ibis.union(_filled(standing, unnamed, name, key), left, distinct=False)
+
+
+def _filled(rows: Table, givers: Table, name: str, key: list[str]) -> Table:
+    """Rows of a table, their nulls filled with what rows of the same key know, where it is kept."""
+    keeps = {column.name: column.same for column in TABLES[name] if column.keeps}
+    if not keeps:
+        return rows
+    needed = set(keeps).union(*keeps.values())
+    given = givers.select(*key, **{f"{one}_given": givers[one] for one in sorted(needed)})
+    both = rows.left_join(given, key)
+    made = {}
+    for one, same in keeps.items():
+        offer = both[f"{one}_given"]
+        for column in same:
+            offer = both[column].identical_to(both[f"{column}_given"]).ifelse(offer, None)
+        made[one] = both[one].coalesce(offer)
+    return both.mutate(**made).select(*rows.columns)
