@@ -12,6 +12,7 @@ from ettr.metrics.mttf import MttfBySize
 from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounted
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
+from ettr.report.false_rates import has_false, projecting_rate
 from ettr.report.garbage import fewer_collections
 from ettr.report.gpus import NO_GPUS, SAY_GPUS, none_says
 from ettr.report.head import selection_line, simulation_line
@@ -258,7 +259,9 @@ def _bound(analysis: Analysis) -> str:
     if analysis.logs_read.failures_are_lower_bound:
         return "; a lower bound: no logs of nodes"
     if lower_bound(analysis):
-        return "; a lower bound: no logs arrived from some nodes on which jobs ended FAILED"
+        # with false failures among them they bound nothing
+        bound = "and" if has_false(projecting_rate(analysis)) else "a lower bound:"
+        return f"; {bound} no logs arrived from some nodes on which jobs ended FAILED"
     return ""
 
 
