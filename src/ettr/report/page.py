@@ -20,8 +20,8 @@ from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import (
+    and_confidence,
     between,
-    by_confidence,
     duration,
     hours_between,
     legend,
@@ -186,8 +186,7 @@ def _outage_card(nodes: Availability) -> Card:
 def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     rate = analysis.rates.all_jobs
     bound = _bound(analysis)
-    sure = by_confidence(analysis.rates.by_confidence)
-    by_sureness = f"; by confidence: {sure}" if sure else ""
+    by_sureness = and_confidence(analysis.rates.by_confidence)
     yield Card(
         "Failures per 1,000 node-days",
         between(rate.per_1000_node_days),
