@@ -140,7 +140,8 @@ def test_without_an_inventory_outages_count_the_gpus_that_jobs_held(
     assert (nodes["lost_gpu_hours"], nodes["by_reason"][0]["gpu_hours"]) == (gpu_hours, gpu_hours)
     text = " ".join(ettr("nodes", tmp_path / "store").out.split())
     assert words in text
-    assert "1 failure of 1 is blamed on a node" in text
+    sure = "by confidence: 1 named by the scheduler only"
+    assert f"1 failure of 1 ({sure}) is blamed on a node" in text
 
 
 @pytest.mark.parametrize(

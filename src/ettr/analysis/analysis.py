@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.node_records import NodeRecords
     from ettr.metrics.recovery_times import SymptomTimes
+    from ettr.metrics.without_false import RatesWithoutFalse
 
 FULL_WEEK_DAYS = 7.0
 SMALL_SITE_ATTEMPTS = 200_000
@@ -155,6 +156,13 @@ class Analysis(SharedStages):
             suspect=self.held_by_candidates,
             span_s=self._span_s,
         )
+
+    @cached_property
+    def rates_without_false(self) -> RatesWithoutFalse | None:
+        """The failure rates without the failures that chance explains; None: no log of nodes."""
+        from ettr.analysis.false_rates import rates_without_false
+
+        return rates_without_false(self)
 
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
         """One job's story; the id of a part of a heterogeneous job means the whole.

@@ -11,6 +11,7 @@ from ettr.analysis.analysis import Analysis
 from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import Floats, fetch, seconds_of, to_seconds
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.data import Counts, at_risk
@@ -70,6 +71,7 @@ class FailureForecast:
         confidence: Of the bands.
         ahead: One forecast for each length of time, in the order asked for.
         notes: What is assumed, one sentence each.
+        by_confidence: How sure the failures are; None for faults.
     """
 
     name: str
@@ -79,6 +81,7 @@ class FailureForecast:
     confidence: float
     ahead: tuple[AheadForecast, ...]
     notes: tuple[str, ...]
+    by_confidence: FailuresByConfidence | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +92,7 @@ class _Past:
     of_what: str
     times_s: Floats
     spans_s: Floats | None = None
+    by_confidence: FailuresByConfidence | None = None
 
 
 def forecast_failures(
@@ -130,14 +134,16 @@ def forecast_failures(
         confidence=confidence,
         ahead=found,
         notes=_notes(n_nodes),
+        by_confidence=past.by_confidence,
     )
 
 
 def _past(analysis: Analysis) -> _Past:
     """Failures of jobs where there are any jobs, else the faults that logs of nodes record."""
     if analysis.logs_read.jobs:
-        times_s = seconds_of(fetch(analysis.failures, "end")["end"])
-        return _Past("failures", times_s)
+        failed = fetch(analysis.failures, "end", "confidence")
+        sure = counted_confidences(failed["confidence"].to_pylist())
+        return _Past("failures", seconds_of(failed["end"]), by_confidence=sure)
     faults, _ = faults_of(analysis)
     if not len(faults):
         raise UsageError(

@@ -11,6 +11,7 @@ from ibis.expr.types import Table
 from ettr.analysis.analysis import Analysis
 from ettr.errors import UsageError
 from ettr.metrics.availability import Service, outages_in_service
+from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import Period, in_utc, to_datetime, to_seconds
 from ettr.metrics.node_records import (
     GPU_CHECKS,
@@ -74,7 +75,11 @@ class DeviceCode:
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """What the logs hold of one node, in order of time; its devices by their number of codes."""
+    """What the logs hold of one node, in order of time; its devices by their number of codes.
+
+    `by_confidence` says how sure the failures are that are blamed on it; None without job
+    accounting.
+    """
 
     record: NodeRecord
     nodes_compared: int
@@ -82,6 +87,7 @@ class NodeHistory:
     outages: tuple[NodeOutage, ...] | None
     places: tuple[PlaceRate, ...]
     devices: tuple[DeviceCode, ...]
+    by_confidence: FailuresByConfidence | None
 
 
 def records_of(analysis: Analysis) -> NodeRecords:
@@ -171,10 +177,11 @@ def node_history(analysis: Analysis, name: str) -> NodeHistory:
     record = _named(records.nodes, name)
     outages = _outages(analysis, analysis.period, analysis.fleet)
     places = {("rack", record.rack), ("pod", record.pod), ("switch", record.switch)}
+    failures = _failures(analysis, record)
     return NodeHistory(
         record,
         sum(1 for one in records.nodes if one.node_days),
-        _failures(analysis, record),
+        failures,
         None
         if outages is None
         else tuple(
@@ -188,6 +195,9 @@ def node_history(analysis: Analysis, name: str) -> NodeHistory:
             if one.cluster == record.cluster and (one.kind, one.name) in places
         ),
         _devices(_events(analysis), record),
+        counted_confidences(one.confidence for one in failures if one.blamed == record.node)
+        if analysis.logs_read.jobs
+        else None,
     )
 
 

@@ -67,4 +67,5 @@ def measured_rate(evidence: FleetEvidence, confidence: float) -> PlanningRate:
         on_a_node / rate.failures if by_node else None,
         UNKNOWN_CLUSTERING if evidence.spread is None else evidence.spread.meaning,
         confidence,
+        evidence.by_confidence,
     )

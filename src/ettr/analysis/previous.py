@@ -10,6 +10,7 @@ from ettr.analysis.comparing import FleetComparison, compare_fleets
 from ettr.analysis.fleet_evidence import period_evidence
 from ettr.estimates.exact import sum_interval
 from ettr.estimates.interval import Interval
+from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
 from ettr.metrics.dump_window import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
@@ -40,6 +41,7 @@ class PeriodFigures:
             likewise preemptions_without_gpus.
         failures_without_runtime: Failures that it leaves out, since they do not say how long they
             ran; likewise preemptions_without_runtime.
+        by_confidence: How sure its failures are.
     """
 
     start: datetime
@@ -55,6 +57,7 @@ class PeriodFigures:
     preemptions_without_gpus: int | None
     failures_without_runtime: int | None
     preemptions_without_runtime: int | None
+    by_confidence: FailuresByConfidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +149,15 @@ def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Anal
 def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
     """The figures of a part of the whole."""
     confidence = part.assumptions.confidence
-    failures = int(part.failures.count().to_pyarrow().as_py())
+    sure = failures_by_confidence(part.failures)
     node_days = part.exposure.basis.node_hours / HOURS_PER_DAY
     spread = part.clustering_of_all.spread.believed
     if spread.is_known:
-        rate = estimated_rate(failures, node_days, confidence, spread)
+        rate = estimated_rate(sure.total, node_days, confidence, spread)
     else:
         # too few in the part: of the whole it may be known
         spread = whole.clustering_of_all.spread.believed
-        rate = window_rate(failures, node_days, spread.failures, confidence, spread)
+        rate = window_rate(sure.total, node_days, spread.failures, confidence, spread)
     ran = lost = losses = None
     if part.gpus_are_known:
         ran = part.ran_gpu_hours
@@ -175,6 +178,7 @@ def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
         preemptions_without_gpus=losses.preemptions_without_gpus if losses else None,
         failures_without_runtime=losses.failures_without_runtime if losses else None,
         preemptions_without_runtime=losses.preemptions_without_runtime if losses else None,
+        by_confidence=sure,
     )
 
 

@@ -15,6 +15,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
+from ettr.metrics.confidences import FailuresByConfidence
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
 from ettr.models.select import compare_models
@@ -64,6 +65,8 @@ class ScaleProjection:
         notes: What is assumed, one sentence each.
         published: Whose published rate stands next to the fleet's.
         published_per_1000_node_days: That rate, of nodes of 8 GPUs.
+        by_confidence: How sure the failures behind the rate are; None where they were typed in, or
+            are not those of jobs.
     """
 
     name: str
@@ -81,6 +84,7 @@ class ScaleProjection:
     notes: tuple[str, ...]
     published: str
     published_per_1000_node_days: float
+    by_confidence: FailuresByConfidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +258,7 @@ def _projection(
         notes=_notes(evidence, chosen.notes),
         published=_PUBLISHED.name,
         published_per_1000_node_days=_PUBLISHED_RATE,
+        by_confidence=None if isinstance(evidence, RateAlone) else evidence.by_confidence,
     )
 
 

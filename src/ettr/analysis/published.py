@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ettr.analysis.fleet_evidence import FleetEvidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.metrics.confidences import FailuresByConfidence
 from ettr.models.ratio import compare_spread
 
 PER_NODE_DAYS = 1000.0
@@ -121,7 +122,10 @@ class AgainstPublished:
 
 @dataclass(frozen=True, slots=True)
 class PublishedComparison:
-    """A fleet next to published ones; rates per 1,000 node-days."""
+    """A fleet next to published ones; rates per 1,000 node-days.
+
+    `by_confidence` says how sure its failures are; None where they were typed in.
+    """
 
     name: str
     jobs: str
@@ -131,6 +135,7 @@ class PublishedComparison:
     published: tuple[AgainstPublished, ...]
     confidence: float
     notes: tuple[str, ...]
+    by_confidence: FailuresByConfidence | None = None
 
 
 def compare_with_published(fleet: FleetEvidence, confidence: float) -> PublishedComparison:
@@ -157,6 +162,7 @@ def compare_with_published(fleet: FleetEvidence, confidence: float) -> Published
             "Whether failures of the published fleets cluster is not known: their intervals hold "
             "only if they are independent.",
         ),
+        by_confidence=fleet.by_confidence,
     )
 
 

@@ -176,11 +176,11 @@ def project(
         without_ends,
     )
     from ettr.plan.run import RunShape
-    from ettr.report.cautions import rate_lower_bound
+    from ettr.report.cautions import rate_cautions
     from ettr.report.sections.projection import projection_section
 
     _one_way(fleet, failures, node_days, failures_per_1000_node_days)
-    bound = None
+    cautions: tuple[str, ...] = ()
     evidence: FleetEvidence | RateAlone
     if failures_per_1000_node_days is not None:
         evidence = RateAlone(_typed(failures_per_1000_node_days, confidence), seen_nodes)
@@ -189,7 +189,7 @@ def project(
         evidence = typed_evidence("the fleet", counted, days, seen_nodes)
     else:
         evidence = evidence_to_plan_with(fleet.analysis, fleet.name)
-        bound = rate_lower_bound(fleet.analysis)
+        cautions = rate_cautions(fleet.analysis)
         confidence = fleet.analysis.assumptions.confidence
     per_node = gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
     found = project_fleet(
@@ -203,8 +203,7 @@ def project(
         run_days=run_days,
         confidence=confidence,
     )
-    if bound is not None:
-        found = replace(found, notes=(bound, *found.notes))
+    found = replace(found, notes=(*cautions, *found.notes))
     return Result(
         found,
         "points",
@@ -350,11 +349,10 @@ def _planning_rate(
         return _RateSource(_typed(typed, confidence))
     if fleet is not None:
         from ettr.analysis.planning import stored_rate
-        from ettr.report.cautions import rate_lower_bound
+        from ettr.report.cautions import rate_cautions
 
         stored = stored_rate(fleet.analysis, fleet.name)
-        bound = rate_lower_bound(fleet.analysis)
-        cautions = () if bound is None else (bound,)
+        cautions = rate_cautions(fleet.analysis)
         return _RateSource(stored.rate, stored.gpus_per_node, stored.own, cautions)
     from ettr.estimates.exact import FailureRate
     from ettr.estimates.interval import check_confidence

@@ -220,7 +220,7 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
         domain_shares=schemes.domain_shares(),
         assumed=_assumed(times, schemes),
         assumptions=(
-            *(() if by_node.lower_bound is None else (by_node.lower_bound,)),
+            *by_node.cautions,
             *options.measured,
             *times.assumed(write_known=job is not None),
             *notes,
@@ -306,7 +306,7 @@ class _NodeRate:
     rate: PlanningRate
     gpus_per_node: int | None = None
     own: OwnFailures | None = None
-    lower_bound: str | None = None
+    cautions: tuple[str, ...] = ()
     head: SelectionHead | None = None
 
 
@@ -324,7 +324,7 @@ def _planning_rate(options: _Options) -> _NodeRate:
         return _NodeRate(rate.planning_rate(rating.confidence))
     from ettr.analysis import Analysis
     from ettr.analysis.planning import stored_rate
-    from ettr.report.cautions import rate_lower_bound
+    from ettr.report.cautions import rate_cautions
     from ettr.store import open_store
 
     with open_store(options.store) as opened:
@@ -334,7 +334,7 @@ def _planning_rate(options: _Options) -> _NodeRate:
             stored.rate,
             stored.gpus_per_node,
             stored.own,
-            rate_lower_bound(analysis),
+            rate_cautions(analysis),
             analysis.selection_head,
         )
 

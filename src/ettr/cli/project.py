@@ -235,8 +235,8 @@ def project(
     )
     page.check()
     run_days, shape = q.days("--days", spare.days), times.shape(1)
-    evidence, chosen, lower_bound, head = (
-        (*_typed(rate, seen, rating, models), None, None)
+    evidence, chosen, cautions, head = (
+        (*_typed(rate, seen, rating, models), (), None)
         if store is None
         else _stored(store, rating, models, selecting)
     )
@@ -253,8 +253,7 @@ def project(
         confidence=rating.confidence,
         models=chosen,
     )
-    if lower_bound is not None:
-        found = replace(found, notes=(lower_bound, *found.notes))
+    found = replace(found, notes=(*cautions, *found.notes))
     shown = found if printing.as_text else without_ends(found)
     printing.show("ettr-projection", shown, projection_section, "points", head)
     page.write(projection_section(found), _of_what(found), found.confidence, head, printing)
@@ -288,12 +287,12 @@ def _typed(
 
 def _stored(
     store: str, rating: opt.Rating, models: ModelOptions, selecting: Selecting
-) -> tuple[FleetEvidence, ChosenModels | None, str | None, SelectionHead]:
-    """What a store gives a projection, why its rate is a lower bound if it is, what is selected."""
+) -> tuple[FleetEvidence, ChosenModels | None, tuple[str, ...], SelectionHead]:
+    """What a store gives a projection, what may be wrong with its rate, what is selected."""
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
     from ettr.analysis.model_choice import stored_spans
-    from ettr.report.cautions import rate_lower_bound
+    from ettr.report.cautions import rate_cautions
     from ettr.store import open_store
 
     with open_store(store) as opened:
@@ -301,4 +300,4 @@ def _stored(
         evidence = evidence_to_plan_with(analysis, opened.where)
         spans = stored_spans(analysis, planned_above_gpus(analysis))
         fitted = models.fitted(evidence, spans, rating.confidence)
-        return evidence, fitted, rate_lower_bound(analysis), analysis.selection_head
+        return evidence, fitted, rate_cautions(analysis), analysis.selection_head

@@ -15,6 +15,7 @@ from typing import Any
 import ibis
 
 from ettr.errors import UsageError
+from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.crash_loops import (
     FailureBurst,
     JobFailure,
@@ -93,6 +94,8 @@ class CrashLoop:
 class LostGoodput:
     """GPU-hours lost to failures; `cap_min` is the most that one interruption can lose.
 
+    `by_confidence` says how sure the failures are.
+
     What failed or was preempted without a word on its GPUs loses nothing here, and
     `failures_without_gpus` and `preemptions_without_gpus` count it; `failures_without_runtime` and
     `preemptions_without_runtime` count likewise what held GPUs for a time that no log says.
@@ -111,6 +114,7 @@ class LostGoodput:
     failures_without_runtime: int
     preemptions_without_runtime: int
     preemption_links: PreemptionLinks
+    by_confidence: FailuresByConfidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +268,7 @@ def lost_goodput(
         "elapsed_s",
         "n_nodes",
         "n_gpus",
+        "confidence",
     ).to_pylist()
     runs = runs or {}
     for row in rows:
@@ -301,6 +306,7 @@ def lost_goodput(
         failures_without_runtime=whole.failures.without_runtime,
         preemptions_without_runtime=whole.preemptions.without_runtime,
         preemption_links=links,
+        by_confidence=counted_confidences(row["confidence"] for row in rows),
     )
 
 

@@ -14,6 +14,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.metrics.availability import Service
+from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
 from ettr.metrics.instants import in_utc, to_datetime
 from ettr.metrics.outages import Outage
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
@@ -131,6 +132,7 @@ class NodeRecords:
         failures: All failures; None likewise.
         with_node_states: Whether the logs hold outages.
         with_codes: Whether they hold any XID or SXID.
+        by_confidence: How sure all failures are; None without job accounting.
     """
 
     nodes: tuple[NodeRecord, ...]
@@ -139,6 +141,7 @@ class NodeRecords:
     failures: int | None
     with_node_states: bool
     with_codes: bool
+    by_confidence: FailuresByConfidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +212,15 @@ def node_records(
         for name in names
     ]
     records.sort(key=_rank)
+    sure = failures_by_confidence(tables.failures) if has_jobs else None
     return NodeRecords(
         nodes=tuple(records),
         places=tuple(_places(records, confidence)) if has_jobs else (),
         blamed_failures=blamed if has_jobs else None,
-        failures=int(tables.failures.count().to_pyarrow().as_py()) if has_jobs else None,
+        failures=None if sure is None else sure.total,
         with_node_states=outages is not None,
         with_codes=bool(codes.keys() & set(names)),
+        by_confidence=sure,
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.metrics.clock_shifts import of_the_same_clock
+from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import fetch, to_datetime
 from ettr.metrics.run_progress import (
     JobRecord,
@@ -197,7 +198,8 @@ class JobRuns:
     `unknown_runs` were shorter than the restart that is assumed, so that nothing is known of their
     ETTR. `by_size` and `by_shape` count all runs, listed or not. `partly_selected_runs` have
     attempts that are not selected too (of another partition, user, node), and count whole.
-    `attempts_without_gpus` ran, and are in no run, since no log names their GPUs.
+    `attempts_without_gpus` ran, and are in no run, since no log names their GPUs. `by_confidence`
+    says how sure the failures of the listed runs are; None where nobody asked attribution.
     """
 
     gap_h: float
@@ -212,6 +214,7 @@ class JobRuns:
     partly_selected_runs: int
     attempts_without_gpus: int
     runs: tuple[JobRun, ...]
+    by_confidence: FailuresByConfidence | None = None
 
 
 def job_runs(
@@ -281,6 +284,11 @@ def job_runs(
             _without_gpus(attempts if chosen is None else chosen, selection) if min_gpus else 0
         ),
         runs=tuple(runs[:listed]),
+        by_confidence=None
+        if failures is None
+        else counted_confidences(
+            sure for one in details.values() for sure in one.confidences or ()
+        ),
     )
 
 
@@ -372,7 +380,12 @@ class _RunDetail:
     split: ScheduledSplit | None = None
     job_ids: tuple[str, ...] = ()
     interruptions: int | None = None
-    failures: int | None = None
+    confidences: tuple[str, ...] | None = None
+
+    @property
+    def failures(self) -> int | None:
+        """How many of its attempts the infrastructure ended."""
+        return None if self.confidences is None else len(self.confidences)
 
 
 def _details(
@@ -388,7 +401,9 @@ def _details(
     everyone = [attempt for attempts in by_run.values() for attempt in attempts]
     records = records_of_jobs(progress, {(one["cluster"], one["job_id"]) for one in everyone})
     ids = [one["attempt_id"] for one in everyone]
-    interrupted, failed = (None if table is None else _among(table, ids) for table in ends)
+    interruptions, failures = ends
+    interrupted = None if interruptions is None else _among(interruptions, ids)
+    failed = None if failures is None else _confidences(failures, ids)
     details: dict[int, _RunDetail] = {}
     for place, attempts in by_run.items():
         jobs = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
@@ -406,7 +421,7 @@ def _details(
             split,
             jobs,
             None if interrupted is None else len(mine & interrupted),
-            None if failed is None else len(mine & failed),
+            None if failed is None else tuple(failed[one] for one in sorted(mine & failed.keys())),
         )
     return details
 
@@ -449,6 +464,13 @@ def _among(table: ibis.Table, attempt_ids: list[str]) -> set[str]:
     asked = ibis.memtable({"attempt_id": attempt_ids}, schema={"attempt_id": "string"})
     found = fetch(table.select("attempt_id").semi_join(asked, "attempt_id"), "attempt_id")
     return set(found["attempt_id"].to_pylist())
+
+
+def _confidences(failures: ibis.Table, attempt_ids: list[str]) -> dict[str, str]:
+    """How sure the failures among the attempts are."""
+    asked = ibis.memtable({"attempt_id": attempt_ids}, schema={"attempt_id": "string"})
+    found = fetch(failures.semi_join(asked, "attempt_id"), "attempt_id", "confidence")
+    return dict(zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
 
 
 def _scheduled(attempt: dict[str, Any]) -> ScheduledAttempt:

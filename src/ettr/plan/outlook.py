@@ -51,6 +51,30 @@ class Evidence(Protocol):
         """Runtime of the nodes, in days."""
 
 
+class Sureness(Protocol):
+    """Failures by how sure their cause is: an `ettr.metrics` FailuresByConfidence."""
+
+    @property
+    def scheduler_only(self) -> int:
+        """The scheduler says that a node failed, and no error was found."""
+
+    @property
+    def high(self) -> int:
+        """The scheduler names the node, and an error was found on it."""
+
+    @property
+    def medium(self) -> int:
+        """An error was found, and nothing contradicts it."""
+
+    @property
+    def low(self) -> int:
+        """The error was seen elsewhere or only after the end."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanningRate:
     """The failure rate of a node, per day of runtime, that a run is planned with.
@@ -61,6 +85,8 @@ class PlanningRate:
         blamed_share: Share of the failures blamed on one node; None where not known.
         meaning: Where it comes from and how far to trust it, in a sentence.
         confidence: Of the interval.
+        by_confidence: How sure the failures behind it are; None where they are not those of jobs
+            in a store.
     """
 
     per_node_day: Interval
@@ -68,6 +94,7 @@ class PlanningRate:
     blamed_share: float | None
     meaning: str
     confidence: float = CONFIDENCE
+    by_confidence: Sureness | None = None
 
     @property
     def design_per_node_day(self) -> float:

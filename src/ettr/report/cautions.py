@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ettr.analysis import Analysis
 from ettr.metrics.logs_read import LogsRead
+from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
@@ -55,13 +56,23 @@ def _exposure(analysis: Analysis) -> tuple[float, str]:
 def lower_bound(analysis: Analysis) -> str | None:
     """Why failures go uncounted, in a sentence; None where none is known to."""
     why = _why_uncounted(analysis)
-    return None if why is None else f"These are lower bounds: {why}"
+    if why is None:
+        return None
+    # with false failures among them they bound nothing
+    false = has_false(projecting_rate(analysis))
+    return f"{'Failures go uncounted as well' if false else 'These are lower bounds'}: {why}"
 
 
-def rate_lower_bound(analysis: Analysis) -> str | None:
-    """The same of the failure rate that a store gives a plan or a projection."""
-    why = _why_uncounted(analysis)
-    return None if why is None else f"The store's failure rate is a lower bound: {why}"
+def rate_cautions(analysis: Analysis) -> tuple[str, ...]:
+    """What may be wrong with the failure rate that a store gives a plan or a projection.
+
+    False failures that it counts, and failures that it does not.
+    """
+    false, why = false_note(projecting_rate(analysis)), _why_uncounted(analysis)
+    # with false failures in it the rate bounds nothing
+    wrong = "leaves out failures as well" if false else "is a lower bound"
+    uncounted = "" if why is None else f"The store's failure rate {wrong}: {why}"
+    return tuple(filter(None, (false, uncounted)))
 
 
 def _why_uncounted(analysis: Analysis) -> str | None:

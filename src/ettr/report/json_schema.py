@@ -90,6 +90,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.metrics.totals import Totals
     from ettr.metrics.trend import RateTrend
     from ettr.metrics.user_failures import UserFailures
+    from ettr.metrics.without_false import RatesWithoutFalse, RateWithoutFalse
     from ettr.models.direction import RateDirection
 
     return {
@@ -100,6 +101,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
         "failures": (
             RatesBySymptom,
             {
+                "without_false": RatesWithoutFalse | None,
                 "is_lower_bound": bool,
                 "direction": RateDirection,
                 "trend": RateTrend,
@@ -109,7 +111,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
         "previous": (PeriodTrend | None, {}),
         "failure_list": (FailureList, {}),
         "causes": (CauseSummary | None, {}),
-        "mttf": (MttfBySize, {}),
+        "mttf": (MttfBySize, {"rate_without_false": RateWithoutFalse | None}),
         "goodput": (LostGoodput, {}),
         "runs": (JobRuns, {}),
         "attribution": (

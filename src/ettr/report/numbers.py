@@ -10,7 +10,7 @@ from ettr.estimates.interval import Interval
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
-    from ettr.metrics.confidences import FailuresByConfidence
+    from ettr.plan.outlook import Sureness
 
 DASH = "–"
 PER_NODE_DAYS = 1000.0
@@ -38,7 +38,7 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - integer_digits)}f}"
 
 
-def by_confidence(counts: FailuresByConfidence | None) -> str:
+def by_confidence(counts: Sureness | None) -> str:
     """How sure failures are: 3 high, 1 low, 2 named by the scheduler only; empty without any."""
     if counts is None or not counts.total:
         return ""
@@ -50,6 +50,12 @@ def by_confidence(counts: FailuresByConfidence | None) -> str:
     if counts.scheduler_only:
         words.append(f"{counts.scheduler_only:,} named by the scheduler only")
     return ", ".join(words)
+
+
+def and_confidence(counts: Sureness | None) -> str:
+    """The same to follow a count of failures: `; by confidence: 3 high`; empty without any."""
+    words = by_confidence(counts)
+    return f"; by confidence: {words}" if words else ""
 
 
 def percent(share: float | None, digits: int = 3) -> str:

@@ -12,6 +12,7 @@ from ettr.metrics.mttf import MttfBySize
 from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounted
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
+from ettr.report.false_rates import has_false, projecting_rate
 from ettr.report.garbage import fewer_collections
 from ettr.report.gpus import NO_GPUS, SAY_GPUS, none_says
 from ettr.report.head import selection_line, simulation_line
@@ -19,8 +20,8 @@ from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import (
+    and_confidence,
     between,
-    by_confidence,
     duration,
     hours_between,
     legend,
@@ -185,8 +186,7 @@ def _outage_card(nodes: Availability) -> Card:
 def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     rate = analysis.rates.all_jobs
     bound = _bound(analysis)
-    sure = by_confidence(analysis.rates.by_confidence)
-    by_sureness = f"; by confidence: {sure}" if sure else ""
+    by_sureness = and_confidence(analysis.rates.by_confidence)
     yield Card(
         "Failures per 1,000 node-days",
         between(rate.per_1000_node_days),
@@ -258,7 +258,9 @@ def _bound(analysis: Analysis) -> str:
     if analysis.logs_read.failures_are_lower_bound:
         return "; a lower bound: no logs of nodes"
     if lower_bound(analysis):
-        return "; a lower bound: no logs arrived from some nodes on which jobs ended FAILED"
+        # with false failures among them they bound nothing
+        bound = "and" if has_false(projecting_rate(analysis)) else "a lower bound:"
+        return f"; {bound} no logs arrived from some nodes on which jobs ended FAILED"
     return ""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from ettr.analysis import Analysis
 from ettr.report.cautions import lower_bound, short_logs
 from ettr.report.document import JsonValue, plain, plain_fields
+from ettr.report.false_rates import projecting_rate
 from ettr.report.money import priced, rows_with_costs, with_costs
 from ettr.report.rows import FlatRows, rows_of
 from ettr.report.section import Section
@@ -65,6 +66,7 @@ def _failures(analysis: Analysis) -> tuple[Section, ...]:
             analysis.clustering.direction,
             lower_bound=lower_bound(analysis),
             caution=short_logs(analysis),
+            without_false=analysis.rates_without_false,
         ),
     )
 
@@ -84,8 +86,9 @@ def _failure_list(analysis: Analysis) -> tuple[Section, ...]:
 def _mttf(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.mttf import mttf_section, mttf_without_jobs_section
 
-    section = mttf_section if analysis.logs_read.jobs else mttf_without_jobs_section
-    return (section(analysis.mttf),)
+    if not analysis.logs_read.jobs:
+        return (mttf_without_jobs_section(analysis.mttf),)
+    return (mttf_section(analysis.mttf, projecting_rate(analysis)),)
 
 
 def _goodput(analysis: Analysis) -> tuple[Section, ...]:
@@ -116,7 +119,7 @@ def _attribution(analysis: Analysis) -> tuple[Section, ...]:
             analysis.false_attribution,
             analysis.logs_read,
             analysis.false_failures,
-            analysis.rates,
+            analysis.rates_without_false,
             analysis.evidence,
         ),
     )
@@ -248,6 +251,7 @@ def part_rows(name: str, analysis: Analysis) -> FlatRows:
 
 _VALUES: dict[str, Callable[[Analysis], object]] = {
     "failures": lambda a: a.rates,
+    "mttf": lambda a: a.mttf,
     "nodes": lambda a: a.nodes,
     "node_records": lambda a: a.node_records,
 }
@@ -265,6 +269,7 @@ PARTS: dict[str, ReportPart] = {
     "failures": ReportPart(
         lambda a: {
             **plain_fields(a.rates),
+            "without_false": a.rates_without_false,
             "is_lower_bound": lower_bound(a) is not None,
             "direction": a.clustering.direction,
             "trend": a.trend,
@@ -285,7 +290,11 @@ PARTS: dict[str, ReportPart] = {
     "causes": ReportPart(
         lambda a: a.causes, _of_jobs("causes", "Causes of interruptions", _causes), "totals"
     ),
-    "mttf": ReportPart(lambda a: a.mttf, _mttf, "classes"),
+    "mttf": ReportPart(
+        lambda a: {**plain_fields(a.mttf), "rate_without_false": projecting_rate(a)},
+        _mttf,
+        "classes",
+    ),
     "goodput": ReportPart(
         lambda a: a.goodput, _of_jobs("goodput", "What failures cost", _goodput), "by_cause"
     ),

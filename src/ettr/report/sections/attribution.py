@@ -8,8 +8,9 @@ from ettr.analysis.evidence import EvidenceCoverage
 from ettr.attribution.background import FalseFailuresBySize
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
 from ettr.metrics.logs_read import LogsRead
-from ettr.metrics.rates import PER_NODE_DAYS, RatesBySymptom
+from ettr.metrics.without_false import RatesWithoutFalse
 from ettr.report.charts import heat_map
+from ettr.report.false_rates import with_and_without
 from ettr.report.numbers import DASH, between, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted
@@ -26,7 +27,7 @@ def attribution_section(
     chance: FalseAttribution,
     logs: LogsRead,
     false: FalseFailuresBySize,
-    rates: RatesBySymptom,
+    without_false: RatesWithoutFalse | None,
     evidence: EvidenceCoverage,
 ) -> Section:
     """Co-occurrence of symptoms and the rate of false attribution.
@@ -69,7 +70,7 @@ def attribution_section(
         *_no_error_found(evidence),
     )
     return Section(
-        "attribution", _TITLE, _lead(together, chance, false, rates), figures, tables, notes
+        "attribution", _TITLE, _lead(together, chance, false, without_false), figures, tables, notes
     )
 
 
@@ -123,7 +124,7 @@ def _lead(
     together: CoOccurrences,
     chance: FalseAttribution,
     false: FalseFailuresBySize,
-    rates: RatesBySymptom,
+    without_false: RatesWithoutFalse | None,
 ) -> str:
     if chance.n_completed:
         lead = (
@@ -144,27 +145,14 @@ def _lead(
             f"{counted(false.background.episodes, 'critical episode')} in "
             f"{number(false.background.node_hours, 4)} node-hours ended nothing."
         )
-        lead += _corrected(false, rates)
+        corrected = with_and_without(without_false)
+        lead += f" {corrected}" if corrected else ""
     if together.n_failures:
         lead += (
             f" Of {counted(together.n_failures, 'explained failure')}, {together.n_several:,} "
             f"({share_between(together.several)}) show more than one symptom."
         )
     return lead
-
-
-def _corrected(false: FalseFailuresBySize, rates: RatesBySymptom) -> str:
-    """The failure rate of large jobs without those that chance explains."""
-    large, wrong = rates.large_jobs, false.large_jobs
-    if not wrong.on_evidence or wrong.expected_false.estimate is None or large.node_days <= 0:
-        return ""
-    counted_rate = PER_NODE_DAYS * large.failures / large.node_days
-    left = large.failures - wrong.expected_false.estimate
-    return (
-        f" Of large jobs {wrong.on_evidence:,} rest on them, {between(wrong.expected_false)} "
-        f"expected false: {number(counted_rate)} failures per 1,000 node-days, "
-        f"{number(PER_NODE_DAYS * left / large.node_days)} without those."
-    )
 
 
 def _co_occurrence(together: CoOccurrences) -> Figure:

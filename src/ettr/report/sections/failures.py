@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ettr.metrics.rates import EstimatedRate, RatesBySymptom, SymptomRates
 from ettr.metrics.trend import CheckMarker, RateTrend, TrendPoint
+from ettr.metrics.without_false import RatesWithoutFalse
 from ettr.models.direction import RateDirection
 from ettr.report.charts import (
     INK,
@@ -16,6 +17,7 @@ from ettr.report.charts import (
     time_markers,
     value_axis,
 )
+from ettr.report.false_rates import with_and_without
 from ettr.report.numbers import between, by_confidence, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_DAY
@@ -33,6 +35,7 @@ def failures_section(
     *,
     lower_bound: str | None = None,
     caution: str | None = None,
+    without_false: RatesWithoutFalse | None = None,
 ) -> Section:
     """Failures per 1,000 node-days by symptom and over time.
 
@@ -42,6 +45,7 @@ def failures_section(
         direction: whether the rate falls or rises.
         lower_bound: why failures go uncounted; None where none does.
         caution: why the rates say little, where the logs are short.
+        without_false: the rates without the failures that chance explains.
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []
     new_checks = [marker for marker in trend.markers if marker.is_new]
@@ -63,7 +67,7 @@ def failures_section(
     return Section(
         "failures",
         "How often it fails, and why",
-        " ".join(_leads(rates, direction, lower_bound)),
+        " ".join(filter(None, _leads(rates, direction, lower_bound, without_false))),
         tuple(figures),
         (_symptom_table(rates),),
         tuple(notes),
@@ -71,9 +75,13 @@ def failures_section(
 
 
 def _leads(
-    rates: RatesBySymptom, direction: RateDirection | None, lower_bound: str | None
+    rates: RatesBySymptom,
+    direction: RateDirection | None,
+    lower_bound: str | None,
+    without_false: RatesWithoutFalse | None,
 ) -> Iterator[str]:
     yield _lead(rates)
+    yield with_and_without(without_false)
     if direction is not None and rates.all_jobs.failures:
         yield direction.meaning
     if lower_bound:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 
 from ettr.analysis.forecasting import AheadForecast, FailureForecast
-from ettr.report.numbers import DASH, between, duration, number, percent, share_between
+from ettr.report.numbers import (
+    DASH,
+    and_confidence,
+    between,
+    duration,
+    number,
+    percent,
+    share_between,
+)
 from ettr.report.section import Section, TextTable
 from ettr.units import SECONDS_PER_DAY
 
@@ -20,7 +28,8 @@ def forecast_section(forecast: FailureForecast) -> Section:
         (_table(forecast),),
         (
             f"From {number(forecast.events)} {forecast.of_what} in "
-            f"{duration(SECONDS_PER_DAY * forecast.history_days)} of logs; bands at "
+            f"{duration(SECONDS_PER_DAY * forecast.history_days)} of logs"
+            f"{and_confidence(forecast.by_confidence)}; bands at "
             f"{percent(forecast.confidence, 2)}.",
             *forecast.notes,
         ),

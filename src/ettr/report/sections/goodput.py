@@ -10,7 +10,7 @@ from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, SAY_GPUS, left_out, none_says
-from ettr.report.numbers import duration, number, percent, share_between
+from ettr.report.numbers import and_confidence, duration, number, percent, share_between
 from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
@@ -56,7 +56,7 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
     return Section(
         "goodput",
         "What failures cost",
-        _lead(lost, gpu_hours),
+        _lead(lost, gpu_hours) + _sure(lost),
         (_figure(lost),) if gpu_hours is not None and lost.by_cause else (),
         tables,
         tuple(notes),
@@ -99,6 +99,15 @@ def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
         f"({percent(lost.second_order_share)} of the loss) in jobs preempted so that failed ones "
         "could restart."
     )
+
+
+def _sure(lost: LostGoodput) -> str:
+    """How many failures there were, and how sure they are; empty without any."""
+    sure = lost.by_confidence
+    if sure is None or not sure.total:
+        return ""
+    were = "was" if sure.total == 1 else "were"
+    return f" There {were} {counted(sure.total, 'failure')}{and_confidence(sure)}."
 
 
 def _figure(lost: LostGoodput) -> Figure:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
+from ettr.metrics.without_false import RateWithoutFalse
 from ettr.report.charts import band, log_axis, points, size_axis
+from ettr.report.false_rates import false_note
 from ettr.report.numbers import DASH, between, by_confidence, finite, number
 from ettr.report.section import Figure, Section, TextTable, Trace
 from ettr.words import by_number, counted
@@ -12,8 +14,13 @@ from ettr.words import by_number, counted
 _TITLE = "Time to failure by job size"
 
 
-def mttf_section(mttf: MttfBySize) -> Section:
-    """MTTF by job size, with the line that the rate projects."""
+def mttf_section(mttf: MttfBySize, without_false: RateWithoutFalse | None = None) -> Section:
+    """MTTF by job size, with the line that the rate projects.
+
+    Args:
+        mttf: of all jobs.
+        without_false: the rate behind the line without the failures that chance explains.
+    """
     unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"
     known = [one for one in mttf.classes if one.size.size_to]
     rate = mttf.rate_used
@@ -22,6 +29,8 @@ def mttf_section(mttf: MttfBySize) -> Section:
         f"{between(rate.per_1000_node_days)} failures per 1,000 node-days "
         f"({rate.failures:,} in {number(rate.node_days, 5)} node-days).",
     ]
+    if note := false_note(without_false):
+        notes.append(note)
     if any(_only_bounded(one) for one in mttf.classes):
         notes.append("≥: no failure in this size class, so the data give a lower bound only.")
     without = sum(one.attempts_without_nodes for one in mttf.classes)

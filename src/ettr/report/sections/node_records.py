@@ -10,7 +10,15 @@ from ettr.metrics.node_records import NodeRecord, NodeRecords, PlaceRate
 from ettr.metrics.recovery_times import SPANS, SpanTimes, SymptomTimes
 from ettr.metrics.survival import Durations
 from ettr.report.charts import named_points, named_rows, value_axis
-from ettr.report.numbers import DASH, between, hours_between, moment, number, p_value
+from ettr.report.numbers import (
+    DASH,
+    between,
+    by_confidence,
+    hours_between,
+    moment,
+    number,
+    p_value,
+)
 from ettr.report.section import Figure, Section, TextTable, Trace
 from ettr.words import counted
 
@@ -75,13 +83,18 @@ def _lead(records: NodeRecords) -> str:
     if all(one.chance is None for one in records.nodes):
         return "No failure is blamed on a node, so that no node can be compared with the others."
     verb = "is" if records.blamed_failures == 1 else "are"
-    blamed = f"{counted(records.blamed_failures, 'failure')} of {records.failures:,} {verb}"
+    words = by_confidence(records.by_confidence)
+    sure = f" (by confidence: {words})" if words else ""
+    blamed = (
+        f"{counted(records.blamed_failures, 'failure')} of {records.failures:,}{sure} {verb} "
+        "blamed on a node."
+    )
     if not unlikely:
-        return f"{blamed} blamed on a node. No node has more than chance explains."
+        return f"{blamed} No node has more than chance explains."
     names = ", ".join(f"{one.node} ({one.failures})" for one in unlikely[:3])
     more = f" and {len(unlikely) - 3:,} more" if len(unlikely) > 3 else ""
     return (
-        f"{blamed} blamed on a node. {counted(len(unlikely), 'node')} "
+        f"{blamed} {counted(len(unlikely), 'node')} "
         f"{'has' if len(unlikely) == 1 else 'have'} more than chance explains: {names}{more}. "
         "`ettr node STORE NAME` shows one."
     )
@@ -230,7 +243,7 @@ def _node_lead(history: NodeHistory) -> str:
             f"{counted(one.failures, 'failure')} {'is' if one.failures == 1 else 'are'} blamed on "
             f"it in {number(one.node_days)} node-days, where {number(one.expected_failures)} are "
             f"expected; {counted(one.failed_attempts or 0, 'attempt')} ended as a failure while "
-            f"holding it.{_shared_words(one)}"
+            f"holding it.{_sure(history)}{_shared_words(one)}"
         )
     if one.chance is not None and one.failures:
         verdict = "More than chance explains" if one.chance < UNLIKELY else "Chance may explain it"
@@ -246,6 +259,12 @@ def _node_lead(history: NodeHistory) -> str:
             f"When the logs end it is {'out of service' if one.is_out else 'in service'}."
         )
     return " ".join(words)
+
+
+def _sure(history: NodeHistory) -> str:
+    """How sure the failures are that are blamed on it."""
+    words = by_confidence(history.by_confidence)
+    return f" Of those blamed on it, by confidence: {words}." if words else ""
 
 
 def _shared_words(one: NodeRecord) -> str:

@@ -13,7 +13,7 @@ from ettr.plan.simulated import SimulatedRun
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
+from ettr.report.numbers import DASH, PER_NODE_DAYS, and_confidence, between, number, percent
 from ettr.report.plan_numbers import ratio, ratio_between, time_between
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.plan_answers import answer_notes, answer_tables
@@ -158,7 +158,11 @@ def _numbers_table(plan: RunPlan) -> TextTable:
     if rate.evidence is not None:
         evidence = rate.evidence
         rows.append(
-            ("evidence", f"{evidence.failures:,} in {number(evidence.node_days, 6)} node-days")
+            (
+                "evidence",
+                f"{evidence.failures:,} in {number(evidence.node_days, 6)} node-days"
+                f"{and_confidence(rate.by_confidence)}",
+            )
         )
     rows += [
         ("MTTF of the run", time_between(plan.mttf_h)),

@@ -8,7 +8,7 @@ from ettr.analysis.previous import PeriodFigures, PeriodTrend
 from ettr.estimates.interval import Interval
 from ettr.report.charts import rates_chart
 from ettr.report.gpus import left_out
-from ettr.report.numbers import between, moment, number, percent
+from ettr.report.numbers import DASH, between, by_confidence, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import ratios_table
 from ettr.units import SECONDS_PER_DAY
@@ -28,6 +28,7 @@ def previous_section(trend: PeriodTrend) -> Section:
         (
             *("period", "from", "until before", "failures", "node-days"),
             *("failures per 1,000 node-days", "GPU-hours that ran", "GPU-hours lost", "share lost"),
+            "by confidence",
         ),
         tuple((name, *_cells(one)) for name, one in shown),
         frozenset({3, 4, 5, 6, 7, 8}),
@@ -62,6 +63,7 @@ def _cells(one: PeriodFigures) -> tuple[str, ...]:
         "not measured" if one.ran_gpu_hours is None else number(one.ran_gpu_hours, 5),
         "not measured" if one.lost_gpu_hours is None else between(one.lost_gpu_hours, 4),
         percent(one.lost_share),
+        by_confidence(one.by_confidence) or DASH,
     )
 
 

@@ -8,7 +8,7 @@ from ettr.analysis.projecting import ScalePoint, ScaleProjection
 from ettr.estimates.interval import Interval
 from ettr.plan.run import spell
 from ettr.report.charts import limit_line, log_axis, point_line, share_axis, size_axis
-from ettr.report.numbers import DASH, between, number, percent
+from ettr.report.numbers import DASH, and_confidence, between, number, percent
 from ettr.report.plan_numbers import ratio_between, time_between
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted
@@ -54,8 +54,9 @@ def _evidence(projection: ScaleProjection) -> tuple[str, ...]:
         return ()
     return (
         f"From {counted(rate.failures, 'failure')} in {number(rate.node_days, 6)} node-days "
-        f"({projection.jobs}). Intervals reach from the lowest to the highest end of "
-        f"{_models(projection.models)} at {percent(projection.confidence, 2)}.",
+        f"({projection.jobs}{and_confidence(projection.by_confidence)}). Intervals reach from the "
+        f"lowest to the highest end of {_models(projection.models)} at "
+        f"{percent(projection.confidence, 2)}.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ettr.analysis.published import AgainstPublished, PublishedComparison
 from ettr.estimates import Interval
 from ettr.report.charts import rates_chart
-from ettr.report.numbers import DASH, between, number, p_value, percent
+from ettr.report.numbers import DASH, and_confidence, between, number, p_value, percent
 from ettr.report.section import Section, TextTable
 
 
@@ -16,7 +16,8 @@ def published_section(found: PublishedComparison) -> Section:
         "published",
         "Next to published fleets",
         f"{found.name} has {between(found.per_1000_node_days)} failures per 1,000 node-days "
-        f"({found.failures:,} in {number(found.node_days, 5)} node-days; {found.jobs}).",
+        f"({found.failures:,} in {number(found.node_days, 5)} node-days; {found.jobs}"
+        f"{and_confidence(found.by_confidence)}).",
         figures=(
             rates_chart(
                 "published",

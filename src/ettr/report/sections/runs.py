@@ -5,7 +5,7 @@ from __future__ import annotations
 from ettr.metrics.run_progress import ScheduledSplit
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
 from ettr.report.charts import named_points, named_rows, share_axis
-from ettr.report.numbers import DASH, RANGES, bounds, duration, number, percent
+from ettr.report.numbers import DASH, RANGES, bounds, by_confidence, duration, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
@@ -118,6 +118,8 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         "their time limit or that their owner cancelled. Failures are those of them that the "
         "infrastructure caused.",
     ]
+    if sure := by_confidence(runs.by_confidence):
+        notes.append(f"Failures of the listed runs by confidence: {sure}.")
     if runs.attempts_without_gpus:
         notes.append(
             f"Left out, since no log names their GPUs: "

@@ -1,0 +1,38 @@
+"""The failure rates of a store without the failures that chance explains."""
+
+from __future__ import annotations
+
+from ettr.analysis.analysis import Analysis
+from ettr.attribution.background import FalseFailures
+from ettr.estimates.spread import FleetSpread
+from ettr.metrics.rates import EstimatedRate
+from ettr.metrics.without_false import RatesWithoutFalse, RateWithoutFalse, rate_without_false
+
+
+def rates_without_false(analysis: Analysis) -> RatesWithoutFalse | None:
+    """The rates of all and of large jobs, with and without the false failures.
+
+    None where the logs hold no jobs, or no log of nodes: there no failure rests on a check, and
+    none was measured that could be false.
+    """
+    logs = analysis.logs_read
+    if not logs.jobs or not (logs.errors or logs.node_states):
+        return None
+    rates, false = analysis.rates, analysis.false_failures
+
+    def without(
+        rate: EstimatedRate, wrong: FalseFailures, clustering: FleetSpread | None
+    ) -> RateWithoutFalse:
+        return rate_without_false(
+            rate,
+            wrong.on_evidence,
+            wrong.expected_false,
+            rates.confidence,
+            None if clustering is None else clustering.believed,
+        )
+
+    return RatesWithoutFalse(
+        rates.above_gpus,
+        without(rates.all_jobs, false.all_jobs, rates.clustering_all_jobs),
+        without(rates.large_jobs, false.large_jobs, rates.clustering_large_jobs),
+    )
