@@ -12,6 +12,7 @@ from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
 from ettr.report.cautions import lower_bound
+from ettr.report.false_rates import has_false, projecting_rate
 from ettr.report.gpus import NO_GPUS, SAY_GPUS, left_out, none_says
 from ettr.report.money import money
 from ettr.report.numbers import (
@@ -73,7 +74,10 @@ def _cost(analysis: Analysis) -> Answer:
     answer = f"{between(this.lost_gpu_hours)} GPU-hours"
     if analysis.price is not None:
         answer += f", {money(analysis.price, this.lost_gpu_hours.estimate, 3)}"
-    bound = "; a lower bound, see the failures" if lower_bound(analysis) else ""
+    bound = ""
+    if lower_bound(analysis):
+        few = f"a lower bound{'' if not expects_false(analysis) else ' but for false ones'}"
+        bound = f"; {few}, see the failures"
     without = left_out(this)
     if without:
         bound += f"; {without.removesuffix('.')}"
@@ -134,8 +138,20 @@ def largest_size(classes: Sequence[SizeMttf]) -> SizeMttf | None:
     return ran[-1] if ran else None
 
 
-def uncounted(mttf_h: Interval) -> str:
-    """What failures that go uncounted mean for an MTTF, or for the least that it is said to be."""
+def expects_false(analysis: Analysis) -> bool:
+    """Whether a failure or more that was counted is expected to be none."""
+    return has_false(projecting_rate(analysis))
+
+
+def uncounted(mttf_h: Interval, some_false: bool) -> str:
+    """What failures that go uncounted mean for an MTTF, or for the least that it is said to be.
+
+    Args:
+        mttf_h: Of it.
+        some_false: Whether others are expected to be none, so that it may err either way.
+    """
+    if some_false:
+        return "; failures go uncounted, and some are expected to be false"
     bound = "it may be shorter" if mttf_h.estimate is None else "an upper bound"
     return f"; {bound}: failures go uncounted"
 
@@ -154,7 +170,7 @@ def _mttf(analysis: Analysis) -> Answer:
         seen += f", {hours_between(largest.scheduler_mttf_h)} between them"
     rate = mttf.rate_used
     shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
-    bound = uncounted(shown) if lower_bound(analysis) else ""
+    bound = uncounted(shown, expects_false(analysis)) if lower_bound(analysis) else ""
     return Answer(
         f"MTTF at the largest size run, {largest.size.label} {unit}",
         hours_between(shown),

@@ -8,11 +8,9 @@ from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.metrics.goodput import LostGoodput
-from ettr.metrics.mttf import MttfBySize
-from ettr.report.answers import NOT_MEASURED, five_lines, largest_size, uncounted
+from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest_size, uncounted
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
-from ettr.report.false_rates import has_false, projecting_rate
 from ettr.report.garbage import fewer_collections
 from ettr.report.gpus import NO_GPUS, SAY_GPUS, none_says
 from ettr.report.head import selection_line, simulation_line
@@ -195,7 +193,7 @@ def _job_cards(analysis: Analysis, extrapolated: str) -> Iterator[Card]:
     )
     if rate.failures:
         yield _direction_card(analysis)
-    yield _mttf_card(analysis.mttf, bool(bound))
+    yield _mttf_card(analysis, bool(bound))
     if not analysis.gpus_are_known:
         yield Card(
             "GPU-hours lost to failures",
@@ -235,12 +233,16 @@ def _left_out(lost: LostGoodput) -> str:
     return "; a lower bound: some preempted jobs do not say how long they ran" if unknown else ""
 
 
-def _mttf_card(mttf: MttfBySize, some_uncounted: bool) -> Card:
+def _mttf_card(analysis: Analysis, some_uncounted: bool) -> Card:
     """The MTTF at the largest size that ran: one over all sizes says how many small jobs ran.
 
-    `some_uncounted`: whether failures go uncounted, so that it can only be too long.
+    `some_uncounted`: whether failures go uncounted, so that it is too long if it errs.
     """
+    mttf = analysis.mttf
     largest = largest_size(mttf.classes)
+    bound = ""
+    if some_uncounted and largest is not None:
+        bound = uncounted(largest.projected_mttf_h, expects_false(analysis))
     if largest is None:
         return Card("Mean time to failure of a job", NOT_MEASURED, "no job of known size ran")
     return Card(
@@ -249,7 +251,7 @@ def _mttf_card(mttf: MttfBySize, some_uncounted: bool) -> Card:
         hours_between(largest.projected_mttf_h),
         "from the rate per node-day; at that size there were "
         f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours"
-        + (uncounted(largest.projected_mttf_h) if some_uncounted else ""),
+        + bound,
     )
 
 
@@ -259,7 +261,7 @@ def _bound(analysis: Analysis) -> str:
         return "; a lower bound: no logs of nodes"
     if lower_bound(analysis):
         # with false failures among them they bound nothing
-        bound = "and" if has_false(projecting_rate(analysis)) else "a lower bound:"
+        bound = "and" if expects_false(analysis) else "a lower bound:"
         return f"; {bound} no logs arrived from some nodes on which jobs ended FAILED"
     return ""
 
