@@ -117,6 +117,20 @@ class AttemptTimeline:
                 gaps[place : place + 1] = [gap for gap in left if gap[0] < gap[1]]
         return taken_us
 
+    def may_hold(self, time_us: int) -> bool:
+        """Whether the time lies between the first start of an attempt and the last end."""
+        return self._next > 0 and time_us <= self._attempts[-1].end_us
+
+    def outside_us(self, begin_us: int, end_us: int) -> int:
+        """How much of a time lies in none of the attempts that were reached."""
+        inside_us = 0
+        for place in range(self._next - 1, -1, -1):
+            attempt = self._attempts[place]
+            if attempt.end_us <= begin_us:
+                break
+            inside_us += max(min(attempt.end_us, end_us) - max(attempt.start_us, begin_us), 0)
+        return end_us - begin_us - inside_us
+
     def begin(self, since_us: int) -> None:
         """The run begins again: what is free since the event before is restart, and what follows.
 
