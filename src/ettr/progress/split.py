@@ -63,8 +63,8 @@ class WallClockSplit:
     `productive_high_us` bound the productive time where the record does not fix it: steps without
     a line or a duration, durations that overlap, suspended time that may lie within steps, a record
     without any save of a run that was interrupted, steps of which only a least and a most is known,
-    steps dated outside the attempts (`outside_us`). `at_risk_us` is what a failure now would lose
-    of `productive_us`, `first_start_us` the part of `restart_us` before the very first step.
+    steps dated outside the attempts (`outside_steps`). `at_risk_us` is what a failure now would
+    lose of `productive_us`, `first_start_us` the part of `restart_us` before the very first step.
 
     `steps`, `redone_steps` and `unsaved_steps` count lines; `unrecorded_steps` ran without one, as
     later numbers show.
@@ -102,7 +102,7 @@ class WallClockSplit:
     repeats: int
     out_of_order: int
     clock_set_back: int
-    outside_us: int
+    outside_steps: int
     open_steps: int
     assumed_steps: int
 
@@ -202,9 +202,10 @@ class WallClockSplitter:
         from_idle_us = min(within_us, idle_us)
         from_steps_us = min(within_us - from_idle_us, productive_us)
         low_us = saved.fastest_us + kept.fastest_us - self._overlap_us - from_steps_us
-        opened = self._open.total(limit if lost else _EVERYTHING_SAVED)
+        late = state is not RunState.RUNNING  # one that runs may have attempts no log names yet
+        opened = self._open.total(limit if lost else _EVERYTHING_SAVED, late=late)
         low_us -= opened.less_us
-        most = opened if saves_known else self._open.total(_EVERYTHING_SAVED)
+        most = opened if saves_known else self._open.total(_EVERYTHING_SAVED, late=late)
         free_us = spent["idle"] + idle_us - from_idle_us + spent["restart"]
         # Steps that nothing bounds have all the time that no event covers; others no more than it.
         high_us += free_us if most.unbounded else min(most.more_us + most.outside_us, free_us)
@@ -235,7 +236,7 @@ class WallClockSplitter:
             repeats=self._repeats,
             out_of_order=self._out_of_order,
             clock_set_back=self._clock_set_back,
-            outside_us=most.outside_us,
+            outside_steps=most.outside,
             open_steps=most.unbounded,
             assumed_steps=most.assumed,
         )
@@ -350,14 +351,16 @@ class WallClockSplitter:
                 self._open.append(step, 0, FOREVER_US)
         if not self._scheduled or own_us == duration_us:
             return
-        # Before the first attempt, or after the last, it may be of attempts that no log names.
-        if timeline.may_hold(time_us) or self._clock_set_back:
+        # Before the first attempt it may be of one that no log names.
+        if timeline.has_begun or self._clock_set_back:
+            is_late = not self._clock_set_back and time_us > timeline.last_end_us
             begin_us = time_us - (_ROUNDED_US if duration_us is None else duration_us)
             outside_us = timeline.outside_us(begin_us, time_us)
             if duration_us is None and outside_us == _ROUNDED_US:
-                self._open.append(step, 0, FOREVER_US)
+                self._open.append(step, 0, FOREVER_US, is_late=is_late)
             elif duration_us is not None and outside_us > _ROUNDED_US:
-                self._open.append(step, 0, 0, min(outside_us, duration_us - own_us))
+                outside_us = min(outside_us, duration_us - own_us)
+                self._open.append(step, 0, 0, outside_us, is_late=is_late)
 
     def _since(self, step: int, last: int | None) -> int | None:
         """The number that the steps before a line follow; None where it is not known."""

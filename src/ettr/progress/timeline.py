@@ -117,9 +117,15 @@ class AttemptTimeline:
                 gaps[place : place + 1] = [gap for gap in left if gap[0] < gap[1]]
         return taken_us
 
-    def may_hold(self, time_us: int) -> bool:
-        """Whether the time lies between the first start of an attempt and the last end."""
-        return self._next > 0 and time_us <= self._attempts[-1].end_us
+    @property
+    def has_begun(self) -> bool:
+        """Whether an attempt was reached."""
+        return self._next > 0
+
+    @property
+    def last_end_us(self) -> int:
+        """When the last attempt ends."""
+        return self._attempts[-1].end_us if self._attempts else -FOREVER_US
 
     def outside_us(self, begin_us: int, end_us: int) -> int:
         """How much of a time lies in none of the attempts that were reached."""
