@@ -457,3 +457,13 @@ def test_a_step_without_a_duration_outside_the_attempts_may_have_taken_what_is_f
     split = split_of(rows, RunState.COMPLETED, [(0, HOUR_US), (6 * HOUR_US, 8 * HOUR_US)])
     assert split.open_steps == 1
     assert split.productive_high_us == 3 * HOUR_US
+
+
+@pytest.mark.parametrize("back_h", [-12, -2, 2, 5])
+def test_missing_steps_of_a_wrong_clock_have_all_the_time_that_no_event_covers(
+    back_h: int,
+) -> None:
+    rows, attempts, truth_us = two_attempts(back_h * HOUR_US, 4 * HOUR_US)
+    every_other = [row for row in rows if row[0] != "step" or row[1] % 2 == 0]
+    split = split_of(every_other, RunState.COMPLETED, attempts)
+    assert split.productive_low_us <= truth_us <= split.productive_high_us

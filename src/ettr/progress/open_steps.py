@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from ettr.progress.timeline import FOREVER_US
 
+# Schedulers write whole seconds: a step outside an attempt by no more is no sign of a wrong clock.
+ROUNDED_US = 1_000_000
+
 
 class _OpenStep(NamedTuple):
     number: int
@@ -79,7 +82,7 @@ class OpenSteps:
             less_us=sum(one.less_us for one in some),
             more_us=sum(one.more_us for one in bounded),
             outside_us=sum(one.outside_us for one in some),
-            outside=sum(one.outside_us > 0 for one in some),
+            outside=sum(one.outside_us > ROUNDED_US for one in some),
             unbounded=len(some) - len(bounded),
             assumed=sum(one.less_us > 0 or one.more_us > 0 for one in bounded),
         )

@@ -33,15 +33,13 @@ from enum import StrEnum
 
 from ettr.progress.kept_steps import KeptSteps, StepTime
 from ettr.progress.missing_steps import MissingSteps, MissingTimes, StepGap
-from ettr.progress.open_steps import OpenSteps
+from ettr.progress.open_steps import ROUNDED_US, OpenSteps, OpenTime
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
 _GOING_ON = ("start", "restart", "restore")
 _NOTHING_SAVED = -(1 << 63)
 _EVERYTHING_SAVED = (1 << 63) - 1
-# schedulers write whole seconds: a step that lies outside an attempt by less is no sign of a clock
-_ROUNDED_US = 1_000_000
 
 
 class RunState(StrEnum):
@@ -119,6 +117,7 @@ class WallClockSplitter:
         self._scheduled = attempts is not None
         self._open = OpenSteps()
         self._in_unknown_time = False
+        self._late_us = 0
         self._kept = KeptSteps()
         self._missing = MissingSteps()
         self._idle_before_us = self._restart_before_us = 0
@@ -202,13 +201,14 @@ class WallClockSplitter:
         from_idle_us = min(within_us, idle_us)
         from_steps_us = min(within_us - from_idle_us, productive_us)
         low_us = saved.fastest_us + kept.fastest_us - self._overlap_us - from_steps_us
-        late = state is not RunState.RUNNING  # one that runs may have attempts no log names yet
+        # One that runs may have attempts that no log names yet.
+        late = state is not RunState.RUNNING
         opened = self._open.total(limit if lost else _EVERYTHING_SAVED, late=late)
-        low_us -= opened.less_us
         most = opened if saves_known else self._open.total(_EVERYTHING_SAVED, late=late)
+        low_us -= opened.less_us
         free_us = spent["idle"] + idle_us - from_idle_us + spent["restart"]
-        # Steps that nothing bounds have all the time that no event covers; others no more than it.
-        high_us += free_us if most.unbounded else min(most.more_us + most.outside_us, free_us)
+        unrecorded = self._unrecorded_steps + missing.steps
+        high_us += min(self._more_us(most, free_us, unrecorded), free_us)
         return WallClockSplit(
             wall_us=closed.wall_us,
             productive_us=productive_us - from_steps_us,
@@ -228,7 +228,7 @@ class WallClockSplitter:
             steps=saved.steps + kept.steps,
             redone_steps=self._redone_steps,
             unsaved_steps=exposed.steps - kept.steps,
-            unrecorded_steps=self._unrecorded_steps + missing.steps,
+            unrecorded_steps=unrecorded,
             steps_in_attempts=self._steps_in_attempts,
             saves=self._saves,
             restores=self._restores,
@@ -240,6 +240,16 @@ class WallClockSplitter:
             open_steps=most.unbounded,
             assumed_steps=most.assumed,
         )
+
+    def _more_us(self, opened: OpenTime, free_us: int, unrecorded: int) -> int:
+        """By how much steps may have taken more than was counted; `free_us` no event covers."""
+        if opened.unbounded:
+            return free_us
+        if not self._scheduled or not (opened.outside or self._clock_set_back):
+            return opened.more_us
+        # By a wrong clock lines lie between attempts and within each other: no gap bounds a step.
+        outside_us = opened.outside_us + self._overlap_us + self._late_us
+        return free_us if unrecorded else opened.more_us + outside_us
 
     def _missing_times(self, saved: int, spent_us: dict[str, int]) -> MissingTimes:
         """Time of the steps without a line, within what idle and restart time is left."""
@@ -292,6 +302,7 @@ class WallClockSplitter:
             return time_us + shift_us
         self._out_of_order += 1
         if event == "step":
+            self._late_us += duration_us
             self._kept.insert(step, 0)
             self._missing.remove(step)
         elif event == "save":
@@ -314,7 +325,8 @@ class WallClockSplitter:
             last = kept.last
         starting = timeline.starting
         own_us = timeline.take_step(before_us, time_us, duration_us)
-        self._leave_open(timeline, step, last, time_us, duration_us, own_us)
+        if self._in_unknown_time or (self._scheduled and own_us != duration_us):
+            self._leave_open(timeline, step, last, time_us, duration_us, own_us)
         if duration_us is not None:
             kept.append(step, own_us)
             # A step that began before the one before it was over: one of the two is wrong.
@@ -349,16 +361,16 @@ class WallClockSplitter:
             since = self._since(step, last)
             if duration_us is None or (since is not None and step > since + 1):
                 self._open.append(step, 0, FOREVER_US)
-        if not self._scheduled or own_us == duration_us:
+        if not self._scheduled:
             return
         # Before the first attempt it may be of one that no log names.
         if timeline.has_begun or self._clock_set_back:
             is_late = not self._clock_set_back and time_us > timeline.last_end_us
-            begin_us = time_us - (_ROUNDED_US if duration_us is None else duration_us)
+            begin_us = time_us - (ROUNDED_US if duration_us is None else duration_us)
             outside_us = timeline.outside_us(begin_us, time_us)
-            if duration_us is None and outside_us == _ROUNDED_US:
+            if duration_us is None and outside_us == ROUNDED_US:
                 self._open.append(step, 0, FOREVER_US, is_late=is_late)
-            elif duration_us is not None and outside_us > _ROUNDED_US:
+            elif duration_us is not None and outside_us > 0:
                 outside_us = min(outside_us, duration_us - own_us)
                 self._open.append(step, 0, 0, outside_us, is_late=is_late)
 
