@@ -121,3 +121,80 @@ def test_durations_that_overlap_are_named_with_the_band_that_they_leave(tmp_path
     assert "durations of steps overlap, by 23 h." in said
     # no save is recorded, and the record does not say that it was done
     assert "0 s (0 s to 25 h)" in said
+
+
+def recorded(folder: Path, *events: tuple[str, str, int, float, float | None]) -> Path:
+    """A record; each event is job, event, step, hours since 2026-01-01 and duration in hours."""
+    lines = [
+        {
+            "v": 1,
+            "run": "train",
+            "rank": 0,
+            "job": job,
+            "event": event,
+            "step": step,
+            "time": 1_767_225_600.0 + 3600.0 * hours,
+            "duration_s": None if length_h is None else 3600.0 * length_h,
+        }
+        for job, event, step, hours, length_h in events
+    ]
+    path = folder / "progress.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+def clock_two_hours_back(job: str, gap_h: float) -> list[tuple[str, str, int, float, float | None]]:
+    """Ten steps of an hour; after `gap_h` ten more, by a clock that is two hours behind."""
+    begin_h = 10.0 + gap_h - 2.0
+    return [
+        ("1", "start", 0, 0.0, None),
+        *(("1", "step", n, float(n), 1.0) for n in range(1, 11)),
+        ("1", "save", 10, 10.0, None),
+        (job, "start", 10, begin_h, None),
+        *((job, "step", 10 + n, begin_h + n, 1.0) for n in range(1, 11)),
+        (job, "end", 20, begin_h + 10.0, None),
+    ]
+
+
+@pytest.mark.parametrize("gap_h", [1, 3])
+def test_a_clock_set_back_between_two_attempts_is_said_and_the_ends_hold_the_truth(
+    tmp_path: Path, gap_h: int
+):
+    begin_h = 10 + gap_h
+    store = store_of(
+        tmp_path,
+        attempt(1, "NODE_FAIL", "2026-01-01T00:00:00", "2026-01-01T10:00:00", 10 * 3600),
+        attempt(
+            2,
+            "COMPLETED",
+            f"2026-01-01T{begin_h}:00:00",
+            f"2026-01-01T{begin_h + 10}:00:00",
+            10 * 3600,
+        ),
+    )
+    record = recorded(tmp_path, *clock_two_hours_back("2", gap_h))
+    assert ettr("ingest", store, record).code == 0
+    (run,) = shown("runs", store)["runs"]
+    assert run["attempts"] == 2
+    assert run["scheduled_h"] == 20.0
+    found = run["ettr_without_queue_ratio"]
+    assert found["low"] <= 1.0 <= found["high"] + 1e-9
+    said = " ".join(ettr("runs", store).out.split())
+    if gap_h == 1:  # the clock goes back behind a line
+        assert run["split"]["clock_set_back"] == 1
+        assert "the clock goes back, as a start or the next step shows." in said
+    else:  # it does not, and the steps lie where no attempt was
+        assert run["split"]["outside_steps"] == 2
+        assert "2 steps are dated outside the attempts" in said
+        assert found["low"] < found["high"]
+
+
+def test_a_clock_set_back_in_a_record_alone_leaves_the_share_open(tmp_path: Path):
+    record = recorded(tmp_path, *clock_two_hours_back("1", 1.0))
+    assert ettr("ingest", tmp_path / "store", record).code == 0
+    (run,) = shown("runs", tmp_path / "store")["runs"]
+    assert run["split"]["clock_set_back"] == 1
+    assert (run["scheduled_h"], run["productive_h"]["estimate"]) == (20.0, 20.0)
+    assert run["ettr_without_queue_ratio"] == {"estimate": None, "low": 0.0, "high": 1.0}
+    said = " ".join(ettr("runs", tmp_path / "store").out.split())
+    assert "No log of a scheduler bounds it" in said

@@ -1,6 +1,7 @@
 """The split of a run's wall clock: exact, live as from a file."""
 
 import math
+import random
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,53 @@ def test_a_restore_far_behind_takes_no_time() -> None:
     events = [ev("step", 2**62, 1.0, 1.0), ev("restore", 3, 2.0, 0.5), ev("step", 4, 3.0, 1.0)]
     split = goodput_of_events([*events, ev("end", 4, 3.0)])
     assert (split.redone_s, split.productive_s, split.steps) == (1.0, 1.0, 1)
+
+
+def with_a_gap_of(gap_s: float, **lines: float | None) -> list[ProgressEvent]:
+    """Ten steps, a gap, ten more after a start."""
+    first = [ev("start", 0, 5000.0), *(ev("step", n, 5000.0 + n, 1.0) for n in range(1, 11))]
+    begin_s = 5010.0 + gap_s
+    then = [ev("save", 10, 5010.0), ev("start", 10, begin_s)]
+    then += [ev("step", n, begin_s + n - 10, lines.get(f"s{n}", 1.0)) for n in range(11, 21)]
+    return [*first, *then, ev("end", 20, begin_s + 10.0)]
+
+
+def test_a_clock_set_back_at_a_restart_leaves_the_wall_clock_open() -> None:
+    truth = goodput_of_events(with_a_gap_of(600.0))
+    assert truth.goodput_band == (truth.goodput, truth.goodput)
+    assert (truth.wall_high_s, truth.notes) == (truth.wall_s, ())
+    found = goodput_of_events(with_a_gap_of(600.0 - 3600.0))
+    assert (found.productive_low_s, found.productive_high_s) == (20.0, 20.0)
+    assert found.goodput_band == (0.0, found.goodput)
+    assert found.goodput_band[0] < truth.goodput < found.goodput_band[1]
+    assert found.wall_high_s == math.inf
+    assert "clock went back, 1 x" in found.notes[0]
+
+
+def test_steps_of_unknown_length_where_the_clock_went_back_may_have_taken_any_time() -> None:
+    back = with_a_gap_of(-3600.0)
+    without = [e for e in back if e.event != "start" and e.step != 11]
+    for events in (without, [*back[:12], *with_a_gap_of(-3600.0, s11=None)[13:]]):
+        split = goodput_of_events(events)
+        assert split.clock_set_back == 1
+        assert split.goodput_band == (0.0, 1.0)
+        assert any("the high end of the goodput is 1" in note for note in split.notes)
+
+
+def test_a_start_dated_before_the_stall_that_it_follows_shows_a_clock_that_went_back() -> None:
+    events = [ev("step", 1, 10.0, 10.0), ev("save", 1, 10.0), ev("stall", 1, 3600.0, 3590.0)]
+    events += [ev("start", 1, 100.0), ev("step", 2, 110.0, 10.0), ev("end", 2, 110.0)]
+    split = goodput_of_events(events)
+    assert split.clock_set_back == 1
+    assert split.goodput_band[0] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_end_at_the_moment_of_the_last_step_follows_it_in_any_order_of_lines(seed: int) -> None:
+    events = [e for e in with_a_gap_of(600.0) if e.event != "save"]
+    whole = goodput_of_events(events)
+    assert whole.productive_s == 20.0
+    shuffled = list(events)
+    random.Random(seed).shuffle(shuffled)
+    assert goodput_of_events(shuffled).goodput_band == whole.goodput_band
+    assert goodput_of_events([*events[:-2], events[-1], events[-2]]).productive_s == 20.0

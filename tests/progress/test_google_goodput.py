@@ -1,13 +1,14 @@
 """Google's goodput log against a run whose truth is known."""
 
 import json
+import math
 import random
 from pathlib import Path
 
 import pytest
 
 from ettr.errors import SourceError
-from ettr.progress.goodput import goodput_of_events
+from ettr.progress.goodput import Goodput, goodput_of_events
 from ettr.progress.google import read_google_goodput, read_google_goodput_file
 
 
@@ -229,3 +230,100 @@ def test_entries_of_every_tenth_step_give_the_goodput_of_all(every: int) -> None
     assert split.productive_low_s == 1000.0
     # Before the first entry nothing but the time of the start is left for steps.
     assert split.productive_high_s == 1000.0 if every == 1 else split.productive_high_s <= 1100.0
+
+
+def test_a_step_that_was_finished_in_the_gap_may_have_taken_all_of_it() -> None:
+    """Step 1 began at 3 s and was finished before the next job started at 60 s."""
+    entries = log(
+        ("job_start", 0.0, None),
+        ("step_start", 1.0, 0),
+        ("step_start", 3.0, 1),
+        ("job_start", 60.0, None),
+        ("step_start", 70.0, 2),
+        ("job_end", 72.0, None),
+    )
+    split = goodput_of_events(read_google_goodput(entries))
+    assert (split.productive_s, split.assumed_steps) == (6.0, 1)
+    assert (split.productive_low_s, split.productive_high_s) == (4.0, 61.0)
+    assert split.goodput_band == (4.0 / 72.0, 61.0 / 72.0)
+    assert any("finished" in note for note in split.notes)
+    live = Goodput()
+    for event in read_google_goodput(entries):
+        live.add(event)
+    assert live.split() == split
+
+
+def test_a_step_that_was_finished_in_the_gap_and_is_done_again_later_leaves_no_band() -> None:
+    entries = log(
+        ("job_start", 0.0, None),
+        *(("step_start", float(n), n) for n in range(4)),
+        ("job_start", 60.0, None),
+        ("step_start", 70.0, 4),
+        ("step_start", 72.0, 5),
+        ("job_start", 80.0, None),
+        *(("step_start", 81.0 + n, 2 + n) for n in range(4)),
+        ("job_end", 85.0, None),
+    )
+    split = goodput_of_events(read_google_goodput(entries))
+    assert split.productive_low_s == split.productive_s == split.productive_high_s == 6.0
+
+
+def test_a_hidden_step_is_bounded_by_the_gap_and_not_by_the_last_steps() -> None:
+    """Steps of 1 s; step 3 took 10 s, the job died at its end, and it was done again."""
+    entries = log(
+        ("job_start", 0.0, None),
+        *(("step_start", float(n), n) for n in range(4)),
+        ("job_start", 20.0, None),
+        ("step_start", 25.0, 3),
+        ("job_end", 35.0, None),
+    )
+    split = goodput_of_events(read_google_goodput(entries))
+    assert (split.productive_s, split.productive_low_s, split.productive_high_s) == (13, 13, 13)
+    assert (split.unlogged_s, split.unlogged_high_s) == (1.0, 17.0)
+    assert any("up to 17 s" in note for note in split.notes)
+
+
+def set_back(back_s: float) -> list[dict]:
+    """Ten steps, 3,600 s in which nothing runs, steps 5 to 14; the clock is `back_s` behind."""
+    again_s = 5010.0 + 3600.0 - back_s
+    return log(
+        ("job_start", 5000.0, None),
+        *(("step_start", 5000.0 + n, n) for n in range(10)),
+        ("job_start", again_s, None),
+        *(("step_start", again_s + n, n) for n in range(5, 15)),
+        ("job_end", again_s + 15.0, None),
+    )
+
+
+def test_where_the_clock_was_set_back_the_band_holds_the_truth_and_says_why() -> None:
+    truth = goodput_of_events(read_google_goodput(set_back(0.0)))
+    assert truth.goodput_band == (truth.goodput, truth.goodput)
+    split = goodput_of_events(read_google_goodput(set_back(7200.0)))
+    low, high = split.goodput_band
+    assert low == 0.0 < truth.goodput < high == split.goodput
+    assert (split.wall_s, split.wall_high_s, split.unlogged_high_s) == (24.0, math.inf, math.inf)
+    assert any("clock went back" in note for note in split.notes)
+
+
+def test_a_clock_set_back_within_a_step_leaves_its_length_open() -> None:
+    entries = log(
+        ("job_start", 5000.0, None),
+        *(("step_start", 5000.0 + n - (900.0 if n > 5 else 0.0), n) for n in range(10)),
+        ("job_end", 4110.0, None),
+    )
+    split = goodput_of_events(read_google_goodput(entries))
+    assert split.goodput_band == (0.0, 1.0)
+    assert split.productive_high_s == math.inf
+    behind = goodput_of_events(
+        read_google_goodput(
+            log(
+                ("job_start", 5000.0, None),
+                ("step_start", 5001.0, 0),
+                ("step_start", 5003.0, 1),
+                ("job_start", 1000.0, None),
+                ("step_start", 1010.0, 2),
+                ("job_end", 1012.0, None),
+            )
+        )
+    )
+    assert behind.goodput_band == (0.0, 1.0)

@@ -404,3 +404,66 @@ def test_a_damaged_file_has_the_goodput_of_the_whole_one(seed: int) -> None:
     assert doubled.repeats == len(run.rows)
     assert math.isclose(doubled.goodput, live.split().goodput)
     assert live.split().goodput_band == (live.split().goodput, live.split().goodput)
+
+
+# -- a clock that is wrong from an attempt on ---------------------------------------------------
+
+SECOND_US = 1_000_000
+HOUR_US = 3600 * SECOND_US
+
+
+def two_attempts(back_us: int, gap_us: int) -> tuple[list, list[tuple[int, int]], int]:
+    """Ten and eight steps of an hour, the second attempt by a clock that is `back_us` behind."""
+    rows = [("start", 0, 0, None), *(("step", n, n * HOUR_US, HOUR_US) for n in range(1, 11))]
+    rows.append(("save", 10, 10 * HOUR_US, None))
+    begin_us = 10 * HOUR_US + gap_us
+    rows.append(("start", 10, begin_us - back_us, None))
+    dated = [begin_us - back_us + n * HOUR_US for n in range(1, 9)]
+    rows += [("step", 10 + n, time_us, HOUR_US) for n, time_us in enumerate(dated, 1)]
+    return rows, [(0, 10 * HOUR_US), (begin_us, begin_us + 9 * HOUR_US)], 18 * HOUR_US
+
+
+@pytest.mark.parametrize("back_h", [-12, -2, 0, 2, 5])
+@pytest.mark.parametrize("gap_h", [1, 4])
+def test_a_clock_that_is_wrong_from_an_attempt_on_leaves_a_band_that_holds_the_truth(
+    back_h: int, gap_h: int
+) -> None:
+    rows, attempts, truth_us = two_attempts(back_h * HOUR_US, gap_h * HOUR_US)
+    split = split_of(rows, RunState.COMPLETED, attempts)
+    assert split.wall_us == 19 * HOUR_US
+    assert split.productive_low_us <= truth_us <= split.productive_high_us
+    is_narrow = split.productive_low_us == split.productive_high_us
+    assert is_narrow == (split.outside_steps == 0)
+    if back_h == 0:
+        assert (is_narrow, split.clock_set_back) == (True, 0)
+
+
+def test_steps_after_the_last_attempt_of_a_run_that_goes_on_are_of_attempts_not_known_yet() -> None:
+    rows = [("step", n, n * HOUR_US, HOUR_US) for n in range(1, 6)]
+    going_on = split_of(rows, RunState.RUNNING, [(0, 3 * HOUR_US)])
+    assert going_on.productive_low_us == going_on.productive_high_us == 3 * HOUR_US
+    assert going_on.outside_steps == 0
+
+
+def test_an_attempt_that_ends_in_whole_seconds_cuts_no_step() -> None:
+    rows = [("step", n, n * HOUR_US + 700_000, HOUR_US) for n in range(1, 4)]
+    split = split_of(rows, RunState.COMPLETED, [(0, 3 * HOUR_US)])
+    assert split.productive_low_us == split.productive_high_us
+    assert split.outside_steps == 0
+
+
+def test_a_step_without_a_duration_outside_the_attempts_may_have_taken_what_is_free() -> None:
+    rows = [("start", 0, 0, None), ("step", 1, HOUR_US, None), ("step", 2, 5 * HOUR_US, None)]
+    split = split_of(rows, RunState.COMPLETED, [(0, HOUR_US), (6 * HOUR_US, 8 * HOUR_US)])
+    assert split.open_steps == 1
+    assert split.productive_high_us == 3 * HOUR_US
+
+
+@pytest.mark.parametrize("back_h", [-12, -2, 2, 5])
+def test_missing_steps_of_a_wrong_clock_have_all_the_time_that_no_event_covers(
+    back_h: int,
+) -> None:
+    rows, attempts, truth_us = two_attempts(back_h * HOUR_US, 4 * HOUR_US)
+    every_other = [row for row in rows if row[0] != "step" or row[1] % 2 == 0]
+    split = split_of(every_other, RunState.COMPLETED, attempts)
+    assert split.productive_low_us <= truth_us <= split.productive_high_us

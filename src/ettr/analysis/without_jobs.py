@@ -109,13 +109,22 @@ def recorded_runs(analysis: Analysis, listed: int) -> JobRuns:
         min_scheduled_h=MIN_SCHEDULED_H if analysis.logs_period.days >= FULL_WEEK_DAYS else 0.0,
         min_gpus=0,
         listed=listed,
+        of_record=True,
     )
     runs = tuple(_without_queue(run) for run in found.runs)
     return replace(found, runs=runs, by_size=())
 
 
 def _without_queue(run: JobRun) -> JobRun:
-    recorded = run.ettr_without_queue_ratio
+    recorded, productive_h = run.ettr_without_queue_ratio, run.productive_h
+    scheduled_h = run.scheduled_h
+    if run.split is not None and run.split.clock_set_back:
+        # Nothing says how long it was between two lines of such a clock: time has no upper end.
+        scheduled_h = run.split.scheduled_h
+        if run.split.open_steps:
+            productive_h = Interval(productive_h.estimate, productive_h.low, math.inf)
+        most = productive_h.high / scheduled_h if scheduled_h > 0 else 1.0
+        recorded = Interval(None, 0.0, min(most, 1.0))
     bounded = Interval.unknown()
     if recorded.high <= 1.0:
         bounded = Interval(None, 0.0, recorded.high)
@@ -124,9 +133,12 @@ def _without_queue(run: JobRun) -> JobRun:
         queue_h=None,
         between_h=None,
         wallclock_h=None,
+        scheduled_h=scheduled_h,
         gpu_hours=None,
         interruptions=None,
         ettr_ratio=bounded,
+        ettr_without_queue_ratio=recorded,
+        productive_h=productive_h,
     )
 
 

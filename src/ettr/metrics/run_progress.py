@@ -35,6 +35,10 @@ class ScheduledSplit:
     `productive_h` that a failure of a run that still goes on would lose. `unrecorded_steps` ran, as
     later numbers show, and have no line. `checkpoints` are saves and restores in the record.
     `overlap_h` is time that the durations of several steps claim; it counts once.
+
+    `clock_set_back` is how often the clock of the record went back. `outside_steps` are dated
+    outside the attempts and count in `productive_high_h` only; nothing bounds the length of
+    `open_steps`.
     """
 
     productive_h: float
@@ -52,6 +56,9 @@ class ScheduledSplit:
     unrecorded_steps: int
     checkpoints: int
     overlap_h: float
+    clock_set_back: int
+    outside_steps: int
+    open_steps: int
 
     @property
     def is_measured(self) -> bool:
@@ -76,13 +83,13 @@ class ScheduledSplit:
 
 
 def split_scheduled(
-    rows: Iterable[Row], attempts: Iterable[ScheduledAttempt], state: RunState
+    rows: Iterable[Row], attempts: Iterable[ScheduledAttempt] | None, state: RunState
 ) -> ScheduledSplit | None:
     """Split the scheduled time of a run; None where the record holds no step within an attempt.
 
     Args:
         rows: its progress from one rank, in the order in which it happened.
-        attempts: when it was scheduled.
+        attempts: when it was scheduled; None: for the least time that the record allows.
         state: how the run stands.
     """
     splitter = WallClockSplitter(attempts)
@@ -207,4 +214,7 @@ def _in_hours(split: WallClockSplit) -> ScheduledSplit:
         unrecorded_steps=split.unrecorded_steps,
         checkpoints=split.saves + split.restores,
         overlap_h=split.overlap_us / _US_PER_HOUR,
+        clock_set_back=split.clock_set_back,
+        outside_steps=split.outside_steps,
+        open_steps=split.open_steps,
     )

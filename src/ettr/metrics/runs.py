@@ -230,6 +230,7 @@ def job_runs(
     listed: int = LISTED_RUNS,
     selection: Selection | None = None,
     chosen: ibis.Table | None = None,
+    of_record: bool = False,
 ) -> JobRuns:
     """Runs and their ETTR.
 
@@ -246,6 +247,8 @@ def job_runs(
         selection: a run is taken whole in the period in which it ended; all runs where None.
         chosen: only runs with one of these attempts, and such a run whole: what is left of a run
             without the others would wait, or not be submitted, while they ran.
+        of_record: the attempts are made from the progress: where its clock was set back they bound
+            nothing, and the split is of the least time that the record allows.
 
     Raises:
         UsageError: a rule or assumptions that cannot be.
@@ -267,7 +270,8 @@ def job_runs(
     )
     members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys, near=chosen)
     measuring = of_the_same_clock(progress, attempts)
-    details = _details(measuring, rows[:listed], members, (interruptions, failures))
+    ends = (interruptions, failures)
+    details = _details(measuring, rows[:listed], members, ends, of_record=of_record)
     runs = [_run(row, details.get(place, _RunDetail())) for place, row in enumerate(rows)]
     return JobRuns(
         gap_h=rule.gap_h,
@@ -393,6 +397,8 @@ def _details(
     rows: list[dict[str, Any]],
     parts: ibis.Table,
     ends: tuple[ibis.Table | None, ibis.Table | None],
+    *,
+    of_record: bool,
 ) -> dict[int, _RunDetail]:
     """For each listed run its split, the ids of its jobs, and how its attempts ended."""
     if not rows:
@@ -411,11 +417,10 @@ def _details(
         recorded = {key[1]: records[key] for key in keys if key in records}
         split = None
         if not _both_record_steps(recorded, attempts):
-            split = split_scheduled(
-                record_of_run(recorded.values()),
-                [_scheduled(attempt) for attempt in attempts],
-                _state_of(rows[place]["last_state"]),
-            )
+            record, state = record_of_run(recorded.values()), _state_of(rows[place]["last_state"])
+            split = split_scheduled(record, [_scheduled(one) for one in attempts], state)
+            if of_record and split is not None and split.clock_set_back:
+                split = split_scheduled(record, None, state)
         mine = {attempt["attempt_id"] for attempt in attempts}
         details[place] = _RunDetail(
             split,

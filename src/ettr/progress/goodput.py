@@ -8,8 +8,9 @@ after the last save are lost (`unsaved_s`), as in `ettr runs`. `state` says othe
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from ettr.errors import SourceError
 from ettr.progress.events import MAX_STEP, ProgressEvent, microseconds, read_progress
 from ettr.progress.order import Row, in_order
 from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
+from ettr.progress.timeline import FOREVER_US
 from ettr.units import MICROSECONDS_PER_SECOND
 
 
@@ -32,11 +34,17 @@ class GoodputSplit:
     `productive_low_s` and `productive_high_s` bound the productive time; they are equal to it where
     every step has a line with a duration, no two overlap, and the record says what was saved.
     `unlogged_s` of `restart_s` may have been finished steps that were redone: a log of Google's
-    does not say of the step in flight at a disruption. The counts at the end say what was odd about
+    does not say of the step in flight at a disruption. That is an estimate; `unlogged_high_s` is
+    the most that it can be. `assumed_steps` were finished in such a gap, and took some of it.
+
+    Where the clock was set back, `wall_s` is the least that the wall clock can be and `wall_high_s`
+    is infinite; so is `productive_high_s` where steps of unknown length ran in that time. `notes`
+    say in words what is open, and why. The counts at the end say what was odd about
     the record, as in `WallClockSplit`.
     """
 
     wall_s: float
+    wall_high_s: float
     productive_s: float
     redone_s: float
     unsaved_s: float
@@ -51,6 +59,7 @@ class GoodputSplit:
     overlap_s: float
     first_start_s: float
     unlogged_s: float
+    unlogged_high_s: float
     steps: int
     redone_steps: int
     unsaved_steps: int
@@ -61,18 +70,24 @@ class GoodputSplit:
     repeats: int
     out_of_order: int
     clock_set_back: int
+    assumed_steps: int
+    notes: tuple[str, ...]
 
     @property
     def goodput(self) -> float:
-        """Productive share of the wall clock, from 0 to 1; 0 where no time has passed."""
+        """Productive share of the wall clock, from 0 to 1; 0 where no time has passed.
+
+        Where the clock was set back, that of the least wall clock.
+        """
         return self.productive_s / self.wall_s if self.wall_s > 0 else 0.0
 
     @property
     def goodput_band(self) -> tuple[float, float]:
         """The least and the largest goodput that the record allows."""
         if self.wall_s <= 0:
-            return 0.0, 0.0
-        return self.productive_low_s / self.wall_s, self.productive_high_s / self.wall_s
+            return 0.0, 1.0 if self.productive_high_s > 0 else 0.0
+        high = min(self.productive_high_s / self.wall_s, 1.0)
+        return self.productive_low_s / self.wall_high_s, high
 
     @property
     def lost_s(self) -> float:
@@ -95,7 +110,7 @@ class Goodput:
 
     def __init__(self) -> None:
         self._splitter = WallClockSplitter()
-        self._unlogged_s = 0.0
+        self._unlogged = _Unlogged()
 
     def add(self, event: ProgressEvent) -> None:
         """Take one event.
@@ -103,9 +118,11 @@ class Goodput:
         Raises:
             SourceError: its time or duration is not finite, or its step has more than 64 bits.
         """
+        bounds_us = None
         if event.detail:
-            self._unlogged_s += _unlogged_s(event)
-        self._splitter.add(*_row(event))
+            self._unlogged += _unlogged(event)
+            bounds_us = _bounds_us(event)
+        self._splitter.add(*_row(event), bounds_us)
 
     def split(self, state: RunState = RunState.RUNNING) -> GoodputSplit:
         """Where the time went, up to the last event.
@@ -113,7 +130,7 @@ class Goodput:
         Args:
             state: whether the run goes on, has completed, or has ended otherwise.
         """
-        return _in_seconds(self._splitter.split(state), self._unlogged_s)
+        return _in_seconds(self._splitter.split(state), self._unlogged)
 
 
 def goodput_of_events(
@@ -149,11 +166,16 @@ def goodput_of_events(
     rows = [_row(event) for event in mine]
     ordered = in_order(rows)
     splitter = WallClockSplitter()
+    assumed = {
+        row[:3]: bounds_us
+        for row, event in zip(rows, mine, strict=True)
+        if event.detail and (bounds_us := _bounds_us(event)) is not None
+    }
     for row in ordered:
-        splitter.add(*row)
+        splitter.add(*row, assumed.get(row[:3]))
     split = splitter.split(state)
     split = replace(split, repeats=split.repeats + len(rows) - len(ordered))
-    return _in_seconds(split, sum(map(_unlogged_s, mine)))
+    return _in_seconds(split, sum(map(_unlogged, mine), _Unlogged()))
 
 
 def goodput_of_file(
@@ -181,16 +203,77 @@ def _row(event: ProgressEvent) -> Row:
     return event.event, event.step, microseconds(event.time_s), duration_us
 
 
-def _unlogged_s(event: ProgressEvent) -> float:
-    seconds = event.detail.get("unlogged_s", 0.0)
-    return float(seconds) if isinstance(seconds, int | float) else 0.0
+@dataclass(frozen=True, slots=True)
+class _Unlogged:
+    """Time of steps that the log does not name: an estimate, and the most."""
+
+    seconds: float = 0.0
+    high_s: float = 0.0
+
+    def __add__(self, other: _Unlogged) -> _Unlogged:
+        return _Unlogged(self.seconds + other.seconds, self.high_s + other.high_s)
 
 
-def _in_seconds(split: WallClockSplit, unlogged_s: float) -> GoodputSplit:
-    values: dict[str, Any] = {"unlogged_s": unlogged_s}
+def _unlogged(event: ProgressEvent) -> _Unlogged:
+    seconds = event.detail.get("unlogged_s")
+    if not isinstance(seconds, int | float):
+        return _Unlogged()
+    most_s = event.detail.get("unlogged_high_s", seconds)
+    return _Unlogged(float(seconds), math.inf if most_s is None else float(most_s))
+
+
+def _bounds_us(event: ProgressEvent) -> tuple[int, int] | None:
+    """The least and the most that a step took whose duration is assumed."""
+    if event.event != "step" or not {"assumed", "least_s", "most_s"} <= event.detail.keys():
+        return None
+    most_s = event.detail["most_s"]
+    most_us = FOREVER_US if most_s is None else microseconds(most_s)
+    return microseconds(event.detail["least_s"]), most_us
+
+
+def _in_seconds(split: WallClockSplit, unlogged: _Unlogged) -> GoodputSplit:
+    values: dict[str, Any] = {
+        "unlogged_s": unlogged.seconds,
+        "unlogged_high_s": unlogged.high_s,
+        "wall_high_s": math.inf
+        if split.clock_set_back
+        else split.wall_us / MICROSECONDS_PER_SECOND,
+        "notes": tuple(_notes(split, unlogged)),
+    }
+    if split.open_steps and split.clock_set_back:
+        values["productive_high_s"] = math.inf
     for name in (item.name for item in fields(GoodputSplit) if item.name not in values):
         if name.endswith("_s"):
             values[name] = getattr(split, f"{name[:-2]}_us") / MICROSECONDS_PER_SECOND
         else:
             values[name] = getattr(split, name)
     return GoodputSplit(**values)
+
+
+def _notes(split: WallClockSplit, unlogged: _Unlogged) -> Iterator[str]:
+    if split.clock_set_back:
+        yield (
+            f"The clock went back, {split.clock_set_back} x: the time that passed there is not "
+            "known, and nothing bounds it. wall_s is the least wall clock, and the low end of the "
+            "goodput is 0."
+        )
+        if split.open_steps:
+            yield (
+                "Steps of unknown length ran where the clock went back: the high end of the "
+                "goodput is 1."
+            )
+    if split.assumed_steps:
+        yield (
+            f"Steps that were in flight at a disruption and were finished: {split.assumed_steps}. "
+            "When, the log does not say: the estimate takes each to be as long as the step before, "
+            "the band holds everything from 0 s to the whole gap."
+        )
+    if unlogged.high_s > 0:
+        most = f"up to {unlogged.high_s:.6g} s of the restart time"
+        if math.isinf(unlogged.high_s):
+            most = "any time up to that of the restart, which is not known,"
+        yield (
+            "Of a step that was in flight at a disruption and done again later the log does not "
+            f"say whether it was finished: {most} may be redone time, {unlogged.seconds:.6g} s by "
+            "the longest of the last ten steps."
+        )

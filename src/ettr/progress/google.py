@@ -6,10 +6,12 @@ done when the next one starts, or the job ends; where entries of steps are missi
 logged), all of them are done when the next entry starts.
 
 The log does not say whether the step in flight at a disruption was finished. If the next job goes
-on behind it, it was; it is then taken to have lasted as long as the step before it. Else its time
-counts to the restart, and the start of the next job carries `unlogged_s`: how much of that may have
-been a finished step, which had to be done again (the longest of the last ten steps, as far as there
-is time for it). Entries may repeat, and stand in any order. Standard library only.
+on behind it, it was; it is then taken to have lasted as long as the step before it, and may have
+lasted up to the start of the next job. Else its time counts to the restart, and the start of the
+next job carries `unlogged_s`: how much of that may have been a finished step, which had to be done
+again (the longest of the last ten steps, as far as there is time for it). `unlogged_high_s` is the
+most, the gap up to the next job. Where the clock was set back in the gap it is None: nothing bounds
+it. Entries may repeat, and stand in any order. Standard library only.
 """
 
 from __future__ import annotations
@@ -95,16 +97,24 @@ class _Walk:
             return
         start, (number, begin_s) = self.waiting[0], self.cut
         free_s = start.time_s - begin_s
+        known_s = round(free_s, 6) if free_s >= 0 else None  # the clock may have been set back
         if goes_on_with is not None and goes_on_with > number:
-            length_s = min(self.lengths_s[-1], free_s) if self.lengths_s else free_s
-            length_s = max(length_s, 0.0)
-            detail = {"assumed": "as long as the step before"}
+            length_s = self.lengths_s[-1] if self.lengths_s else max(free_s, 0.0)
+            if known_s is not None:
+                length_s = min(length_s, known_s)
+            detail = {
+                "assumed": "as long as the step before",
+                "least_s": 0.0,
+                "most_s": known_s,
+            }
             yield ProgressEvent(
                 "step", number, begin_s + length_s, length_s, run=self.run, detail=detail
             )
         else:
             unlogged_s = max(min(max(self.lengths_s, default=free_s), free_s), 0.0)
-            self.waiting[0] = replace(start, detail={"unlogged_s": round(unlogged_s, 6)})
+            self.waiting[0] = replace(
+                start, detail={"unlogged_s": round(unlogged_s, 6), "unlogged_high_s": known_s}
+            )
         yield from self.waiting
         self.waiting, self.cut = [], None
 

@@ -10,6 +10,19 @@ from collections.abc import Iterable, Sequence
 from heapq import merge
 from itertools import pairwise
 
+# How rows of one moment follow each other, where the order of the lines says nothing; others, of 0,
+# stay as they stand. A job of Google's log starts before its steps; a step with a duration began
+# before a start of its moment; nothing follows an end.
+_AT_ONE_MOMENT = {
+    "job_start_time": -1,
+    "start": 1,
+    "restart": 1,
+    "restore": 2,
+    "end": 4,
+    "job_end_time": 4,
+}
+_STEP_WITHOUT_DURATION = 3
+
 # event, step, time and duration in microseconds, as `WallClockSplitter.add` takes them
 Row = tuple[str, int, int, int | None]
 
@@ -29,7 +42,7 @@ def in_order(rows: Sequence[Row]) -> Sequence[Row]:
     once = list(first.values())
     if _rises(once):
         return once
-    by_time = sorted(once, key=_time_us)
+    by_time = sorted(once, key=_time_and_kind)
     return by_time if _steps_back(by_time) < _steps_back(once) else once
 
 
@@ -45,8 +58,11 @@ def merged(files: Iterable[Sequence[Row]]) -> Sequence[Row]:
     return [row for _, row in dated]
 
 
-def _time_us(row: Row) -> int:
-    return row[2]
+def _time_and_kind(row: Row) -> tuple[int, int]:
+    event, _, time_us, duration_us = row
+    if event == "step" and not duration_us:
+        return time_us, _STEP_WITHOUT_DURATION
+    return time_us, _AT_ONE_MOMENT.get(event.split(" ", 1)[0], 0)
 
 
 def _rises(rows: Sequence[Row]) -> bool:

@@ -33,6 +33,7 @@ from enum import StrEnum
 
 from ettr.progress.kept_steps import KeptSteps, StepTime
 from ettr.progress.missing_steps import MissingSteps, MissingTimes, StepGap
+from ettr.progress.open_steps import ROUNDED_US, OpenSteps, OpenTime
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
@@ -59,15 +60,18 @@ class WallClockSplit:
     The parts from `productive_us` to `idle_us` add up to `wall_us`. `productive_low_us` and
     `productive_high_us` bound the productive time where the record does not fix it: steps without
     a line or a duration, durations that overlap, suspended time that may lie within steps, a record
-    without any save of a run that was interrupted. `at_risk_us` is what a failure now would lose of
-    `productive_us`, `first_start_us` the part of `restart_us` before the very first step.
+    without any save of a run that was interrupted, steps of which only a least and a most is known,
+    steps dated outside the attempts (`outside_steps`). `at_risk_us` is what a failure now would
+    lose of `productive_us`, `first_start_us` the part of `restart_us` before the very first step.
 
     `steps`, `redone_steps` and `unsaved_steps` count lines; `unrecorded_steps` ran without one, as
     later numbers show.
 
     Events: `repeats` were there already, `out_of_order` came late and took only what was left,
     `clock_set_back` were dated before an event that they certainly followed; from there on all
-    times are shifted so that the run goes on where it was.
+    times are shifted so that the run goes on where it was. How much time passed there is not known:
+    without the attempts `wall_us` is then the least that it can be. `open_steps` ran in such time,
+    so that nothing bounds them but the wall clock; `assumed_steps` have a least and a most.
     """
 
     wall_us: int
@@ -96,6 +100,9 @@ class WallClockSplit:
     repeats: int
     out_of_order: int
     clock_set_back: int
+    outside_steps: int
+    open_steps: int
+    assumed_steps: int
 
 
 class WallClockSplitter:
@@ -107,6 +114,10 @@ class WallClockSplitter:
 
     def __init__(self, attempts: Iterable[ScheduledAttempt] | None = None) -> None:
         self._timeline = None if attempts is None else AttemptTimeline(attempts)
+        self._scheduled = attempts is not None
+        self._open = OpenSteps()
+        self._in_unknown_time = False
+        self._late_us = 0
         self._kept = KeptSteps()
         self._missing = MissingSteps()
         self._idle_before_us = self._restart_before_us = 0
@@ -124,8 +135,19 @@ class WallClockSplitter:
         self._repeats = self._out_of_order = self._clock_set_back = 0
         self._beginning, self._ended = True, False
 
-    def add(self, event: str, step: int, time_us: int, duration_us: int | None = None) -> None:
+    def add(
+        self,
+        event: str,
+        step: int,
+        time_us: int,
+        duration_us: int | None = None,
+        bounds_us: tuple[int, int] | None = None,
+    ) -> None:
         """Take one event of `EVENTS`, that was over at `time_us`.
+
+        Args:
+            bounds_us: the least and the most that a step can have taken, where its duration is an
+                assumption.
 
         Raises:
             OverflowError: a step or a time does not fit into 64 bits.
@@ -146,6 +168,9 @@ class WallClockSplitter:
             self._last_us, self._last_event = time_us, (event, step)
         if event == "step":
             self._do_step(timeline, step, before_us, time_us, duration_us)
+            if bounds_us is not None:
+                own_us = duration_us or 0
+                self._open.append(step, own_us - bounds_us[0], bounds_us[1] - own_us)
         else:
             self._do_other(timeline, event, step, before_us, time_us, duration_us)
         if event == "step" or event in _GOING_ON:
@@ -176,6 +201,14 @@ class WallClockSplitter:
         from_idle_us = min(within_us, idle_us)
         from_steps_us = min(within_us - from_idle_us, productive_us)
         low_us = saved.fastest_us + kept.fastest_us - self._overlap_us - from_steps_us
+        # One that runs may have attempts that no log names yet.
+        late = state is not RunState.RUNNING
+        opened = self._open.total(limit if lost else _EVERYTHING_SAVED, late=late)
+        most = opened if saves_known else self._open.total(_EVERYTHING_SAVED, late=late)
+        low_us -= opened.less_us
+        free_us = spent["idle"] + idle_us - from_idle_us + spent["restart"]
+        unrecorded = self._unrecorded_steps + missing.steps
+        high_us += min(self._more_us(most, free_us, unrecorded), free_us)
         return WallClockSplit(
             wall_us=closed.wall_us,
             productive_us=productive_us - from_steps_us,
@@ -188,14 +221,14 @@ class WallClockSplitter:
             suspended_us=spent["suspended"] + from_idle_us + from_steps_us,
             idle_us=spent["idle"] + idle_us - from_idle_us,
             productive_low_us=max(low_us, 0),
-            productive_high_us=high_us,
+            productive_high_us=min(high_us, closed.wall_us),
             at_risk_us=at_risk_us,
             overlap_us=self._overlap_us,
             first_start_us=max((self._first_start_us or 0) - missing.first_restart_us, 0),
             steps=saved.steps + kept.steps,
             redone_steps=self._redone_steps,
             unsaved_steps=exposed.steps - kept.steps,
-            unrecorded_steps=self._unrecorded_steps + missing.steps,
+            unrecorded_steps=unrecorded,
             steps_in_attempts=self._steps_in_attempts,
             saves=self._saves,
             restores=self._restores,
@@ -203,7 +236,20 @@ class WallClockSplitter:
             repeats=self._repeats,
             out_of_order=self._out_of_order,
             clock_set_back=self._clock_set_back,
+            outside_steps=most.outside,
+            open_steps=most.unbounded,
+            assumed_steps=most.assumed,
         )
+
+    def _more_us(self, opened: OpenTime, free_us: int, unrecorded: int) -> int:
+        """By how much steps may have taken more than was counted; `free_us` no event covers."""
+        if opened.unbounded:
+            return free_us
+        if not self._scheduled or not (opened.outside or self._clock_set_back):
+            return opened.more_us
+        # By a wrong clock lines lie between attempts and within each other: no gap bounds a step.
+        outside_us = opened.outside_us + self._overlap_us + self._late_us
+        return free_us if unrecorded else opened.more_us + outside_us
 
     def _missing_times(self, saved: int, spent_us: dict[str, int]) -> MissingTimes:
         """Time of the steps without a line, within what idle and restart time is left."""
@@ -238,7 +284,8 @@ class WallClockSplitter:
         self, timeline: AttemptTimeline, event: str, step: int, time_us: int, duration_us: int
     ) -> int | None:
         """The time of an event dated before the last one; None where it takes no time at all."""
-        if time_us >= self._settled_us:
+        # A start follows whatever stands before it, be that settled or not.
+        if time_us >= self._settled_us and event not in _BEGINNINGS:
             self._out_of_order += 1
             return time_us
         last = self._kept.last
@@ -251,9 +298,11 @@ class WallClockSplitter:
             shift_us = goes_on_us - (time_us - duration_us)
             self._shift_us += shift_us
             self._clock_set_back += 1
+            self._in_unknown_time = True
             return time_us + shift_us
         self._out_of_order += 1
         if event == "step":
+            self._late_us += duration_us
             self._kept.insert(step, 0)
             self._missing.remove(step)
         elif event == "save":
@@ -276,6 +325,8 @@ class WallClockSplitter:
             last = kept.last
         starting = timeline.starting
         own_us = timeline.take_step(before_us, time_us, duration_us)
+        if self._in_unknown_time or (self._scheduled and own_us != duration_us):
+            self._leave_open(timeline, step, last, time_us, duration_us, own_us)
         if duration_us is not None:
             kept.append(step, own_us)
             # A step that began before the one before it was over: one of the two is wrong.
@@ -292,7 +343,36 @@ class WallClockSplitter:
         if self._first_start_us is None:
             self._first_start_us = spent_us["restart"]
         self._steps_in_attempts += timeline.holds(time_us)
-        self._position, self._beginning, self._ended = None, False, False
+        # A line that came late, or of the moment of the end, is of a step before the end.
+        self._ended = self._ended and time_us <= before_us and not self._in_unknown_time
+        self._position, self._beginning, self._in_unknown_time = None, False, False
+
+    def _leave_open(
+        self,
+        timeline: AttemptTimeline,
+        step: int,
+        last: int | None,
+        time_us: int,
+        duration_us: int | None,
+        own_us: int,
+    ) -> None:
+        """Keep what the times do not say of a step, and of those before it without a line."""
+        if self._in_unknown_time:
+            since = self._since(step, last)
+            if duration_us is None or (since is not None and step > since + 1):
+                self._open.append(step, 0, FOREVER_US)
+        if not self._scheduled:
+            return
+        # Before the first attempt it may be of one that no log names.
+        if timeline.has_begun or self._clock_set_back:
+            is_late = not self._clock_set_back and time_us > timeline.last_end_us
+            begin_us = time_us - (ROUNDED_US if duration_us is None else duration_us)
+            outside_us = timeline.outside_us(begin_us, time_us)
+            if duration_us is None and outside_us == ROUNDED_US:
+                self._open.append(step, 0, FOREVER_US, is_late=is_late)
+            elif duration_us is not None and outside_us > 0:
+                outside_us = min(outside_us, duration_us - own_us)
+                self._open.append(step, 0, 0, outside_us, is_late=is_late)
 
     def _since(self, step: int, last: int | None) -> int | None:
         """The number that the steps before a line follow; None where it is not known."""
@@ -370,6 +450,7 @@ class WallClockSplitter:
     def _go_back_to(self, step: int) -> None:
         lost, lost_us = self._kept.drop_above(step)
         self._missing.drop_above(step)
+        self._open.drop_above(step)
         self._reached = min(self._reached, step)
         self._redone_steps += lost
         self._redone_us += lost_us

@@ -117,6 +117,26 @@ class AttemptTimeline:
                 gaps[place : place + 1] = [gap for gap in left if gap[0] < gap[1]]
         return taken_us
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether an attempt was reached."""
+        return self._next > 0
+
+    @property
+    def last_end_us(self) -> int:
+        """When the last attempt ends."""
+        return self._attempts[-1].end_us if self._attempts else -FOREVER_US
+
+    def outside_us(self, begin_us: int, end_us: int) -> int:
+        """How much of a time lies in none of the attempts that were reached."""
+        inside_us = 0
+        for place in range(self._next - 1, -1, -1):
+            attempt = self._attempts[place]
+            if attempt.end_us <= begin_us:
+                break
+            inside_us += max(min(attempt.end_us, end_us) - max(attempt.start_us, begin_us), 0)
+        return end_us - begin_us - inside_us
+
     def begin(self, since_us: int) -> None:
         """The run begins again: what is free since the event before is restart, and what follows.
 

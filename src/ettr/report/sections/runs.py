@@ -166,7 +166,13 @@ def _side_by_side(runs: JobRuns) -> list[str]:
 
 def _unrecorded(runs: JobRuns) -> list[str]:
     """What records leave out or say twice, and what that does to their ETTR."""
-    return [*_without_saves(runs), *_sparse(runs), *_overlapping(runs)]
+    return [
+        *_without_saves(runs),
+        *_sparse(runs),
+        *_overlapping(runs),
+        *_set_back(runs),
+        *_outside(runs),
+    ]
 
 
 def _without_saves(runs: JobRuns) -> list[str]:
@@ -204,6 +210,41 @@ def _overlapping(runs: JobRuns) -> list[str]:
         + f"({_named(twice)}) durations of steps overlap, by {duration(hours * SECONDS_PER_HOUR)}. "
         "Time counts once, and the low end of the ETTR leaves out as much as overlaps: the "
         "duration of a step is the time that it held up the loop, not that since the start."
+    ]
+
+
+def _set_back(runs: JobRuns) -> list[str]:
+    back = [run for run in runs.runs if run.split is not None and run.split.clock_set_back]
+    if not back:
+        return []
+    note = (
+        by_number("In the [record|records] of {n} measured [run|runs] ", len(back))
+        + f"({_named(back)}) the clock goes back, as a start or the next step shows. How much time "
+        "passed there the record does not say."
+    )
+    if any(run.wallclock_h is not None for run in back):
+        note += (
+            " The wall clock is that of the attempts; where in them the steps after it lie is "
+            "assumed, and the ETTR has a low and a high end where that matters."
+        )
+    if any(run.wallclock_h is None for run in back):
+        note += (
+            " No log of a scheduler bounds it: scheduled time is the least that it can be, so that "
+            "the ETTR without queue has a high end, a low end of 0 and no estimate."
+        )
+    return [note]
+
+
+def _outside(runs: JobRuns) -> list[str]:
+    some = [run for run in runs.runs if run.split is not None and run.split.outside_steps]
+    if not some:
+        return []
+    steps = sum(run.split.outside_steps for run in some if run.split is not None)
+    return [
+        by_number("In the [record|records] of {n} measured [run|runs] ", len(some))
+        + f"({_named(some)}) {counted(steps, 'step')} {'is' if steps == 1 else 'are'} dated "
+        "outside the attempts: the clock of the record was wrong. The low end of such an ETTR "
+        "leaves their time out, as the estimate does; the high end counts it."
     ]
 
 
