@@ -164,3 +164,16 @@ def test_what_a_log_without_names_knows_of_a_job_is_kept(tmp_path: Path, logs, o
     assert (row["cluster"], row["state"], row["n_gpus"]) == ("beta", "NODE_FAIL", 8)
     assert (row["excluded_nodes"], row["work_dir"]) == ("n[7-8]", "/runs/b")
     assert row["time_limit_s"] == 86_400.0
+
+
+def test_what_was_measured_of_one_cluster_is_not_measured_of_the_other(tmp_path: Path, logs):
+    store = tmp_path / "store"
+    assert ettr("ingest", store, *logs.values(), "--timezone", "UTC").code == 0
+    of = {
+        name: ettr("nodes", store, "--cluster", name, "--json").json for name in ("alpha", "beta")
+    }
+    assert (of["alpha"]["down_share"], of["alpha"]["unplanned_node_hours"]) == (None, None)
+    assert of["beta"]["unplanned_node_hours"] == 1.0
+    assert ettr("report", store, "--output", tmp_path / "page.html").code == 0
+    page = " ".join((tmp_path / "page.html").read_text().split())
+    assert "No states of nodes of alpha were read: outages there are unknown" in page

@@ -393,9 +393,11 @@ class Analysis(SharedStages):
     def nodes(self) -> Availability:
         """Node availability."""
         t = self.tables
+        # those of other clusters than the selected ones say nothing
+        states = t["node_states"] if self.logs_read.node_states else t["node_states"].limit(0)
         return availability(
             t["nodes"],
-            t["node_states"],
+            states,
             t["allocations"],
             self.period,
             self.taxonomy,

@@ -106,6 +106,8 @@ class SharedStages:
         for name in _OF_ALL_LOGS:
             if name in other.__dict__:
                 self.__dict__[name] = other.__dict__[name]
+        if other.selection.cluster != self.selection.cluster:
+            self.__dict__.pop("logs_read", None)  # of other clusters
 
     @cached_property
     def stored(self) -> StoredTables:
@@ -216,17 +218,33 @@ class SharedStages:
 
     @cached_property
     def logs_read(self) -> LogsRead:
-        """Which kinds of logs the store holds."""
-        t = self.tables
+        """Which kinds of logs the store holds, of the selected clusters."""
+        t, chosen = self.tables, self.selection.cluster
+        census: ibis.Table | None = self.event_census
+        if chosen and len(self.logs_clusters) > 1:
+            # what arrived from one cluster says nothing of another
+            t = {
+                name: t[name].filter(t[name]["cluster"].isin(chosen).fill_null(False))
+                for name in ("attempts", "events", "node_states", "progress", "log_days")
+            }
+            census = None
         return logs_read(
             t["attempts"],
             t["events"],
             t["node_states"],
             t["progress"],
             self.taxonomy,
-            self.event_census,
+            census,
             t["log_days"],
         )
+
+    @cached_property
+    def clusters_without_states(self) -> tuple[str, ...]:
+        """Selected clusters that ran jobs, with no state of their nodes, where others have some."""
+        if len(self.clusters) < 2 or not self.logs_read.node_states:
+            return ()
+        ran, known = (set(self._clusters_in(name)) for name in ("attempts", "node_states"))
+        return tuple(sorted((ran - known) & set(self.clusters)))
 
     @cached_property
     def incidents(self) -> IncidentLedger | None:

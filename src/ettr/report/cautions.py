@@ -23,6 +23,12 @@ def cautions(analysis: Analysis) -> str | None:
     sentences += [one.sentence for one in analysis.dump_windows]
     if analysis.early_start:
         sentences.append(analysis.early_start.sentence)
+    if without := analysis.clusters_without_states:
+        sentences.append(
+            f"No states of nodes of {', '.join(without)} were read: outages there are unknown and "
+            "count as none, and shares of the node-hours of all clusters are too low (--cluster "
+            "asks for one)."
+        )
     if short := short_logs(analysis):
         sentences.append(short)
     return " ".join(sentences) or None
