@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ettr.errors import SourceError
 from ettr.sources.json_salvage import DECODER, NO_JSON, Broken, Json, JsonObject, salvage
-from ettr.sources.lines import numbered_lines
+from ettr.sources.lines import json_part, numbered_lines
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.tables.text import text_of
 
@@ -120,9 +120,7 @@ def _shown(value: object) -> str:
 
 def head_objects(head: bytes, most: int = 20) -> list[JsonObject]:
     """The JSON objects that the first bytes of a file show whole; for `matches`."""
-    text = text_of(head).removeprefix("\ufeff").lstrip()
-    if text[:1] not in {"{", "["}:
-        return []
+    text = text_of(json_part(head))
     found: list[JsonObject] = []
     at = 0
     while at < len(text) and len(found) < most:

@@ -9,7 +9,7 @@ from datetime import datetime
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
 from ettr.sources.json_salvage import Json, JsonObject
-from ettr.sources.lines import integer_of
+from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes, listed_nodes
 from ettr.sources.origin import Origin
@@ -112,7 +112,7 @@ def matches(head: bytes, _name: str) -> float:
     for value in head_objects(head, most=3):
         if "cycle_number" in value and "cycle_start_time" in value:
             return 0.95
-    return 0.9 if head.lstrip()[:1] in {b"{", b"["} and b'"cycle_start_time"' in head else 0.0
+    return 0.9 if json_part(head) and b'"cycle_start_time"' in head else 0.0
 
 
 SOURCE = Source(
