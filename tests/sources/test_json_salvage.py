@@ -119,13 +119,16 @@ def test_a_damaged_bracket_or_key_costs_a_record(tmp_path: Path, case: str):
     assert kept(path, source) >= N - 1
 
 
-def test_records_in_a_stretch_that_cannot_be_read_are_counted_each(tmp_path: Path):
-    data = json.dumps(nvsentinel(N)).encode().split(b"isFatal")
-    path = tmp_path / "log.json"
+@pytest.mark.parametrize(("source", "key"), [("nvsentinel", b"isFatal"), ("gcm", b"result")])
+def test_records_in_a_stretch_that_cannot_be_read_are_counted_each(
+    tmp_path: Path, source: str, key: bytes
+):
+    parts = json.dumps(DOCUMENTS[source](N)).encode().split(key)
     # a quote is missing in each of forty records in a row
-    broken = b"".join(b"isFatal" + part.replace(b'":', b":", 1) for part in data[11:51])
-    path.write_bytes(b"isFatal".join(data[:11]) + broken + b"isFatal" + b"isFatal".join(data[51:]))
-    batches = read_all(named("nvsentinel"), path)
+    parts[11:51] = [part.replace(b'":', b":", 1) for part in parts[11:51]]
+    path = tmp_path / "log.json"
+    path.write_bytes(key.join(parts))
+    batches = read_all(named(source), path)
     assert counts_of(batches) == [N, 40, 0]
 
 

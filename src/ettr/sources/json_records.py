@@ -74,7 +74,7 @@ def json_records(
 
 
 def _with_nested(values: list[Json], lists: Collection[str], kind: Kind | None) -> Iterator[Json]:
-    """The values, with the records of one that is none itself: a key of its list is damaged."""
+    """The values, with the records of one that is no record: a key of its list is damaged."""
     for value in values:
         inner: list[Json] = []
         if kind is not None and isinstance(value, dict) and not kind.is_record(value):

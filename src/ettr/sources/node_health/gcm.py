@@ -80,7 +80,7 @@ def _is_record(value: JsonObject) -> bool:
     return ours or isinstance(body.get("sacct"), dict) or _is_queued(body)
 
 
-_KIND = Kind(_is_record)
+_KIND = Kind(_is_record, re.compile('"(?:health_check|sacct|SUBMIT_TIME)"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
