@@ -11,7 +11,7 @@ from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_record, json_records
-from ettr.sources.json_salvage import Json, Kind
+from ettr.sources.json_salvage import Json, RecordShape
 from ettr.sources.limits import most_listed
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
@@ -39,7 +39,7 @@ _OPEN_STATES = {
 }
 _NODE_FAILURE = "node-failure"
 _OF_A_JOB = {"id", "t_submit", "state"}
-_KIND = Kind(lambda job: job.keys() >= _OF_A_JOB, re.compile('"t_submit"'))
+_KIND = RecordShape(lambda job: job.keys() >= _OF_A_JOB, re.compile('"t_submit"'))
 
 
 def matches(head: bytes, name: str) -> float:

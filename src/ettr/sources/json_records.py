@@ -16,7 +16,7 @@ from ettr.sources.json_salvage import (
     Broken,
     Json,
     JsonObject,
-    Kind,
+    RecordShape,
     next_record,
     records_within,
     salvage,
@@ -42,7 +42,7 @@ class JsonRecord(NamedTuple):
 
 
 def json_records(
-    origin: Origin, lists: Collection[str] = (), kind: Kind | None = None
+    origin: Origin, lists: Collection[str] = (), kind: RecordShape | None = None
 ) -> Iterator[JsonRecord]:
     """The JSON values of a file: one a line, an array's elements, or documents in a row.
 
@@ -73,7 +73,9 @@ def json_records(
             yield json_record(place, element)
 
 
-def _with_nested(values: list[Json], lists: Collection[str], kind: Kind | None) -> Iterator[Json]:
+def _with_nested(
+    values: list[Json], lists: Collection[str], kind: RecordShape | None
+) -> Iterator[Json]:
     """The values, with the records of one that is no record: a key of its list is damaged."""
     for value in values:
         inner: list[Json] = []
@@ -97,7 +99,7 @@ def _document(
     begin: tuple[int, bytes],
     lines: Iterator[tuple[int, bytes]],
     lists: Collection[str],
-    kind: Kind | None,
+    kind: RecordShape | None,
 ) -> Iterator[JsonRecord]:
     """The records of the rest of a file; their places come after `place`, that of the last one.
 
@@ -149,7 +151,7 @@ def _shown(value: object) -> str:
     return value.raw if isinstance(value, Broken) else str(value)
 
 
-def head_objects(head: bytes, most: int = 20, kind: Kind | None = None) -> list[JsonObject]:
+def head_objects(head: bytes, most: int = 20, kind: RecordShape | None = None) -> list[JsonObject]:
     """The JSON objects that the first bytes of a file show whole; for `matches`.
 
     Args:
@@ -178,7 +180,9 @@ def head_objects(head: bytes, most: int = 20, kind: Kind | None = None) -> list[
     return found[:most]
 
 
-def load_json(origin: Origin, lists: Collection[str] = (), kind: Kind | None = None) -> JsonObject:
+def load_json(
+    origin: Origin, lists: Collection[str] = (), kind: RecordShape | None = None
+) -> JsonObject:
     """The file as one JSON object.
 
     Args:
@@ -213,7 +217,7 @@ def load_json(origin: Origin, lists: Collection[str] = (), kind: Kind | None = N
 
 
 def _with_lists(
-    text: str, values: list[Json], lists: Collection[str], kind: Kind | None
+    text: str, values: list[Json], lists: Collection[str], kind: RecordShape | None
 ) -> JsonObject | None:
     """The object that has a list of records, with all that was read outside it at its end.
 

@@ -3,8 +3,8 @@
 A tool writes thousands of records as one document on one line. One byte that is no JSON makes all
 of it no JSON; what is lost should be the record with that byte. So an array is read element by
 element, and where one cannot be read, the next is looked for, however deep it lies: an object that
-is a record of the source (`Kind`), or, where the source does not say, one that begins as those
-before it do. What is passed over is counted by the key that each record has once.
+is a record of the source (`RecordShape`), or, where the source does not say, one that begins as
+those before it do. What is passed over is counted by the key that each record has once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecordShape:
     """What the records of a source look like.
 
     Attributes:
@@ -67,7 +67,7 @@ class Kind:
     mark: re.Pattern[str] | None = None
 
 
-def records_within(value: Json, kind: Kind, lists: Collection[str] = ()) -> list[Json]:
+def records_within(value: Json, kind: RecordShape, lists: Collection[str] = ()) -> list[Json]:
     """Records in arrays within a value, in their order; not in those of its keys in `lists`.
 
     A record holds no others: where it seems to, a damaged bracket let it swallow its neighbours.
@@ -88,12 +88,12 @@ def records_within(value: Json, kind: Kind, lists: Collection[str] = ()) -> list
     return found
 
 
-def next_record(text: str, at: int, kind: Kind) -> int | None:
+def next_record(text: str, at: int, kind: RecordShape) -> int | None:
     """Where the next record of a text begins that can be read; None if it has none."""
     return _Reader(text, (), kind).next_record(at)
 
 
-def salvage(text: str, lists: Collection[str] = (), kind: Kind | None = None) -> list[Json]:
+def salvage(text: str, lists: Collection[str] = (), kind: RecordShape | None = None) -> list[Json]:
     """The values of a text of one or more JSON documents; an array's elements are values.
 
     Args:
@@ -108,7 +108,7 @@ def salvage(text: str, lists: Collection[str] = (), kind: Kind | None = None) ->
 class _Reader:
     """Reads arrays of one text; `array` and `object` return what was read and where it ends."""
 
-    def __init__(self, text: str, lists: Collection[str], kind: Kind | None) -> None:
+    def __init__(self, text: str, lists: Collection[str], kind: RecordShape | None) -> None:
         self._text, self._lists, self._kind = text, lists, kind
         self._depth = 0
 

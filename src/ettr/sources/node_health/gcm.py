@@ -15,7 +15,7 @@ import pyarrow as pa
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, as_object, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject, Kind
+from ettr.sources.json_salvage import Json, JsonObject, RecordShape
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
@@ -80,7 +80,7 @@ def _is_record(value: JsonObject) -> bool:
     return ours or isinstance(body.get("sacct"), dict) or _is_queued(body)
 
 
-_KIND = Kind(_is_record, re.compile('"(?:health_check|sacct|SUBMIT_TIME)"'))
+_KIND = RecordShape(_is_record, re.compile('"(?:health_check|sacct|SUBMIT_TIME)"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import head_objects, json_records, short
-from ettr.sources.json_salvage import Broken, Json, JsonObject, Kind
+from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -45,7 +45,7 @@ def _is_record(value: JsonObject) -> bool:
     return (timed and bool(_OF_AN_EVENT & value.keys())) or _inner(value) is not None
 
 
-_KIND = Kind(_is_record, re.compile('"time(?:stamp)?"'))
+_KIND = RecordShape(_is_record, re.compile('"time(?:stamp)?"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:

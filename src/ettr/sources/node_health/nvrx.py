@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject, Kind
+from ettr.sources.json_salvage import Json, JsonObject, RecordShape
 from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes, listed_nodes
@@ -23,7 +23,7 @@ NAME = "nvrx"
 # nodes of one cycle whose names are written out
 _MOST_NAMED = 20_000
 _NEEDED = ("job_id", "cycle_number", "cycle_start_time")
-_KIND = Kind(lambda one: one.keys() >= {*_NEEDED[1:]}, re.compile('"cycle_start_time"'))
+_KIND = RecordShape(lambda one: one.keys() >= {*_NEEDED[1:]}, re.compile('"cycle_start_time"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject, Kind
+from ettr.sources.json_salvage import Json, JsonObject, RecordShape
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -38,7 +38,7 @@ def _is_event(value: JsonObject) -> bool:
     return "checkname" in _unwrapped(value)[0]
 
 
-_KIND = Kind(_is_event, re.compile('"check_?name"', re.IGNORECASE))
+_KIND = RecordShape(_is_event, re.compile('"check_?name"', re.IGNORECASE))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:

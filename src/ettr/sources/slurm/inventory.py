@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import as_object, head_objects, load_json, number
-from ettr.sources.json_salvage import Broken, Json, JsonObject, Kind
+from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
 from ettr.sources.limits import MOST_GPUS_PER_NODE, most_listed
 from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
@@ -33,7 +33,9 @@ _JSON_NODES = re.compile(rb'"(?:nodes|sinfo)"\s*:\s*\[')
 _JSON_OWN = re.compile(
     rb'"(?:real_memory|slurmd_start_time|slurmd_version|state_flags|gres_used|alloc_cpus)"'
 )
-_KIND = Kind(lambda node: node.keys() >= {"name", "real_memory"}, re.compile('"real_memory"'))
+_KIND = RecordShape(
+    lambda node: node.keys() >= {"name", "real_memory"}, re.compile('"real_memory"')
+)
 _TABLE_HEAD = re.compile(rb"^(?:[^\n]*\n)?\s*NODELIST\s+NODES\s+PARTITION\s+STATE\b")
 
 

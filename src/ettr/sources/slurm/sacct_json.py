@@ -10,7 +10,7 @@ import pyarrow as pa
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import as_list, as_object, head_objects, load_json, number, short
-from ettr.sources.json_salvage import Broken, Json, JsonObject, Kind
+from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
 from ettr.sources.origin import Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
@@ -20,7 +20,7 @@ NAME = "slurm-sacct-json"
 _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 _ACCOUNTING = re.compile(rb'"(?:association|derived_exit_code|submission|kill_request_user|steps)"')
 # a job has other ids within, but was submitted once
-_KIND = Kind(lambda job: job.keys() >= {"job_id", "state"}, re.compile('"submission"'))
+_KIND = RecordShape(lambda job: job.keys() >= {"job_id", "state"}, re.compile('"submission"'))
 _BATCH_JOBS = 20_000
 _OVERRIDING = ("RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
