@@ -12,7 +12,7 @@ import pytest
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
-from ettr.sources.registry import named
+from ettr.sources.registry import named, recognise
 from ettr.store import open_store
 from source_samples import counts_of, read_all
 
@@ -73,6 +73,63 @@ DOCUMENTS: dict[str, Callable[[int], Document]] = {
     "nvsentinel": nvsentinel,
     "slurm-inventory": inventory,
 }
+
+
+def gpud_of_two(n: int) -> Document:
+    (disk, cpu), more = gpud(n // 2), gpud(n - n // 2)[0]
+    return [disk, cpu | {"events": more["events"]}]
+
+
+# what is damaged: the source, its document, the bytes sought, and what is in place of the last one;
+# the first such bytes, or where it says so those in the middle
+STRUCTURE = {
+    "gpud: its first component": ("gpud", gpud_of_two, b'"component"', b"\x00", 0),
+    "gpud: another word": ("gpud", gpud_of_two, b'"componen', b"X", 0),
+    "gpud: its first events": ("gpud", gpud_of_two, b'"events"', b"\x00", 0),
+    "gpud: its first list": ("gpud", gpud_of_two, b'"event', b"X", 0),
+    "gpud: a bracket of an event": ("gpud", gpud_of_two, b'"message": "slow"}', b"[", 0),
+    "sacct: the first steps": ("slurm-sacct-json", sacct, b'"steps": []', b"{", 0),
+    "sacct: steps": ("slurm-sacct-json", sacct, b'"steps": []', b"{", 0.5),
+    "sacct: the list": ("slurm-sacct-json", sacct, b'"jobs": [', b"X", 0),
+    "sacct: the first job": ("slurm-sacct-json", sacct, b'"state"', b"X", 0),
+    "inventory: partitions": ("slurm-inventory", inventory, b'"partitions": []', b"{", 0.5),
+    "inventory: the first node": ("slurm-inventory", inventory, b'"cpus"', b"X", 0),
+    "nvsentinel: the first brace": ("nvsentinel", nvsentinel, b"[{", b"\x00", 0),
+    "nvsentinel: the first key": ("nvsentinel", nvsentinel, b'"checkName"', b"\xff", 0),
+    "nvsentinel: entities": ("nvsentinel", nvsentinel, b'"entityType": "GPU"}]', b"{", 0.5),
+    "gcm: the first check": ("gcm", gcm, b'"start_time"', b"X", 0),
+    "flux: the list": ("flux", flux, b'"jobs": [', b"\xff", 0),
+    "flux: its key": ("flux", flux, b'"job', b"X", 0),
+    "flux: the first job": ("flux", flux, b'"t_submit"', b"X", 0),
+}
+
+
+@pytest.mark.parametrize("case", STRUCTURE)
+def test_a_damaged_bracket_or_key_costs_a_record(tmp_path: Path, case: str):
+    """The keys and brackets that hold records: hundreds were lost, and one was counted."""
+    source, make, sought, bad, begin = STRUCTURE[case]
+    data = json.dumps(make(N)).encode()
+    at = data.index(sought, int(begin * len(data))) + len(sought) - 1
+    path = tmp_path / "log.json"
+    path.write_bytes(data[:at] + bad + data[at + 1 :])
+    assert recognise(path.read_bytes(), path.name).name == source
+    batches = read_all(named(source), path, ReadOptions(timezone="UTC"))
+    _, rejected, _ = counts_of(batches)
+    assert rejected <= 3
+    assert kept(path, source) >= N - 1
+
+
+@pytest.mark.parametrize(("source", "key"), [("nvsentinel", b"isFatal"), ("gcm", b"result")])
+def test_records_in_a_stretch_that_cannot_be_read_are_counted_each(
+    tmp_path: Path, source: str, key: bytes
+):
+    parts = json.dumps(DOCUMENTS[source](N)).encode().split(key)
+    # a quote is missing in each of forty records in a row
+    parts[11:51] = [part.replace(b'":', b":", 1) for part in parts[11:51]]
+    path = tmp_path / "log.json"
+    path.write_bytes(key.join(parts))
+    batches = read_all(named(source), path)
+    assert counts_of(batches) == [N, 40, 0]
 
 
 def kept(path: Path, source: str) -> int:

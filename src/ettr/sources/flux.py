@@ -5,12 +5,13 @@ Format: flux-jobs(1) for the fields, Flux RFC 21 for states and results.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_record, json_records
-from ettr.sources.json_salvage import Json
+from ettr.sources.json_salvage import Json, RecordShape
 from ettr.sources.limits import most_listed
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows
@@ -38,11 +39,12 @@ _OPEN_STATES = {
 }
 _NODE_FAILURE = "node-failure"
 _OF_A_JOB = {"id", "t_submit", "state"}
+_KIND = RecordShape(lambda job: job.keys() >= _OF_A_JOB, re.compile('"t_submit"'))
 
 
 def matches(head: bytes, name: str) -> float:
     """1 where the first bytes hold a job as Flux lists it."""
-    if any(found.keys() >= _OF_A_JOB for found in head_objects(head)):
+    if any(found.keys() >= _OF_A_JOB for found in head_objects(head, kind=_KIND)):
         return 1.0
     # one document longer than the first bytes: its keys stand there all the same
     start = head[:4096]
@@ -58,7 +60,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     rows = LogRows(NAME, origin, options)
     place = 0
-    for record in json_records(origin, lists=("jobs",)):
+    for record in json_records(origin, lists=("jobs",), kind=_KIND):
         value = record.value
         jobs = value.get("jobs") if isinstance(value, dict) else None
         for job in jobs if isinstance(jobs, list) else (value,):

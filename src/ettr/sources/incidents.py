@@ -15,7 +15,7 @@ from typing import Any
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import head_objects, json_records
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import has_local_times, time_of, within_years
@@ -199,7 +199,7 @@ def _own_id(repeats: Counter[str], record: Record) -> str:
 
 
 def _is_json(head: bytes) -> bool:
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
+    return bool(json_part(head))
 
 
 def matches(head: bytes, _name: str) -> float:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ettr.errors import AccountingError, NoRecordError, SourceError, StoreError, UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import Origin, head_of
-from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise
+from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise, runners_up
 from ettr.sources.spool import LogFile, log_file
 from ettr.store import Ingestion, Store, Written, write_batches
 from ettr.tables.rows import SIMULATION
@@ -193,6 +193,8 @@ def _read_into(
     if forced and not written.rows_kept:
         _refuse_rowless(log, origin, source, written)
     notes = (*_nothing_kept(source, written), *written.notes)
+    if not forced:
+        notes = (*_most_rejected(log, origin, source, written), *notes)
     ingestion.commit(
         {
             "name": log.name,
@@ -234,6 +236,23 @@ def _nothing_kept(source: Source, written: Written) -> tuple[str, ...]:
         f"NO RECORD WAS KEPT: it was read as {source.name}, and of "
         f"{counted(written.rows_read, 'record')} {written.rows_rejected:,} could not be used "
         f"({why}); if it is another kind of log, name that with --source",
+    )
+
+
+def _most_rejected(
+    log: LogFile, origin: Origin, source: Source, written: Written
+) -> tuple[str, ...]:
+    """A loud note where more records of a log were rejected than kept as what it looked like."""
+    n_kept = written.rows_kept + written.rows_folded
+    if not n_kept or written.rows_rejected <= n_kept:
+        return ()
+    why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
+    others = runners_up(origin.head, log.name, source)
+    looks = f"; it looks like {' and '.join(others)}, too" if others else ""
+    return (
+        f"MOST RECORDS WERE REJECTED: it was read as {source.name}, and of "
+        f"{counted(written.rows_rejected + n_kept, 'record')} {written.rows_rejected:,} could not "
+        f"be used ({why}){looks}; if it is another kind of log, name it with --source",
     )
 
 

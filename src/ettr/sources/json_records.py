@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import NamedTuple
 
 from ettr.errors import SourceError
-from ettr.sources.json_salvage import DECODER, NO_JSON, Broken, Json, JsonObject, salvage
-from ettr.sources.lines import numbered_lines
+from ettr.sources.json_salvage import (
+    DECODER,
+    NO_JSON,
+    Broken,
+    Json,
+    JsonObject,
+    RecordShape,
+    next_record,
+    records_within,
+    salvage,
+)
+from ettr.sources.lines import json_part, numbered_lines
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.tables.text import text_of
 
 # a JSON document that is not one record a line is read whole; beyond this it is refused
 DOCUMENT_LIMIT_BYTES = 1 << 30
+
+# says by which version a document was written
+_META = re.compile(r'"meta"\s*:\s*(?=\{)')
 
 
 class JsonRecord(NamedTuple):
@@ -26,7 +41,9 @@ class JsonRecord(NamedTuple):
     error: str | None
 
 
-def json_records(origin: Origin, lists: Collection[str] = ()) -> Iterator[JsonRecord]:
+def json_records(
+    origin: Origin, lists: Collection[str] = (), kind: RecordShape | None = None
+) -> Iterator[JsonRecord]:
     """The JSON values of a file: one a line, an array's elements, or documents in a row.
 
     Bytes that are no JSON cost the record that they are in, also in a document of one line; there
@@ -35,6 +52,7 @@ def json_records(origin: Origin, lists: Collection[str] = ()) -> Iterator[JsonRe
     Args:
         origin: the file.
         lists: keys of an object whose arrays hold records; in these, `Broken` is in their place.
+        kind: what a record looks like, by which the next one behind bad bytes is found.
     """
     lines, place = numbered_lines(origin), 0
     for number, line in lines:
@@ -43,16 +61,29 @@ def json_records(origin: Origin, lists: Collection[str] = ()) -> Iterator[JsonRe
             continue
         value, error = _load(text)
         if error is not None and (place == 0 or text in {"[", "{"}):
-            yield from _document(origin, place, (number, line), lines, lists)
+            yield from _document(origin, place, (number, line), lines, lists, kind)
             return
         values: list[Json] = value if isinstance(value, list) else [value]
         if error is not None:
             holds_many = text[0] == "[" or any(f'"{name}"' in text for name in lists)
-            values = salvage(text, lists) if holds_many else [Broken(text, error)]
-        for element in values:
+            values = salvage(text, lists, kind) if holds_many else [Broken(text, error)]
+        for element in _with_nested(values, lists, kind):
             # a line's number, unless an array before it had more elements than lines
             place = max(place + 1, number)
             yield json_record(place, element)
+
+
+def _with_nested(
+    values: list[Json], lists: Collection[str], kind: RecordShape | None
+) -> Iterator[Json]:
+    """The values, with the records of one that is no record: a key of its list is damaged."""
+    for value in values:
+        inner: list[Json] = []
+        if kind is not None and isinstance(value, dict) and not kind.is_record(value):
+            inner = records_within(value, kind, lists)
+        error = "no record, but holds some: a key is damaged"
+        yield Broken(short(value), error) if inner else value
+        yield from inner
 
 
 def json_record(place: int, value: Json) -> JsonRecord:
@@ -68,6 +99,7 @@ def _document(
     begin: tuple[int, bytes],
     lines: Iterator[tuple[int, bytes]],
     lists: Collection[str],
+    kind: RecordShape | None,
 ) -> Iterator[JsonRecord]:
     """The records of the rest of a file; their places come after `place`, that of the last one.
 
@@ -94,7 +126,8 @@ def _document(
                 "with one record a line (jq -c '.[]')"
             )
     text = text_of(b"\n".join(parts)).removeprefix("\ufeff")
-    for at, value in enumerate(salvage(text, lists), place + 1):
+    values = salvage(text, lists, kind)
+    for at, value in enumerate(_with_nested(values, lists, kind), place + 1):
         yield json_record(at, value)
 
 
@@ -118,11 +151,15 @@ def _shown(value: object) -> str:
     return value.raw if isinstance(value, Broken) else str(value)
 
 
-def head_objects(head: bytes, most: int = 20) -> list[JsonObject]:
-    """The JSON objects that the first bytes of a file show whole; for `matches`."""
-    text = text_of(head).removeprefix("\ufeff").lstrip()
-    if text[:1] not in {"{", "["}:
-        return []
+def head_objects(head: bytes, most: int = 20, kind: RecordShape | None = None) -> list[JsonObject]:
+    """The JSON objects that the first bytes of a file show whole; for `matches`.
+
+    Args:
+        head: the first bytes.
+        most: how many at most.
+        kind: what a record looks like: those within a document, and behind bad bytes, are found.
+    """
+    text = text_of(json_part(head))
     found: list[JsonObject] = []
     at = 0
     while at < len(text) and len(found) < most:
@@ -131,22 +168,28 @@ def head_objects(head: bytes, most: int = 20) -> list[JsonObject]:
             value, at = DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
             line_end = text.find("\n", at)
-            if line_end < 0:
+            place = None if kind is None else next_record(text, at, kind)
+            if place is None and line_end < 0:
                 break
-            at = line_end + 1
+            at = line_end + 1 if place is None else place
             continue
         if isinstance(value, dict):
             found.append(value)
-    return found
+            if kind is not None and not kind.is_record(value):
+                found += [one for one in records_within(value, kind) if isinstance(one, dict)]
+    return found[:most]
 
 
-def load_json(origin: Origin, lists: Collection[str] = ()) -> JsonObject:
+def load_json(
+    origin: Origin, lists: Collection[str] = (), kind: RecordShape | None = None
+) -> JsonObject:
     """The file as one JSON object.
 
     Args:
         origin: the file.
         lists: keys whose arrays hold records; in these, `Broken` is where bytes are no JSON, and a
             document that is cut off still has the records before.
+        kind: what a record looks like.
 
     Raises:
         SourceError: the file holds something else, or is corrupt or truncated.
@@ -165,7 +208,7 @@ def load_json(origin: Origin, lists: Collection[str] = ()) -> JsonObject:
     try:
         document = DECODER.decode(text)
     except NO_JSON as error:
-        document = _with_lists(salvage(text, lists), lists)
+        document = _with_lists(text, salvage(text, lists, kind), lists, kind)
         if document is None or not any(_holds_records(document.get(name)) for name in lists):
             raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
     if not isinstance(document, dict):
@@ -173,15 +216,26 @@ def load_json(origin: Origin, lists: Collection[str] = ()) -> JsonObject:
     return document
 
 
-def _with_lists(values: list[Json], lists: Collection[str]) -> JsonObject | None:
-    """The object that has a list of records, with all that was read outside it at its end."""
+def _with_lists(
+    text: str, values: list[Json], lists: Collection[str], kind: RecordShape | None
+) -> JsonObject | None:
+    """The object that has a list of records, with all that was read outside it at its end.
+
+    Where the list's own beginning is damaged, an object with all that was read, and the `meta`.
+    """
     for value in values:
         if isinstance(value, dict):
             for name in lists:
                 if isinstance(records := value.get(name), list):
                     records += [other for other in values if other is not value]
                     return value
-    return None
+    if kind is None or not any(isinstance(one, dict) and kind.is_record(one) for one in values):
+        return None
+    document: JsonObject = {next(iter(lists)): values}
+    if begin := _META.search(text):
+        with contextlib.suppress(*NO_JSON):
+            document["meta"], _ = DECODER.raw_decode(text, begin.end())
+    return document
 
 
 def _holds_records(value: Json) -> bool:

@@ -2,15 +2,16 @@
 
 A tool writes thousands of records as one document on one line. One byte that is no JSON makes all
 of it no JSON; what is lost should be the record with that byte. So an array is read element by
-element, and where one cannot be read, the next is looked for: an object that begins as those before
-it do.
+element, and where one cannot be read, the next is looked for, however deep it lies: an object that
+is a record of the source (`RecordShape`), or, where the source does not say, one that begins as
+those before it do. What is passed over is counted by the key that each record has once.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,6 +35,7 @@ _FIRST_KEY = re.compile(r'\{\s*"([^"\\]{1,200})"')
 # an element shares at least so much of its keys with one that was read
 _LIKENESS = 0.5
 _RAW_CHARACTERS = 1000
+_MARK_CHARACTERS = 200
 # lists of records lie at most so deep within each other
 _DEEPEST = 4
 # objects among which the next element is looked for where none was read before
@@ -52,22 +54,62 @@ class Broken:
     error: str
 
 
-def salvage(text: str, lists: Collection[str] = ()) -> list[Json]:
+@dataclass(frozen=True, slots=True)
+class RecordShape:
+    """What the records of a source look like.
+
+    Attributes:
+        is_record: whether an object is one, or wraps some.
+        mark: a key, with its quotes, that each has once; None where none is sure.
+    """
+
+    is_record: Callable[[JsonObject], bool]
+    mark: re.Pattern[str] | None = None
+
+
+def records_within(value: Json, kind: RecordShape, lists: Collection[str] = ()) -> list[Json]:
+    """Records in arrays within a value, in their order; not in those of its keys in `lists`.
+
+    A record holds no others: where it seems to, a damaged bracket let it swallow its neighbours.
+    """
+    found: list[Json] = []
+    if not isinstance(value, dict):
+        return found
+    # what is to be looked into, and whether it is an element of an array
+    waiting = [(inner, False) for key, inner in reversed(value.items()) if key not in lists]
+    while waiting:
+        each, is_element = waiting.pop()
+        if isinstance(each, dict) and is_element and kind.is_record(each):
+            found.append(each)
+        elif isinstance(each, dict):
+            waiting += [(inner, False) for inner in reversed(each.values())]
+        elif isinstance(each, list):
+            waiting += [(inner, True) for inner in reversed(each)]
+    return found
+
+
+def next_record(text: str, at: int, kind: RecordShape) -> int | None:
+    """Where the next record of a text begins that can be read; None if it has none."""
+    return _Reader(text, (), kind).next_record(at)
+
+
+def salvage(text: str, lists: Collection[str] = (), kind: RecordShape | None = None) -> list[Json]:
     """The values of a text of one or more JSON documents; an array's elements are values.
 
     Args:
         text: what `json.loads` refused.
         lists: keys of an object whose arrays hold records, and are read in the same way.
+        kind: what a record looks like.
     """
-    values, _ = _Reader(text, lists).array(0, is_open=False)
+    values, _ = _Reader(text, lists, kind).array(0, is_open=False)
     return values
 
 
 class _Reader:
     """Reads arrays of one text; `array` and `object` return what was read and where it ends."""
 
-    def __init__(self, text: str, lists: Collection[str]) -> None:
-        self._text, self._lists = text, lists
+    def __init__(self, text: str, lists: Collection[str], kind: RecordShape | None) -> None:
+        self._text, self._lists, self._kind = text, lists, kind
         self._depth = 0
 
     def array(self, at: int, *, is_open: bool) -> tuple[list[Json], int]:
@@ -87,7 +129,9 @@ class _Reader:
             found, after, error = self._element(at)
             if error is not None:
                 after = self._next_like(at, shapes)
-                found = [*found, Broken(text[at : min(after, at + _RAW_CHARACTERS)], error)]
+                found = [*found, *self._lost(at, after, error)]
+            else:
+                found = [one for value in found for one in self._apart(value)]
             for value in found:
                 if isinstance(value, dict) and value:
                     first, keys = next(iter(value)), frozenset(value)
@@ -109,6 +153,31 @@ class _Reader:
             found, after = self._within(at)
             return ([], at, f"no JSON: {error}") if found is None else (found, after, None)
         return value if isinstance(value, list) else [value], after, None
+
+    def _lost(self, at: int, end: int, error: str) -> list[Json]:
+        """What is in the place of a stretch that could not be read: one for each record in it."""
+        lost: list[Json] = [Broken(self._text[at : min(end, at + _RAW_CHARACTERS)], error)]
+        if self._kind is not None and self._kind.mark is not None:
+            marks = [found.start() for found in self._kind.mark.finditer(self._text, at, end)]
+            error = "in a stretch of a document in which no record could be read"
+            lost += [
+                Broken(self._text[n : min(end, n + _MARK_CHARACTERS)], error) for n in marks[1:]
+            ]
+        return lost
+
+    def _apart(self, value: Json, depth: int = 0) -> list[Json]:
+        """The value; or the records that it swallowed, as where `[]` became `[{`, without it."""
+        kind = self._kind
+        if kind is None or not isinstance(value, dict) or depth >= _DEEPEST:
+            return [value]
+        for name in self._lists:
+            if isinstance(held := value.get(name), list):
+                value[name] = [one for each in held for one in self._apart(each, depth + 1)]
+        inner = records_within(value, kind, self._lists)
+        if not inner:
+            return [value]
+        broken = Broken(str(value)[:_RAW_CHARACTERS], "holds other records: a bracket is damaged")
+        return [broken, *(one for each in inner for one in self._apart(each, depth + 1))]
 
     def _within(self, at: int) -> tuple[list[Json] | None, int]:
         """What can be read of an array or object that is broken; None for nothing."""
@@ -174,6 +243,9 @@ class _Reader:
 
     def _next_like(self, at: int, shapes: dict[str, frozenset[str]]) -> int:
         """Where the next element begins that is like one before it, or like the one that broke."""
+        if self._kind is not None:
+            place = self.next_record(at)
+            return len(self._text) if place is None else place
         own = _FIRST_KEY.match(self._text, at)
         anything: int | None = None
         like_own: list[tuple[int, int]] = []
@@ -191,6 +263,14 @@ class _Reader:
             most = max(n_keys for _, n_keys in like_own)
             return next(place for place, n_keys in like_own if n_keys >= _LIKENESS * most)
         return len(self._text) if anything is None else anything
+
+    def next_record(self, at: int) -> int | None:
+        """Where the next record begins that can be read, at whatever depth."""
+        kind = self._kind
+        if kind is None or (kind.mark is not None and not kind.mark.search(self._text, at + 1)):
+            return None
+        places = (place for place, value in self._objects_after(at) if kind.is_record(value))
+        return next(places, None)
 
     def _objects_after(self, at: int) -> Iterator[tuple[int, JsonObject]]:
         """Objects that may be elements of an array, wherever they lie, and where they begin."""

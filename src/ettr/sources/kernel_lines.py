@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ettr.sources.lines import json_part
+
 _MONTH = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _CLOCK = r"(?P<clock>\d{1,2}:\d\d:\d\d(?:\.\d+)?)"
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
@@ -92,7 +94,7 @@ _OF_DMESG = _Layout(
 
 def is_journal(head: bytes) -> bool:
     """Whether these are lines of `journalctl -o json`."""
-    return head.lstrip()[:1] == b"{" and b'"__REALTIME_TIMESTAMP"' in head
+    return json_part(head)[:1] == b"{" and b'"__REALTIME_TIMESTAMP"' in head
 
 
 def beginning(text: str) -> tuple[re.Match[str], bool] | None:

@@ -15,6 +15,7 @@ LINE_LIMIT_BYTES = 8 << 20
 # no log line of a daemon is longer; what lies beyond is not searched
 SEARCHED_CHARACTERS = 1 << 16
 
+_BEFORE_JSON = b"\xef\xbb\xbf \t\r\n"
 _FILE_WORD = re.compile(r"[A-Za-z0-9_\-]+")
 # what logs are called, and how files of them end: no such word names a node
 _LOGS = "dmesg|kern|kernel|messages|syslog|journal|journalctl|nhc|gpud|xid"
@@ -78,6 +79,18 @@ def numbered_texts(origin: Origin) -> Iterator[tuple[int, str]]:
 def first_texts(head: bytes, most: int = 400) -> list[str]:
     """The lines among the first bytes of a log that are not blank; for `matches`."""
     return [text for line in head.splitlines()[:most] if (text := text_of(line)).strip()]
+
+
+def json_part(head: bytes) -> bytes:
+    """The first bytes of a file of JSON from its first value on; nothing of any other file.
+
+    One odd line before the first object is passed over: the end of one that rotation has cut.
+    """
+    text = head.lstrip(_BEFORE_JSON)
+    if text[:1] in (b"{", b"["):
+        return text
+    behind = text.partition(b"\n")[2].lstrip(_BEFORE_JSON)
+    return behind if re.match(rb"(?:\[\s*)?\{", behind) else b""
 
 
 def integer_of(value: object) -> int | None:

@@ -15,6 +15,8 @@ import pyarrow as pa
 from ettr.errors import SourceError
 
 HEAD_BYTES = 65536
+# a first line longer than the head is cut, and the lines behind it are looked for so far
+_FIRST_LINE_BYTES = 1 << 20
 # what reading a corrupt or cut-off file raises, whatever it is compressed with
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, pa.ArrowException)
 
@@ -135,12 +137,19 @@ class _Xz(lzma.LZMAFile):
 def head_of(path: Path, label: str = "") -> bytes:
     """The first bytes of a file, decompressed.
 
+    Of a first line that is longer they hold the beginning, and then the lines that follow it: one
+    odd line would hide what the file is.
+
     Raises:
         SourceError: they cannot be read.
     """
     try:
         with open_bytes(path, label) as file:
             head = bytes(file.read(HEAD_BYTES))
+            if len(head) == HEAD_BYTES and b"\n" not in head:
+                _, _, behind = bytes(file.read(_FIRST_LINE_BYTES)).partition(b"\n")
+                if behind.strip():
+                    head = head + b"\n" + behind[:HEAD_BYTES]
     except READ_ERRORS as error:
         raise SourceError(f"{label or path}: is corrupt or truncated: {error}") from error
     refuse_wide(head, label or str(path))

@@ -44,6 +44,10 @@ MODULES: tuple[str, ...] = (
 
 # Below this score a file is not recognised; two sources closer than this to each other are a tie.
 LEAST_SCORE = 0.5
+# lines that are looked at one by one where sources differ on what a file is
+_LOOKED_AT_LINES = 40
+# a source that finds a few of its records among other lines scores less
+_SURE_SCORE = 0.55
 
 
 @cache
@@ -76,6 +80,8 @@ def recognise(head: bytes, file_name: str) -> Source:
     """
     scores = {s.name: s.matches(head, file_name) for s in all_sources().values()}
     best = max(scores, key=lambda name: scores[name])
+    if scores[best] >= LEAST_SCORE and (other := _of_most_lines(head, file_name, named(best))):
+        return other
     if scores[best] < LEAST_SCORE:
         if why := why_unreadable(head, names_step_alone(head)):
             raise SourceError(
@@ -91,3 +97,44 @@ def recognise(head: bytes, file_name: str) -> Source:
             f"{file_name}: looks like {' and '.join(ties)} alike; choose one with --source"
         )
     return named(best)
+
+
+def runners_up(head: bytes, file_name: str, taken: Source) -> list[str]:
+    """Names of other sources that a file, or what follows its first line, may be of."""
+    rest = b"\n".join(_lines(head)[1:])
+    return [
+        source.name
+        for source in all_sources().values()
+        if source is not taken
+        and max(source.matches(head, file_name), source.matches(rest, file_name)) >= LEAST_SCORE
+    ]
+
+
+def _lines(head: bytes) -> list[bytes]:
+    return [line for line in head.split(b"\n") if line.strip()][:_LOOKED_AT_LINES]
+
+
+def _of_most_lines(head: bytes, file_name: str, best: Source) -> Source | None:
+    """Another source that recognises most lines, where `best` does only the first ones; or None.
+
+    One line of another log, at the beginning, would decide for the whole file.
+    """
+    lines = _lines(head)
+    if not best.tables:  # a note's first line says what it is, whatever it quotes
+        return None
+    others = (n for n, line in enumerate(lines) if best.matches(line, file_name) < LEAST_SCORE)
+    n_own = max(1, next(others, len(lines)))
+    rest = lines[n_own:]
+    if len(rest) <= n_own:
+        return None
+    text = b"\n".join(rest)
+    least = max(LEAST_SCORE, best.matches(text, file_name))
+    is_sure = best.matches(head, file_name) >= _SURE_SCORE
+    fitting: list[tuple[int, float, Source]] = []
+    for source in all_sources().values():
+        if source is best or (score := source.matches(text, file_name)) < least:
+            continue
+        n_known = sum(source.matches(line, file_name) >= LEAST_SCORE for line in rest)
+        if 2 * n_known > len(rest) or not is_sure:
+            fitting.append((n_known, score, source))
+    return max(fitting, key=lambda one: one[:2])[2] if fitting else None

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, as_object, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject
+from ettr.sources.json_salvage import Json, JsonObject, RecordShape
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
@@ -74,13 +74,22 @@ class _JobRecords:
         self.texts.append(record.raw)
 
 
+def _is_record(value: JsonObject) -> bool:
+    body = _body(value) or {}
+    ours = "health_check" in body or "derived_cluster" in body
+    return ours or isinstance(body.get("sacct"), dict) or _is_queued(body)
+
+
+_KIND = RecordShape(_is_record, re.compile('"(?:health_check|sacct|SUBMIT_TIME)"'))
+
+
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Events of the checks, attempts and allocations of the jobs."""
     file = LogRows(NAME, origin, options)
     attempts = AttemptReader(NAME, origin.file_id, options, str(origin))
     # apart, since what one kind has the other may lack
     ended, queued = _JobRecords(), _JobRecords()
-    for record in json_records(origin):
+    for record in json_records(origin, kind=_KIND):
         file.count_read()
         body = _body(record.value)
         if body is None:
@@ -222,7 +231,7 @@ def _job(body: JsonObject) -> str | None:
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are GCM's records."""
     best = 0.0
-    for value in head_objects(head):
+    for value in head_objects(head, kind=_KIND):
         body = _body(value) or {}
         if (
             ("health_check" in body and ("result" in body or "_msg" in body))

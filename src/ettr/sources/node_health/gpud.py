@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import head_objects, json_records, short
-from ettr.sources.json_salvage import Broken, Json, JsonObject
+from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -33,7 +33,19 @@ _HEALTH = {
 _XID = re.compile(r"xid[^0-9(]{0,12}(\d{1,6})|\): (\d{1,6})\b", re.IGNORECASE)
 _PCI = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.\d)?\b", re.IGNORECASE)
 _UUID = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+_LISTS = ("events", "states")
+_OF_AN_EVENT = {"component", "message", "health"}
+_DEEPEST = 4
 _NODE_KEYS = ("node", "hostname", "machine", "machineID", "machine_id")
+
+
+def _is_record(value: JsonObject) -> bool:
+    """Whether it is an event, a health state, or a component's record that wraps some."""
+    timed = "time" in value or "timestamp" in value
+    return (timed and bool(_OF_AN_EVENT & value.keys())) or _inner(value) is not None
+
+
+_KIND = RecordShape(_is_record, re.compile('"time(?:stamp)?"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -41,16 +53,15 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     # the place of the event itself, since a component's record wraps many
     place = 0
-    for record in json_records(origin, lists=("events", "states")):
-        outer = record.value if isinstance(record.value, dict) else {}
-        inner = _inner(outer)
-        for item in inner or [record.value]:
+    for record in json_records(origin, lists=_LISTS, kind=_KIND):
+        for item, outer in _items(record.value, {}):
+            inner = _inner(item) if isinstance(item, dict) else None
             place += 1
             rows.count_read()
             if isinstance(item, Broken):
                 rows.reject(place, "bad-json", item.error, item.raw)
             elif not isinstance(item, dict):
-                raw = record.raw if inner is None else short(item)
+                raw = record.raw if item is record.value else short(item)
                 rows.reject(place, "bad-json", record.error or "no JSON object", raw)
             elif inner == []:
                 rows.count_skipped()  # a component without events
@@ -61,12 +72,30 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     yield rows.batch()
 
 
+def _items(value: Json, outer: JsonObject, depth: int = 0) -> Iterator[tuple[Json, JsonObject]]:
+    """Events and states, each with the component's record that wraps it.
+
+    A damaged bracket may put the record of one component among the events of another.
+    """
+    inner = _inner(value) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not inner or depth >= _DEEPEST:
+        yield value, outer
+        return
+    for item in inner:
+        yield from _items(item, value, depth + 1)
+
+
 def _inner(value: JsonObject) -> list[Json] | None:
     """The events or states that a component's record wraps; None where it wraps nothing."""
-    for key in ("events", "states"):
-        if key in value and ("component" in value or "startTime" in value):
-            inner = value[key]
-            return inner if isinstance(inner, list) else []
+    for key in _LISTS:
+        inner = value.get(key)
+        some = inner if isinstance(inner, list) else []
+        # where the component's own keys are damaged, what the list holds shows what it is
+        shows = any(
+            isinstance(each, Broken) or (isinstance(each, dict) and "time" in each) for each in some
+        )
+        if key in value and (shows or "component" in value or "startTime" in value):
+            return some
     return None
 
 
@@ -145,7 +174,7 @@ def _action(item: JsonObject) -> str | None:
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are gpud's records."""
     best = 0.0
-    for value in head_objects(head):
+    for value in head_objects(head, kind=_KIND):
         component = "component" in value
         inner = _inner(value)
         if component and inner is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject
-from ettr.sources.lines import integer_of
+from ettr.sources.json_salvage import Json, JsonObject, RecordShape
+from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes, listed_nodes
 from ettr.sources.origin import Origin
@@ -22,13 +23,14 @@ NAME = "nvrx"
 # nodes of one cycle whose names are written out
 _MOST_NAMED = 20_000
 _NEEDED = ("job_id", "cycle_number", "cycle_start_time")
+_KIND = RecordShape(lambda one: one.keys() >= {*_NEEDED[1:]}, re.compile('"cycle_start_time"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """A `start` for the first cycle of each attempt of a job, a `restart` for each later one."""
     rows = LogRows(NAME, origin, options)
     ended: dict[tuple[str, int], datetime] = {}
-    for record in json_records(origin):
+    for record in json_records(origin, kind=_KIND):
         rows.count_read()
         _keep(rows, record, ended)
         if rows.is_full:
@@ -109,10 +111,10 @@ def _nodes(rows: LogRows, given: Json) -> list[str] | None:
 
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that this is a cycle_info file."""
-    for value in head_objects(head, most=3):
+    for value in head_objects(head, most=3, kind=_KIND):
         if "cycle_number" in value and "cycle_start_time" in value:
             return 0.95
-    return 0.9 if head.lstrip()[:1] in {b"{", b"["} and b'"cycle_start_time"' in head else 0.0
+    return 0.9 if json_part(head) and b'"cycle_start_time"' in head else 0.0
 
 
 SOURCE = Source(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import JsonRecord, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject
+from ettr.sources.json_salvage import Json, JsonObject, RecordShape
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -34,10 +34,17 @@ _XID = re.compile(r"(?:S?XID[ _:-]*)?(\d{1,6})", re.IGNORECASE)
 _CLUSTER = re.compile(r"nvsentinel://([^/]+)/")
 
 
+def _is_event(value: JsonObject) -> bool:
+    return "checkname" in _unwrapped(value)[0]
+
+
+_KIND = RecordShape(_is_event, re.compile('"check_?name"', re.IGNORECASE))
+
+
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each error code of each health event."""
     file = LogRows(NAME, origin, options)
-    for record in json_records(origin):
+    for record in json_records(origin, kind=_KIND):
         file.count_read()
         _event(file, record)
         if file.is_full:
@@ -159,7 +166,7 @@ def _entities(given: Json) -> tuple[str | None, str | None, str | None]:
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are NVSentinel's health events."""
     best = 0.0
-    for value in head_objects(head):
+    for value in head_objects(head, kind=_KIND):
         event, outer, _ = _unwrapped(value)
         if "checkname" in event and ("isfatal" in event or "ishealthy" in event):
             best = max(best, 0.95)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import as_object, load_json, number
-from ettr.sources.json_salvage import Broken, Json, JsonObject
+from ettr.sources.json_records import as_object, head_objects, load_json, number
+from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
 from ettr.sources.limits import MOST_GPUS_PER_NODE, most_listed
 from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
@@ -33,6 +33,9 @@ _JSON_NODES = re.compile(rb'"(?:nodes|sinfo)"\s*:\s*\[')
 _JSON_OWN = re.compile(
     rb'"(?:real_memory|slurmd_start_time|slurmd_version|state_flags|gres_used|alloc_cpus)"'
 )
+_KIND = RecordShape(
+    lambda node: node.keys() >= {"name", "real_memory"}, re.compile('"real_memory"')
+)
 _TABLE_HEAD = re.compile(rb"^(?:[^\n]*\n)?\s*NODELIST\s+NODES\s+PARTITION\s+STATE\b")
 
 
@@ -43,9 +46,13 @@ def matches(head: bytes, file_name: str) -> float:
         return 1.0
     if _TABLE_HEAD.match(text):
         return 1.0
-    if text.startswith(b"{") and _JSON_NODES.search(text):
-        return 1.0 if len(set(_JSON_OWN.findall(text))) >= 2 else 0.0
-    return 0.0
+    if not text.startswith(b"{"):
+        return 0.0
+    if _JSON_NODES.search(text) and len(set(_JSON_OWN.findall(text))) >= 2:
+        return 1.0
+    if b'"real_memory"' not in text:
+        return 0.0
+    return 1.0 if any(map(_KIND.is_record, head_objects(head, kind=_KIND))) else 0.0
 
 
 def prints_local(head: bytes) -> bool:
@@ -66,7 +73,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     head = origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")
     inventory = _Inventory(LogRows(NAME, origin, options))
     if head.startswith(b"{"):
-        inventory.read_json(load_json(origin, lists=("nodes",)))
+        inventory.read_json(load_json(origin, lists=("nodes",), kind=_KIND))
     elif b"NodeName=" in head:
         inventory.read_blocks()
     elif _TABLE_HEAD.match(head):

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import as_list, as_object, load_json, number, short
-from ettr.sources.json_salvage import Broken, Json, JsonObject
+from ettr.sources.json_records import as_list, as_object, head_objects, load_json, number, short
+from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
 from ettr.sources.origin import Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
@@ -19,15 +19,20 @@ from ettr.tables.rows import Batch, Rejects
 NAME = "slurm-sacct-json"
 _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 _ACCOUNTING = re.compile(rb'"(?:association|derived_exit_code|submission|kill_request_user|steps)"')
+# a job has other ids within, but was submitted once
+_KIND = RecordShape(lambda job: job.keys() >= {"job_id", "state"}, re.compile('"submission"'))
 _BATCH_JOBS = 20_000
 _OVERRIDING = ("RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
 
 def matches(head: bytes, file_name: str) -> float:
     """1 for a JSON object with a list of jobs as accounting has them (squeue's differ)."""
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or not _JOBS.search(head):
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return 0.0
-    return 1.0 if len(set(_ACCOUNTING.findall(head))) >= 2 else 0.0
+    if len(set(_ACCOUNTING.findall(head))) < 2:
+        return 0.0
+    shown = _JOBS.search(head) or any(map(_KIND.is_record, head_objects(head, kind=_KIND)))
+    return 1.0 if shown else 0.0
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -36,7 +41,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     Raises:
         SourceError: the file is no JSON, or holds no list of jobs.
     """
-    document = load_json(origin, lists=("jobs",))
+    document = load_json(origin, lists=("jobs",), kind=_KIND)
     jobs = document.get("jobs")
     if not isinstance(jobs, list):
         raise SourceError(f'{origin}: holds no "jobs" list; is it the output of sacct --json?')

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import head_objects, json_records
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows, ends_with_line
@@ -197,7 +197,7 @@ def _job_of(origin: Origin, columns: Mapping[str, str]) -> str | None:
 
 def _lines(origin: Origin) -> Iterator[_MetricsLine]:
     """The records of a file; a header is no record."""
-    if origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+    if json_part(origin.head):
         for record in json_records(origin):
             cells = record.value if isinstance(record.value, dict) else None
             yield _MetricsLine(record.line, cells, record.raw, "bad-json")
