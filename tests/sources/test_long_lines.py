@@ -21,7 +21,7 @@ from source_samples import read_all, samples
 # bytes of a line, and the most seconds for it: a quadratic pattern takes ten times those of 64 KB
 # and a linear one a tenth; the shorter ones come first: a quadratic one takes minutes for the last
 SHORT, MOST_SHORT_S = 1 << 16, 0.4
-STEPS = ((1 << 12, MOST_SHORT_S), (SHORT, MOST_SHORT_S), (1 << 19, 1.0))
+STEPS = (*((size, MOST_SHORT_S) for size in (1 << 12, 1 << 14, SHORT)), (1 << 19, 1.0))
 STAMP = b"2026-01-01T00:00:00Z n1 "
 # what patterns of these sources begin with, behind what must come before it
 HOSTILE = [
