@@ -63,6 +63,7 @@ _TEXTS = [b'"\\ud800"', b'"\\u0000"', b"[]", b"{}", b"null", b"true", b'""', b"'
 STARTS = [
     b"Xid (a)", b"nhc", b"1", b"[", b"ERROR: ", b" ", b"\\", b"a.", b"JobId=1 ", b"node n ",
     b"Reason=", b"FaultCode: ", b"2026-01-01T00:00:00 ", b"a|", b"XID 1,", b"key=", b"(", b"a-",
+    b"\xff", b"|",
 ]  # fmt: skip
 
 

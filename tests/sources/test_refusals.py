@@ -9,6 +9,7 @@ import pytest
 
 from ettr.analysis.reading import ingest_all
 from ettr.errors import SourceError, UsageError
+from ettr.sources import node_lists
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, refuse_idle_options
 from ettr.sources.registry import all_sources, named
@@ -140,6 +141,83 @@ def test_node_lists_in_small_pieces_do_not_fill_memory(tmp_path: Path):
         assert tracemalloc.get_traced_memory()[1] < 600e6
     finally:
         tracemalloc.stop()
+
+
+SINFO = "Mon Feb  2 10:00:00 2026\nNODELIST NODES PARTITION STATE CPUS MEMORY\n"
+LONG = "x" * 100_000
+# line of a file that holds all nodes at once -> the reason for which all but the first are rejected
+BOMBS = {
+    "topology": ("slurm-topology", "SwitchName=s%d Nodes=x%dy[0-199999]\n", "bad-node-list"),
+    "switches": ("slurm-topology", "SwitchName=s%d Switches=x%dy[0-199999]\n", "bad-node-list"),
+    "sinfo": ("slurm-inventory", "x%dy[%d-199999] 200000 p idle 8 1000\n", "bad-node"),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_many_lists_of_one_file_do_not_fill_memory(tmp_path: Path, kind: str):
+    source, line, reason = BOMBS[kind]
+    path = tmp_path / "bomb.txt"
+    lines = [line % (k, k) for k in range(6)]
+    path.write_text((SINFO if kind == "sinfo" else "") + "".join(lines))
+    tracemalloc.start()
+    try:
+        batches = read_all(named(source), path, UTC)
+        assert tracemalloc.get_traced_memory()[1] < 600e6
+    finally:
+        tracemalloc.stop()
+    assert [row["reason"] for row in rows_of(batches, "rejects")] == [reason] * 5
+    (made,) = batches
+    others = made.rows_rejected + made.rows_folded + made.rows_skipped
+    assert made.rows_read == made.rows_kept + others == 6
+
+
+def test_lists_that_name_the_same_nodes_over_and_over_end_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(node_lists, "MOST_NAMED", 500)
+    path = tmp_path / "topology.conf"
+    path.write_text("".join(f"SwitchName=s{k} Nodes=n[0-{99 - k}]\n" for k in range(20)))
+    details = [
+        row["detail"] for row in rows_of(read_all(named("slurm-topology"), path, UTC), "rejects")
+    ]
+    assert details == ["the lists of the file name more than 500 nodes in all"] * 15
+
+
+def test_a_large_site_has_its_whole_topology(tmp_path: Path):
+    of_leaf, of_middle, n = 20, 600, 30_000
+    leaves = [f"n[{first}-{first + of_leaf - 1}]" for first in range(0, n, of_leaf)]
+    lines = [f"SwitchName=l{k} Level=0 Nodes={listed}" for k, listed in enumerate(leaves)]
+    lines += [f"BlockName=b{k} Nodes={listed}" for k, listed in enumerate(leaves)]
+    lines += [
+        f"SwitchName=m{k} Level=1 Nodes=n[{k * 600}-{k * 600 + 599}] Switches=l[{k * 30}-"
+        f"{k * 30 + 29}]"
+        for k in range(n // of_middle)
+    ]
+    lines.append(f"SwitchName=t Level=2 Nodes=n[0-{n - 1}] Switches=m[0-{n // of_middle - 1}]")
+    path = tmp_path / "topology.conf"
+    path.write_text("\n".join(lines) + "\n")
+    batches = read_all(named("slurm-topology"), path, UTC)
+    nodes = rows_of(batches, "nodes")
+    assert (len(nodes), sum(made.rows_rejected for made in batches)) == (n, 0)
+    assert all(row["switch"] and row["pod"] and row["rack"] for row in nodes)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "reason"),
+    [
+        ("slurm-topology", f"SwitchName={LONG} Nodes=n[0-199999]\n", "bad-topology"),
+        ("slurm-topology", f"SwitchName=s Nodes={LONG}[0-199999]\n", "bad-node-list"),
+        ("slurm-topology", f"SwitchName=s Nodes={LONG}[0-9]x[0-9999]\n", "bad-node-list"),
+        ("slurm-topology", "BlockName=b1 Switches=s[1-2]\n", "bad-topology"),
+        ("slurm-inventory", f"{SINFO}n[0-199999] 200000 {LONG} idle 8 1000\n", "bad-node"),
+    ],
+)
+def test_a_long_name_is_not_written_once_for_each_node(
+    tmp_path: Path, source: str, line: str, reason: str
+):
+    path = tmp_path / "bomb.txt"
+    path.write_text(line)
+    assert rejected(path, source) == [reason]
 
 
 def test_many_nodes_of_many_jobs_come_in_several_batches(

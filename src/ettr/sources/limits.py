@@ -15,6 +15,11 @@ LONGEST_S = 20 * 366 * SECONDS_PER_DAY
 MOST_GPUS_PER_NODE = 1024
 # more than any machine has: a list beyond it is damage, and expanding it would eat memory
 MOST_NODES = 200_000
+# what the lists of one file name in all, each node as often as it is named: a tree of switches
+# names a node once a level, and a machine of the largest size may have several
+MOST_NAMED = 5 * MOST_NODES
+# no host has a longer name; what names many nodes at once writes it once for each
+LONGEST_NAME = 255
 
 
 def most_gpus(n_nodes: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ettr.sources.limits import MOST_NODES
+from ettr.sources.limits import LONGEST_NAME, MOST_NAMED, MOST_NODES
 
 _MOST_DIGITS = 9
 # names kept for lists that come again; a log of ever new lists must not fill memory
@@ -17,6 +17,7 @@ _PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_FOLD = re.compile(r"([A-Za-z0-9_.\-]+)\[([0-9,\-]+)\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 # what a list is made of; others in it are a sign of another column, as in `gres/gpu=8`
 _LISTED = re.compile(r"[A-Za-z0-9_.\-\[\],/:]+")
 
@@ -58,7 +59,7 @@ def _fold(text: str) -> Folded | None:
     """What `prefix[ranges]` says; None where ClusterShell must decide."""
     match = _ONE_FOLD.fullmatch(text)
     numbers = _numbers(match[2]) if match else None
-    if match is None or not numbers:
+    if match is None or not numbers or len(match[1]) > LONGEST_NAME:
         return None
     n_listed = 0
     for first, last, _ in numbers:
@@ -112,6 +113,8 @@ def _by_clustershell(text: str) -> tuple[str, ...]:
         raise ValueError(f"{text[:80]!r} is no list of nodes")
     if listed_nodes(text) > MOST_NODES:
         raise ValueError(f"{text[:80]!r} names an absurd number of nodes")
+    if max(map(len, _IN_BRACKETS.sub("", text).split(","))) > LONGEST_NAME:
+        raise ValueError(f"{text[:80]!r} has a name of more than {LONGEST_NAME} characters")
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
@@ -204,3 +207,37 @@ class NodeLists:
     def _make_room(self) -> None:
         if self._kept > _MOST_KEPT:
             self._known, self._folds, self._families, self._kept = {}, {}, {}, 0
+
+
+class FileNodeLists:
+    """The lists of a file all of whose nodes are held at once.
+
+    All of them together name no more nodes than one list may: forty lines of 35 bytes would fill
+    memory otherwise. Lists that name few new nodes are still read after one that names too many.
+    """
+
+    def __init__(self) -> None:
+        self._expand = NodeLists()
+        self._names: set[str] = set()
+        self._n_named = 0
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        """The names.
+
+        Raises:
+            ValueError: no list of nodes, or one with which the file names too many.
+        """
+        # without brackets a file cannot name more than it has bytes for
+        n_named = self._expand.listed(text) if "[" in text else 0
+        if self._n_named + n_named > MOST_NAMED:
+            raise ValueError(f"the lists of the file name more than {MOST_NAMED:,} nodes in all")
+        names = self._expand(text)
+        self._n_named += n_named
+        if names is None:
+            raise ValueError(f"{text[:80]!r} is no list of nodes")
+        if len(self._names) + len(names) > MOST_NODES:
+            n_new = sum(name not in self._names for name in names)
+            if len(self._names) + n_new > MOST_NODES:
+                raise ValueError(f"with {text[:80]!r} the file has more than {MOST_NODES:,} nodes")
+        self._names.update(names)
+        return names

@@ -11,10 +11,10 @@ from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import as_object, head_objects, load_json, number
 from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
-from ettr.sources.limits import MOST_GPUS_PER_NODE, most_listed
+from ettr.sources.limits import LONGEST_NAME, MOST_GPUS_PER_NODE, most_listed
 from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
-from ettr.sources.node_lists import NodeLists, listed_nodes
+from ettr.sources.node_lists import FileNodeLists, listed_nodes
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
 from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
@@ -196,7 +196,7 @@ class _Inventory:
 
     def read_table(self) -> None:
         """`sinfo -N -l`: one line for each node and partition; it has no GPUs."""
-        expand = NodeLists()
+        expand = FileNodeLists()
         columns: list[str] = []
         for line_number, line in numbered_texts(self._rows.origin):
             words = line.split()
@@ -210,26 +210,38 @@ class _Inventory:
                 self._rows.count_skipped()
                 continue
             row = dict(zip(columns, words, strict=False))
-            listed, n_listed = row.get("NODELIST", ""), integer_of(row.get("NODES"))
-            is_absurd = listed_nodes(listed) > most_listed(n_listed)
-            names = None if is_absurd else expand(listed)
-            if names is None or len(words) < min(len(columns) - 1, 4):
-                self._rows.reject(line_number, "bad-node", "no line of sinfo -N -l", line)
-                continue
             try:
-                n_cpus, memory_mib = _count(row.get("CPUS")), _count(row.get("MEMORY"))
-                _Node("", 0, _known(row.get("GRES")), "", n_cpus, memory_mib, []).check()
+                if len(words) < min(len(columns) - 1, 4):
+                    raise ValueError("no line of sinfo -N -l")
+                nodes = self._table_nodes(line_number, row, expand)
             except ValueError as why:
                 self._rows.reject(line_number, "bad-node", str(why), line)
                 continue
-            partitions = [row.get("PARTITION", "").rstrip("*")]
-            gres = _known(row.get("GRES"))
-            nodes = [
-                _Node(name, line_number, gres, "", n_cpus, memory_mib, partitions) for name in names
-            ]
             are_new = [self._add(node) for node in nodes]
             if not any(are_new):
                 self._rows.count_folded()
+
+    @staticmethod
+    def _table_nodes(
+        line_number: int, row: dict[str, str], expand: FileNodeLists
+    ) -> Iterator[_Node]:
+        """The nodes of one line.
+
+        Raises:
+            ValueError: it is no line of nodes, or names too many.
+        """
+        listed = row.get("NODELIST", "")
+        if listed_nodes(listed) > most_listed(integer_of(row.get("NODES"))):
+            raise ValueError("NODELIST names more nodes than NODES says")
+        n_cpus, memory_mib = _count(row.get("CPUS")), _count(row.get("MEMORY"))
+        gres, partition = _known(row.get("GRES")), row.get("PARTITION", "").rstrip("*")
+        _Node("", 0, gres, "", n_cpus, memory_mib, []).check()
+        if max(len(gres), len(partition)) > LONGEST_NAME:
+            raise ValueError(f"a name of more than {LONGEST_NAME} characters")
+        names, partitions = expand(listed), [partition]
+        return (
+            _Node(name, line_number, gres, "", n_cpus, memory_mib, partitions) for name in names
+        )
 
     def _keep(self, node: _Node, state: Row | None) -> None:
         """Keep a node and the state in which it is out of service, if it is.

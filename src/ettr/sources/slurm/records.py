@@ -284,14 +284,14 @@ def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
         found.blank += 1
     text = b"\n".join(lines.text(i) for i in group)
     layout = lines.layout
-    parts = text.split(layout.mark)
-    excess = len(parts) - 1 - layout.separators
+    n_marks = text.count(layout.mark)
+    excess = n_marks - layout.separators
     if excess < 0:
         found.broken.append(
             (
                 group[0],
                 "too-few-fields",
-                f"{len(parts)} fields where the header has {len(layout.fields)}",
+                f"{n_marks + 1} fields where the header has {len(layout.fields)}",
                 text,
             )
         )
@@ -301,20 +301,20 @@ def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
             (
                 group[0],
                 "too-many-fields",
-                f"{len(parts)} fields where the header has {len(layout.fields)}; lists of nodes "
+                f"{n_marks + 1} fields where the header has {len(layout.fields)}; lists of nodes "
                 "and of resources hold commas: dump with another --delimiter",
                 text,
             )
         )
         return None
     if excess:
-        merged = _merge(parts, excess, layout)
+        merged = _merge(text, layout)
         if merged is None:
             found.broken.append(
                 (
                     group[0],
                     "too-many-fields",
-                    f"{len(parts)} fields where the header has {len(layout.fields)}, "
+                    f"{n_marks + 1} fields where the header has {len(layout.fields)}, "
                     "and no single way to join them",
                     text,
                 )
@@ -322,29 +322,35 @@ def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
             return None
         parts, disputed = merged
         found.disputed += disputed
+    else:
+        parts = text.split(layout.mark)
     found.repaired += 1
     parts = [part.replace(layout.mark, INNER_MARK) for part in parts]
     return layout.mark.join(parts).replace(b"\n", INNER_BREAK)
 
 
-def _merge(
-    parts: list[bytes], excess: int, layout: RecordLayout
-) -> tuple[list[bytes], bool] | None:
-    """Fields with the separators that a free text holds put back into it.
+def _merge(text: bytes, layout: RecordLayout) -> tuple[list[bytes], bool] | None:
+    """Fields of a record with too many separators, which one free text must hold.
 
     Each free-text field is tried; the others must look like what they are. Where several free
     texts would do and they alone differ, the record is kept without those texts.
     """
     fits: list[list[bytes]] = []
+    # a megabyte of separators is not taken apart: the excess lies between the first and last parts
+    n = layout.separators
+    first_parts = text.split(layout.mark, n + 1)[:-1]
+    last_parts = text.rsplit(layout.mark, n + 1)[1:]
     checked = [k for k, name in enumerate(layout.fields) if name in _CHECKED]
     for at, name in enumerate(layout.fields):
         if name not in words.FREE_TEXT:
             continue
         # what is joined may be a megabyte: the others are looked at first
-        others = [*parts[:at], b"", *parts[at + excess + 1 :]]
+        before, after = first_parts[:at], last_parts[at + 1 :]
+        others = [*before, b"", *after]
         if not all(_fits(layout.fields[k], others[k]) for k in checked if k != at):
             continue
-        joined = layout.delimiter.join(parts[at : at + excess + 1])
+        begin, end = sum(len(part) + 1 for part in before), sum(len(part) + 1 for part in after)
+        joined = text[begin : len(text) - end].replace(layout.mark, layout.delimiter)
         if at not in checked or _fits(name, joined):
             fits.append([*others[:at], joined, *others[at + 1 :]])
     # sacct always fills some fields: a way to join that leaves them empty is no likely one

@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ettr.sources.base import ReadOptions, Source
+from ettr.sources.limits import LONGEST_NAME
 from ettr.sources.lines import LINE_LIMIT_BYTES, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
-from ettr.sources.node_lists import NodeLists
+from ettr.sources.node_lists import FileNodeLists
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch
 
 NAME = "slurm-topology"
 _RECORD = re.compile(r"\s*(?:SwitchName|BlockName|AggregatedBlock)=\S", re.IGNORECASE)
+_PLACES = ("switchname", "blockname")
 _SETTING = re.compile(r"\s*BlockSizes=", re.IGNORECASE)
 
 
@@ -67,7 +69,7 @@ class _Places:
     """Collects the switches and blocks of one file."""
 
     def __init__(self, rows: LogRows) -> None:
-        self._rows, self._expand = rows, NodeLists()
+        self._rows, self._expand = rows, FileNodeLists()
         self._nodes: dict[str, _PlacedNode] = {}
         self._above: dict[str, list[str]] = defaultdict(list)
         self._lines: list[int] = []
@@ -84,12 +86,23 @@ class _Places:
         if not _RECORD.match(line):
             self._rows.reject(number, "bad-topology", "names no switch and no block", line)
             return
-        listed = {key: self._expand(keys[key]) for key in ("nodes", "switches") if key in keys}
-        if not listed or any(names is None for names in listed.values()):
+        if "switches" in keys and not {"switchname", "aggregatedblock"} & set(keys):
+            self._rows.reject(number, "bad-topology", "a block has no switches below it", line)
+            return
+        if max(len(keys.get(key, "")) for key in _PLACES) > LONGEST_NAME:
+            detail = f"a name of more than {LONGEST_NAME} characters"
+            self._rows.reject(number, "bad-topology", detail, line)
+            return
+        try:
+            listed = {key: self._expand(keys[key]) for key in ("nodes", "switches") if key in keys}
+        except ValueError as why:
+            self._rows.reject(number, "bad-node-list", str(why), line)
+            return
+        if not listed:
             self._rows.reject(number, "bad-node-list", "no list of nodes or switches", line)
             return
         self._lines.append(number)
-        self._keep(number, keys, listed.get("nodes") or (), listed.get("switches") or ())
+        self._keep(number, keys, listed.get("nodes", ()), listed.get("switches", ()))
 
     def _keep(
         self, number: int, keys: dict[str, str], nodes: tuple[str, ...], below: tuple[str, ...]
