@@ -59,11 +59,18 @@ def test_a_fault_before_the_maintenance_is_a_failure_all_the_same(tmp_path: Path
             f"alpha|n1|{END}|2026-11-01T22:02:00|DOWN*|Not responding|slurm(64030)",
             f"alpha|n1|2026-11-01T22:02:00|{BACK}|DOWN|maintenance: GPU swapped|root(0)",
         ],
+        [
+            f"alpha|n1|{END}|2026-11-01T22:01:00|DOWN|investigating|root(0)",
+            f"alpha|n1|2026-11-01T22:01:00|{BACK}|DOWN|scheduled reboot|root(0)",
+        ],
         [f"alpha|n1|{END}|{BACK}|DOWN|GPU ECC error, reboot|root(0)"],
         ["alpha|n1|2026-11-01T12:00:00|2026-11-01T12:30:00|DOWN|scheduled maintenance|root(0)"],
         [f"alpha|n2|{END}|{BACK}|DOWN|scheduled maintenance|root(0)"],
     ],
-    ids=["went silent", "reason written later", "a fault named", "another time", "another node"],
+    ids=[
+        *("went silent", "reason written later", "first another reason", "a fault named"),
+        *("another time", "another node"),
+    ],
 )
 def test_what_broke_is_a_failure_whatever_was_written(tmp_path: Path, lines: list[str]):
     assert failures(tmp_path, *lines) == 1

@@ -26,9 +26,9 @@ def without_planned_ends(
 ) -> Table:
     """The same endings, where those by planned work are an operator's act and no node's failure.
 
-    An end is planned where a node of the attempt was set DOWN for a planned reason at that time,
-    none of its nodes stopped responding then, and no critical check fired on one: a node that went
-    silent or showed a fault broke, whatever was written about it later.
+    An end is planned where a node of the attempt was set DOWN at that time, for a planned reason at
+    first, none of its nodes stopped responding then, and no critical check fired on one: a node
+    that went silent or showed a fault broke, whatever was written about it later.
 
     Args:
         ends: rows of `ettr.attribution.endings.endings`.
@@ -57,7 +57,10 @@ def without_planned_ends(
     met = held.join(failed, "attempt_id").join(down, ["cluster", "node"])
     met = met.filter((met.began >= met.ended - tolerance) & (met.began <= met.ended + tolerance))
     known = ibis.memtable(planned)
-    met = met.mutate(planned=met.reason_key.isin(known.reason_key) & ~met.silent)
+    # the first of them ended the job: what an administrator wrote minutes later is another outage
+    met = met.group_by("attempt_id", "cluster", "node").mutate(first=met.began.min())
+    is_first = met.began == met.first
+    met = met.mutate(planned=met.reason_key.isin(known.reason_key) & ~met.silent & is_first)
     by_attempt = met.group_by("attempt_id").agg(planned=met.planned.any(), silent=met.silent.any())
     acted = materialize(
         by_attempt.filter(by_attempt.planned & ~by_attempt.silent).select("attempt_id", acted=True)
