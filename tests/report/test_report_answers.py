@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -80,3 +81,16 @@ def test_where_nothing_failed_the_nodes_that_ran_are_counted(tmp_path: Path):
     lines = {one["question"]: one for one in done.json["summary"]}
     assert lines["The 3 worst nodes"]["answer"] == "none"
     assert lines["The 3 worst nodes"]["detail"] == "no failure is blamed on a node; 4 nodes"
+
+
+@pytest.mark.slow
+def test_progress_of_a_job_that_nobody_knows_is_not_called_missing(store: Path, tmp_path: Path):
+    step = '{"v":1,"run":"r","job":"99","rank":0,"time":%d,"event":"step","step":%d}\n'
+    (tmp_path / "p.jsonl").write_text("".join(step % (1772370000 + n, n) for n in range(1, 5)))
+    copytree(store, tmp_path / "store")
+    done = ettr("ingest", tmp_path / "store", tmp_path / "p.jsonl")
+    assert done.code == 0, done.err
+    steps = " ".join(ettr("report", tmp_path / "store", "--json").json["next_steps"])
+    assert "Progress records of 1 job were read" in steps
+    assert "99) and measure no run" in steps
+    assert "No run has progress records" not in steps

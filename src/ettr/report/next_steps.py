@@ -208,12 +208,28 @@ def _no_progress(analysis: Analysis) -> Iterator[str]:
             "No progress records were read, so the ETTR of training runs is not measured. Ten "
             "lines of `ettr.progress` in the training loop record it."
         )
-    if runs.runs_found and not runs.measured_runs:
+    if runs.runs_found and not runs.measured_runs and analysis.logs_read.progress:
+        yield _unused_progress(analysis)
+    elif runs.runs_found and not runs.measured_runs:
         yield (
             "No run has progress records, so every ETTR is a range over assumed checkpoint and "
             "restart times. Ten lines of `ettr.progress` in the training loop replace it by a "
             "measurement."
         )
+
+
+def _unused_progress(analysis: Analysis) -> str:
+    """Why progress that was read measures no run."""
+    jobs = analysis.tables["progress"].select("cluster", "job_id").distinct()
+    rows = jobs.order_by("cluster", "job_id").to_pyarrow().to_pylist()
+    first = "/".join(one for one in rows[0].values() if one) or "without an id"
+    clocks = ", or its clock is not that of the accounting" if analysis.clock_shifts else ""
+    return (
+        f"Progress records of {counted(len(rows), 'job')} were read (the first is {first}) and "
+        f"measure no run: no run of the accounting has their job ids in their cluster{clocks}, or "
+        "it is too short to count. Record the scheduler's job id, and the cluster's name as the "
+        "accounting has it."
+    )
 
 
 def _concentrated(analysis: Analysis) -> Iterator[str]:
