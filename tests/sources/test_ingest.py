@@ -7,7 +7,8 @@ import gzip
 import lzma
 import os
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from ettr.sources.spool import LogFile
 from ettr.store import Store, open_store
 from ettr.tables import TABLES
 from ettr.tables import rows as table_rows
-from ettr.tables.rows import EventRows
+from ettr.tables.rows import Batch, EventRows
 
 UTC_SAID = ReadOptions(timezone="UTC")
 HEADER = "JobID|State|Submit|Start|End|NodeList|AllocTRES\n"
@@ -235,6 +236,20 @@ def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(tmp_path: Path):
         assert store.table("attempts").to_pyarrow().equals(before)
         assert len(list(parts.iterdir())) == 1
         assert ingest_file(store, path, UTC_SAID).rows_read == 399
+
+
+def test_a_log_that_cannot_be_read_is_no_trouble_of_the_store(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(origin: object, options: object) -> Iterator[Batch]:
+        yield from real.read(origin, options)
+        raise OSError(5, os.strerror(5))
+
+    real = all_sources()["slurm-sacct"]
+    monkeypatch.setitem(all_sources(), "slurm-sacct", replace(real, read=broken))
+    with pytest.raises(SourceError, match=r"sacct.psv: cannot be read: .*Input/output error"):
+        ingest_file(store, write(tmp_path, "sacct.psv", SACCT), UTC_SAID)
+    assert not store.files()
 
 
 class _FullDisk:

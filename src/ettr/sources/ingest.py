@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise, runners_up
 from ettr.sources.spool import LogFile, log_file
 from ettr.store import Ingestion, Store, Written, write_batches
-from ettr.tables.rows import SIMULATION
+from ettr.tables.rows import SIMULATION, Batch
 from ettr.words import counted
 
 _CHUNK_BYTES = 1 << 20
@@ -167,6 +167,14 @@ def naming_first(logs: list[LogFile], source_name: str | None) -> list[LogFile]:
     return sorted(logs, key=names_none)
 
 
+def _read(log: LogFile, source: Source, origin: Origin, options: ReadOptions) -> Iterator[Batch]:
+    """The batches of a log; what goes wrong in reading is not taken for trouble of the store."""
+    try:
+        yield from source.read(origin, options)
+    except OSError as error:
+        raise SourceError(f"{log}: cannot be read: {str(error) or type(error).__name__}") from error
+
+
 def _read_into(
     ingestion: Ingestion,
     log: LogFile,
@@ -183,7 +191,7 @@ def _read_into(
             progress(log.name, n_read, origin.meter.bytes_read)
 
     try:
-        written = write_batches(ingestion, source.read(origin, options), report)
+        written = write_batches(ingestion, _read(log, source, origin, options), report)
     except AccountingError as error:
         raise AccountingError(f"{log}: {source.name}: {error}") from error
     if progress:
