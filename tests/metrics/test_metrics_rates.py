@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import ibis
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from ettr.errors import UsageError
-from ettr.estimates.exact import mean_time_interval, rate_interval
+from ettr.estimates.exact import FailureRate, mean_time_interval, rate_interval
 from ettr.estimates.spread import Spread
 from ettr.metrics.exposure import exposure
 from ettr.metrics.instants import observed_period, to_seconds
@@ -18,6 +19,7 @@ from ettr.metrics.mttf import in_job_restarts, mttf_by_size, project
 from ettr.metrics.rates import estimated_rate, failure_rates, window_rate
 from ettr.metrics.trend import cumulative_node_days, rate_trend
 from ettr.models.clustering import FailureTimeline, spread_over_time
+from ettr.tables import TABLES
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -221,3 +223,37 @@ def test_the_trend_has_that_interval(cluster, tables):
     assert last.failures < sum(point.failures for point in found.points)
     wanted = estimated_rate(last.failures, last.node_days, 0.9, spread)
     assert last.per_1000_node_days == wanted.per_1000_node_days
+
+
+def test_a_size_that_ran_for_a_month_has_a_share_of_what_failed_in_that_month():
+    """Ten failures of each size, those of 64 GPUs within the first tenth of the time."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        {
+            "attempt_id": f"{gpus}/{n}",
+            "n_gpus": gpus,
+            "n_nodes": gpus // 8,
+            "start": at + timedelta(days=n * days),
+            "end": at + timedelta(days=n * days + 0.5),
+            "elapsed_s": 43_200.0,
+            "node_s": 43_200.0 * gpus / 8,
+            "symptom": "node-hardware",
+            "confidence": "named",
+        }
+        for gpus, days in ((64, 1.0), (8, 10.0))
+        for n in range(10)
+    ]
+    table = ibis.memtable(pa.Table.from_pylist(rows))
+    progress = ibis.memtable(TABLES["progress"].empty())
+    spread = Spread("time", 20, 90, 1.0, 9.0, 80.0, 1e-6)
+    found = mttf_by_size(
+        table.mutate(cluster=ibis.literal("c"), job_id=table["attempt_id"]),
+        *(table, table, progress, estimated_rate(20, 45.0)),
+        spread=spread,
+    )
+    by_size = {row.size.size_to: row for row in found.classes}
+    # the other size failed once within the days in which 64 GPUs ran, and on all of its own
+    for gpus, share in ((64, 10 / 11), (8, 10 / 20)):
+        wanted = spread.thinned(share).interval(FailureRate(10, 120.0)).inverse()
+        got = by_size[gpus].scheduler_mttf_h
+        assert (got.low, got.high) == pytest.approx((wanted.low, wanted.high))

@@ -19,7 +19,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.estimates.spread import Spread
 from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import fetch, has_rows, seconds_of
+from ettr.metrics.instants import Floats, fetch, has_rows, seconds_of
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
 from ettr.metrics.run_progress import JobKey, with_cluster
 from ettr.metrics.selected import n_counted
@@ -32,6 +32,7 @@ from ettr.metrics.sizes import (
     size_end_of,
 )
 from ettr.selection import Selection
+from ettr.tables.ibis_time import epoch_s
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LINE_ENDS = tuple(2**power for power in range(3, 18))
@@ -126,7 +127,9 @@ def mttf_by_size(
     """
     ran = exposed.filter(exposed["start"].notnull())
     rows = _held_by_size(ran, unit)
-    failed = Counter(size_end_of(n) for n in fetch(failures, unit.column)[unit.column].to_pylist())
+    of_failures = fetch(failures, unit.column, "end")
+    failed = Counter(size_end_of(n) for n in of_failures[unit.column].to_pylist())
+    failed_s = np.sort(seconds_of(of_failures["end"]))
     sizes = (
         restart.size
         for restart in restarts_within_attempts(attempts, progress, exposed, unit)
@@ -142,7 +145,8 @@ def mttf_by_size(
         gpus_per_node=gpus_per_node,
         rate_used=rate_used,
         classes=tuple(
-            _class(row, failed, restarted, recorded, rate_used, confidence, spread) for row in rows
+            _class(row, failed, failed_s, restarted, recorded, rate_used, confidence, spread)
+            for row in rows
         ),
         line=projected_line(rate_used, gpus_per_node if unit is SizeUnit.GPUS else 1.0),
         scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
@@ -194,7 +198,7 @@ def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
     """Attempts, job-seconds and node-seconds of each size class, the unknown size last.
 
     `node_s` is of the attempts whose nodes are known, which ran for `known_s`; `without_nodes` are
-    the others that ran.
+    the others that ran; `begin_s` and `end_s` say from when to when any of them did.
     """
     # what ran held a node: 0 of them is no number either
     is_known = ((ran["node_s"] > 0) | (ran["elapsed_s"] == 0)).fill_null(False)
@@ -211,7 +215,13 @@ def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
             lambda t: t["node_s"].sum(where=t["is_known"]).fill_null(0.0).name("node_s"),
             lambda t: t["run_s"].sum(where=t["is_known"]).fill_null(0.0).name("known_s"),
             lambda t: (~t["is_known"]).sum().name("without_nodes"),
+            lambda t: epoch_s(t["start"].min()).cast("float64").name("begin_s"),
+            # what still runs has no end
+            lambda t: epoch_s(t["end"].max()).cast("float64").name("ended_s"),
+            lambda t: t["end"].isnull().any().name("is_open"),
         )
+        .mutate(end_s=ibis._.is_open.ifelse(float("inf"), ibis._.ended_s))
+        .drop("ended_s", "is_open")
         .to_pyarrow()
         .to_pylist()
     )
@@ -247,16 +257,25 @@ def _mean_time_h(
     return part.interval(FailureRate(count, hours), confidence).inverse()
 
 
+def _failed_within(failed_s: Floats, begin_s: float, end_s: float) -> int:
+    """How many failures came from one moment to another; times ascending."""
+    places = np.searchsorted(failed_s, begin_s, "left"), np.searchsorted(failed_s, end_s, "right")
+    return int(places[1] - places[0])
+
+
 def _class(
     row: dict[str, float],
     failed: Counter[int],
+    failed_s: Floats,
     restarted: Counter[int],
     recorded: _Recorded,
     rate_used: EstimatedRate,
     confidence: float,
     spread: Spread | None,
 ) -> SizeMttf:
-    end, total = int(row["size_end"]), failed.total()
+    end = int(row["size_end"])
+    # of a burst it has a share of what failed while it ran: a size may run for a month of a year
+    total = max(failed[end], _failed_within(failed_s, row["begin_s"], row["end_s"]))
     hours = row["job_s"] / SECONDS_PER_HOUR
     recorded_h = recorded.hours.get(end, 0.0)
     nodes = row["node_s"] / row["known_s"] if row["known_s"] else None
