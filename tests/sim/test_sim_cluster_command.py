@@ -69,7 +69,7 @@ def test_every_value_of_a_shipped_scenario_has_a_source(name: str):
     n_values = len(scenario.sources)
     assert n_values >= sum(
         1 for _, part in parts_of(scenario) for field in part.__dataclass_fields__ if field
-    ) - 3 * len(scenario.faults) - 5 * len(scenario.jobs)
+    ) - 3 * len(scenario.faults) - 6 * len(scenario.jobs)
     assert all(scenario.sources.values())
     assert scenario.name == name
 
