@@ -174,6 +174,8 @@ def test_what_was_measured_of_one_cluster_is_not_measured_of_the_other(tmp_path:
     }
     assert (of["alpha"]["down_share"], of["alpha"]["unplanned_node_hours"]) == (None, None)
     assert of["beta"]["unplanned_node_hours"] == 1.0
+    shown = " ".join(ettr("nodes", store).out.split())
+    assert "No states of nodes of alpha were read: outages there are unknown" in shown
     assert ettr("report", store, "--output", tmp_path / "page.html").code == 0
     page = " ".join((tmp_path / "page.html").read_text().split())
     assert "No states of nodes of alpha were read: outages there are unknown" in page

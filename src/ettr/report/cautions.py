@@ -23,15 +23,23 @@ def cautions(analysis: Analysis) -> str | None:
     sentences += [one.sentence for one in analysis.dump_windows]
     if analysis.early_start:
         sentences.append(analysis.early_start.sentence)
-    if without := analysis.clusters_without_states:
-        sentences.append(
-            f"No states of nodes of {', '.join(without)} were read: outages there are unknown and "
-            "count as none, and shares of the node-hours of all clusters are too low (--cluster "
-            "asks for one)."
-        )
+    if without := without_states(analysis):
+        sentences.append(without)
     if short := short_logs(analysis):
         sentences.append(short)
     return " ".join(sentences) or None
+
+
+def without_states(analysis: Analysis) -> str | None:
+    """A sentence on clusters whose nodes no log describes, where one describes those of others."""
+    without = analysis.clusters_without_states
+    if not without:
+        return None
+    return (
+        f"No states of nodes of {', '.join(without)} were read: outages there are unknown and "
+        "count as none, and shares of the node-hours of all clusters are too low (--cluster asks "
+        "for one)."
+    )
 
 
 def short_logs(analysis: Analysis) -> str | None:

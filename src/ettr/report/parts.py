@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 
 from ettr.analysis import Analysis
-from ettr.report.cautions import lower_bound, short_logs
+from ettr.report.cautions import lower_bound, short_logs, without_states
 from ettr.report.document import JsonValue, plain, plain_fields
 from ettr.report.false_rates import projecting_rate
 from ettr.report.money import priced, rows_with_costs, with_costs
@@ -153,7 +153,7 @@ def _nodes(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.faults import faults_section
     from ettr.report.sections.nodes import nodes_section
 
-    nodes = (nodes_section(analysis.nodes), *_records(analysis))
+    nodes = (nodes_section(analysis.nodes, without_states(analysis)), *_records(analysis))
     if analysis.faults is None:
         return nodes
     faults = faults_section(analysis.faults, analysis.assumptions.confidence)

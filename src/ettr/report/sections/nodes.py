@@ -13,8 +13,8 @@ from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
 
-def nodes_section(fleet: Availability) -> Section:
-    """Where node time went, and how long repair takes."""
+def nodes_section(fleet: Availability, caution: str | None = None) -> Section:
+    """Where node time went, and how long repair takes; the caution is the first note."""
     if not fleet.in_service_node_hours:
         return Section("nodes", "Nodes", "No node is known to have been in service.")
     return Section(
@@ -23,7 +23,7 @@ def nodes_section(fleet: Availability) -> Section:
         _lead(fleet),
         (_figure(fleet),) if fleet.by_reason else (),
         (_reasons(fleet), _worst(fleet)),
-        tuple(_notes(fleet)),
+        (*([caution] if caution else ()), *_notes(fleet)),
         gpu_hours=(("of capacity lost to outages", fleet.lost_gpu_hours),),
     )
 
