@@ -10,12 +10,13 @@ import pytest
 from cluster_scenarios import fault, played, quiet
 from ettr.errors import UsageError
 from ettr.sim.cluster.choice import loop_can
+from ettr.sim.cluster.left_out import overfull_series
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass
 from ettr.sim.cluster.scenario_sharing import ArrayClass
 from ettr.sim.cluster.scenario_writing import text_of
-from ettr.sim.cluster.whatif import changed_scenario
+from ettr.sim.cluster.whatif import changed_scenario, what_if
 
 Row = dict[str, object]
 RUN_GPUS, OTHER_GPUS = 64, 8
@@ -135,3 +136,18 @@ def test_the_value_is_written_changed_and_checked():
     assert {one.series for one in changed.jobs} == {"pretraining"}
     with pytest.raises(UsageError, match=r"jobs.series: \[\[arrays\]\] has jobs of 64 GPUs; tasks"):
         runs(arrays=(ArrayClass(RUN_GPUS, 0.1, 4.0, 0),))
+
+
+def test_a_series_without_room_for_its_runs_says_so_in_every_answer():
+    full, roomy = runs(), runs(arrivals={"jobs_per_day": 50.0})
+    (warning,) = overfull_series([roomy, full])
+    # 200 jobs a day, a fifth of them runs of 6,000 s
+    assert "THE SERIES pretraining FALLS BEHIND: each day 2.78 days of its runs" in warning
+    assert overfull_series([roomy]) == ()
+    assert overfull_series([runs(series="")]) == ()
+    found = what_if(roomy, ["arrivals.jobs_per_day=x4"], [1, 2, 3])
+    assert found.warnings == (warning,)
+
+
+def test_kalos_has_room_for_its_runs():
+    assert overfull_series([scenario_of(*scenario_text("kalos-like"))]) == ()

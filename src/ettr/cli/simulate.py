@@ -443,7 +443,7 @@ def _say(found: SimulatedStore, store: str, own: AssumptionSensitivity | None) -
         f"(ettr simulate show prints them with their sources)"
         + ("" if own else "; --sensitivity says what the answer owes to them")
     )
-    for line in found.replayed:
+    for line in (*found.replayed, *found.warnings):
         say(f"  {line}")
     say(f"  {found.events:,} events, {found.cpu_s:.1f} CPU s, {found.cpu_us_per_event:.0f} µs each")
     for line in (*not_simulated_lines(found.not_simulated), *standing_lines(found.standing)):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ettr.errors import StoreError
 from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.engine import Tally
-from ettr.sim.cluster.left_out import not_simulated, not_simulated_lines
+from ettr.sim.cluster.left_out import not_simulated, not_simulated_lines, overfull_series
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.outcome import hours_of_truth
 from ettr.sim.cluster.replay import DRAWN, Replay
@@ -52,6 +52,7 @@ class SimulatedStore:
         standing: How far the scenario is to be believed.
         not_simulated: What the scenario leaves out.
         replayed: What was replayed from logs, and what was left out of them, a sentence each.
+        warnings: What makes an answer look better than it is, a sentence each.
     """
 
     scenario: str
@@ -73,6 +74,7 @@ class SimulatedStore:
     standing: ScenarioStanding
     not_simulated: tuple[str, ...]
     replayed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def simulate_into(
@@ -138,6 +140,7 @@ def _notes(scenario: ClusterScenario, seed: int, replay: Replay) -> tuple[str, .
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster.",
+        *overfull_series([scenario]),
         *not_simulated_lines(not_simulated(scenario)),
         *standing_lines(standing_of(scenario, replay.what)),
     )
@@ -194,4 +197,5 @@ def _summary(
         standing=standing_of(scenario, replay.what),
         replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
         not_simulated=not_simulated(scenario),
+        warnings=overfull_series([scenario]),
     )

@@ -13,7 +13,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.drawing import SUMS_TO_ONE
-from ettr.sim.cluster.left_out import free_writes, not_simulated
+from ettr.sim.cluster.left_out import free_writes, not_simulated, overfull_series
 from ettr.sim.cluster.no_effect import is_simulated_alike, why_alike
 from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replaced import check_replay, replaced_by
@@ -172,8 +172,11 @@ def sensitivity(
         standing_of(scenario, replay.what),
         replay.notes,
         not_simulated(scenario),
-        free_writes(
-            scenario, [(one.name, side[1]) for one in varied for side in one.sides[:1] if side]
+        (
+            *free_writes(
+                scenario, [(one.name, side[1]) for one in varied for side in one.sides[:1] if side]
+            ),
+            *overfull_series([scenario]),
         ),
     )
 

@@ -13,7 +13,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.choice import simulated_cluster
-from ettr.sim.cluster.left_out import NOT_SIMULATED, free_writes, not_simulated
+from ettr.sim.cluster.left_out import NOT_SIMULATED, free_writes, not_simulated, overfull_series
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.no_effect import refuse_no_effect
 from ettr.sim.cluster.outcome import ClusterHours, first_waits, hours_of_truth
@@ -140,7 +140,7 @@ def what_if(
         standing_of(scenario, replay.what),
         (*replay.notes, *notes),
         tuple(one for one in NOT_SIMULATED if all(one in not_simulated(s) for s in scenarios)),
-        free_writes(scenario, changed),
+        (*free_writes(scenario, changed), *overfull_series(scenarios)),
     )
 
 
