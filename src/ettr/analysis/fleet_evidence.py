@@ -222,7 +222,7 @@ def periods(
     if not analysis.logs_read.jobs:
         raise UsageError(
             f"{name}: its logs hold no jobs, and compare counts failures of jobs; for a log of "
-            f"faults give the counts before and after, as in before=30/5000 after=12/6000"
+            "faults give the counts before and after, as in before=30/5000 after=12/6000"
         )
     _ = analysis.attribution  # of all of the logs: both periods take it over
 

@@ -69,20 +69,23 @@ if TYPE_CHECKING:
 
 
 _OF_ALL_LOGS = (
-    *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census", "logs_read"),
+    *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
     *("held_by_node_fail", "ended_by_nodes", "logs_have_open_suspended"),
     *("logs_preemptions", "gpus_are_known", "workload_weights"),
 )
 """Stages that no selection changes."""
+_OF_CLUSTERS = ("logs_read",)
+"""Stages that only a selection of clusters changes."""
 
 
 class SharedStages:
     """Stages over one store, each computed when it is first asked for and then kept.
 
     `tables`, `attribution` and what begins with `logs` are of all of the logs, so that no selection
-    changes a verdict; the rest is of the selection. Where no log line behind a failure will be
+    changes a verdict (`logs_read`, of the selected clusters, is part of none); the rest is of the
+    selection. Where no log line behind a failure will be
     shown, `shows_lines=False` makes the attribution cheaper.
     """
 
@@ -103,11 +106,10 @@ class SharedStages:
 
     def take_stages_of(self, other: SharedStages) -> None:
         """Take over what another analysis of the same store has computed of all of its logs."""
-        for name in _OF_ALL_LOGS:
+        same_clusters = other.selection.cluster == self.selection.cluster
+        for name in (*_OF_ALL_LOGS, *(_OF_CLUSTERS if same_clusters else ())):
             if name in other.__dict__:
                 self.__dict__[name] = other.__dict__[name]
-        if other.selection.cluster != self.selection.cluster:
-            self.__dict__.pop("logs_read", None)  # of other clusters
 
     @cached_property
     def stored(self) -> StoredTables:

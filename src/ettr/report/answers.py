@@ -76,8 +76,8 @@ def _cost(analysis: Analysis) -> Answer:
         answer += f", {money(analysis.price, this.lost_gpu_hours.estimate, 3)}"
     bound = ""
     if lower_bound(analysis):
-        few = f"a lower bound{'' if not expects_false(analysis) else ' but for false ones'}"
-        bound = f"; {few}, see the failures"
+        but = " but for false ones" if expects_false(analysis) else ""
+        bound = f"; a lower bound{but}, see the failures"
     without = left_out(this)
     if without:
         bound += f"; {without.removesuffix('.')}"

@@ -21,7 +21,7 @@ from ettr.report.answers import Answer
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION
 from ettr.report.rows import field_types
 from ettr.tables import FAILURES
-from ettr.tables.schemas import Kind
+from ettr.tables.columns import Kind
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -39,12 +39,12 @@ _OPEN_STATES = {
 }
 _NODE_FAILURE = "node-failure"
 _OF_A_JOB = {"id", "t_submit", "state"}
-_KIND = RecordShape(lambda job: job.keys() >= _OF_A_JOB, re.compile('"t_submit"'))
+_SHAPE = RecordShape(lambda job: job.keys() >= _OF_A_JOB, re.compile('"t_submit"'))
 
 
 def matches(head: bytes, name: str) -> float:
     """1 where the first bytes hold a job as Flux lists it."""
-    if any(found.keys() >= _OF_A_JOB for found in head_objects(head, kind=_KIND)):
+    if any(found.keys() >= _OF_A_JOB for found in head_objects(head, shape=_SHAPE)):
         return 1.0
     # one document longer than the first bytes: its keys stand there all the same
     start = head[:4096]
@@ -60,7 +60,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     rows = LogRows(NAME, origin, options)
     place = 0
-    for record in json_records(origin, lists=("jobs",), kind=_KIND):
+    for record in json_records(origin, lists=("jobs",), shape=_SHAPE):
         value = record.value
         jobs = value.get("jobs") if isinstance(value, dict) else None
         for job in jobs if isinstance(jobs, list) else (value,):

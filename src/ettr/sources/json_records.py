@@ -42,7 +42,7 @@ class JsonRecord(NamedTuple):
 
 
 def json_records(
-    origin: Origin, lists: Collection[str] = (), kind: RecordShape | None = None
+    origin: Origin, lists: Collection[str] = (), shape: RecordShape | None = None
 ) -> Iterator[JsonRecord]:
     """The JSON values of a file: one a line, an array's elements, or documents in a row.
 
@@ -52,7 +52,7 @@ def json_records(
     Args:
         origin: the file.
         lists: keys of an object whose arrays hold records; in these, `Broken` is in their place.
-        kind: what a record looks like, by which the next one behind bad bytes is found.
+        shape: what a record looks like, by which the next one behind bad bytes is found.
     """
     lines, place = numbered_lines(origin), 0
     for number, line in lines:
@@ -61,26 +61,26 @@ def json_records(
             continue
         value, error = _load(text)
         if error is not None and (place == 0 or text in {"[", "{"}):
-            yield from _document(origin, place, (number, line), lines, lists, kind)
+            yield from _document(origin, place, (number, line), lines, lists, shape)
             return
         values: list[Json] = value if isinstance(value, list) else [value]
         if error is not None:
             holds_many = text[0] == "[" or any(f'"{name}"' in text for name in lists)
-            values = salvage(text, lists, kind) if holds_many else [Broken(text, error)]
-        for element in _with_nested(values, lists, kind):
+            values = salvage(text, lists, shape) if holds_many else [Broken(text, error)]
+        for element in _with_nested(values, lists, shape):
             # a line's number, unless an array before it had more elements than lines
             place = max(place + 1, number)
             yield json_record(place, element)
 
 
 def _with_nested(
-    values: list[Json], lists: Collection[str], kind: RecordShape | None
+    values: list[Json], lists: Collection[str], shape: RecordShape | None
 ) -> Iterator[Json]:
     """The values, with the records of one that is no record: a key of its list is damaged."""
     for value in values:
         inner: list[Json] = []
-        if kind is not None and isinstance(value, dict) and not kind.is_record(value):
-            inner = records_within(value, kind, lists)
+        if shape is not None and isinstance(value, dict) and not shape.is_record(value):
+            inner = records_within(value, shape, lists)
         error = "no record, but holds some: a key is damaged"
         yield Broken(short(value), error) if inner else value
         yield from inner
@@ -99,7 +99,7 @@ def _document(
     begin: tuple[int, bytes],
     lines: Iterator[tuple[int, bytes]],
     lists: Collection[str],
-    kind: RecordShape | None,
+    shape: RecordShape | None,
 ) -> Iterator[JsonRecord]:
     """The records of the rest of a file; their places come after `place`, that of the last one.
 
@@ -126,8 +126,8 @@ def _document(
                 "with one record a line (jq -c '.[]')"
             )
     text = text_of(b"\n".join(parts)).removeprefix("\ufeff")
-    values = salvage(text, lists, kind)
-    for at, value in enumerate(_with_nested(values, lists, kind), place + 1):
+    values = salvage(text, lists, shape)
+    for at, value in enumerate(_with_nested(values, lists, shape), place + 1):
         yield json_record(at, value)
 
 
@@ -151,13 +151,13 @@ def _shown(value: object) -> str:
     return value.raw if isinstance(value, Broken) else str(value)
 
 
-def head_objects(head: bytes, most: int = 20, kind: RecordShape | None = None) -> list[JsonObject]:
+def head_objects(head: bytes, most: int = 20, shape: RecordShape | None = None) -> list[JsonObject]:
     """The JSON objects that the first bytes of a file show whole; for `matches`.
 
     Args:
         head: the first bytes.
         most: how many at most.
-        kind: what a record looks like: those within a document, and behind bad bytes, are found.
+        shape: what a record looks like: those within a document, and behind bad bytes, are found.
     """
     text = text_of(json_part(head))
     found: list[JsonObject] = []
@@ -168,20 +168,20 @@ def head_objects(head: bytes, most: int = 20, kind: RecordShape | None = None) -
             value, at = DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
             line_end = text.find("\n", at)
-            place = None if kind is None else next_record(text, at, kind)
+            place = None if shape is None else next_record(text, at, shape)
             if place is None and line_end < 0:
                 break
             at = line_end + 1 if place is None else place
             continue
         if isinstance(value, dict):
             found.append(value)
-            if kind is not None and not kind.is_record(value):
-                found += [one for one in records_within(value, kind) if isinstance(one, dict)]
+            if shape is not None and not shape.is_record(value):
+                found += [one for one in records_within(value, shape) if isinstance(one, dict)]
     return found[:most]
 
 
 def load_json(
-    origin: Origin, lists: Collection[str] = (), kind: RecordShape | None = None
+    origin: Origin, lists: Collection[str] = (), shape: RecordShape | None = None
 ) -> JsonObject:
     """The file as one JSON object.
 
@@ -189,7 +189,7 @@ def load_json(
         origin: the file.
         lists: keys whose arrays hold records; in these, `Broken` is where bytes are no JSON, and a
             document that is cut off still has the records before.
-        kind: what a record looks like.
+        shape: what a record looks like.
 
     Raises:
         SourceError: the file holds something else, or is corrupt or truncated.
@@ -208,7 +208,7 @@ def load_json(
     try:
         document = DECODER.decode(text)
     except NO_JSON as error:
-        document = _with_lists(text, salvage(text, lists, kind), lists, kind)
+        document = _with_lists(text, salvage(text, lists, shape), lists, shape)
         if document is None or not any(_holds_records(document.get(name)) for name in lists):
             raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
     if not isinstance(document, dict):
@@ -217,7 +217,7 @@ def load_json(
 
 
 def _with_lists(
-    text: str, values: list[Json], lists: Collection[str], kind: RecordShape | None
+    text: str, values: list[Json], lists: Collection[str], shape: RecordShape | None
 ) -> JsonObject | None:
     """The object that has a list of records, with all that was read outside it at its end.
 
@@ -229,7 +229,7 @@ def _with_lists(
                 if isinstance(records := value.get(name), list):
                     records += [other for other in values if other is not value]
                     return value
-    if kind is None or not any(isinstance(one, dict) and kind.is_record(one) for one in values):
+    if shape is None or not any(isinstance(one, dict) and shape.is_record(one) for one in values):
         return None
     document: JsonObject = {next(iter(lists)): values}
     if begin := _META.search(text):

@@ -67,7 +67,7 @@ class RecordShape:
     mark: re.Pattern[str] | None = None
 
 
-def records_within(value: Json, kind: RecordShape, lists: Collection[str] = ()) -> list[Json]:
+def records_within(value: Json, shape: RecordShape, lists: Collection[str] = ()) -> list[Json]:
     """Records in arrays within a value, in their order; not in those of its keys in `lists`.
 
     A record holds no others: where it seems to, a damaged bracket let it swallow its neighbours.
@@ -79,7 +79,7 @@ def records_within(value: Json, kind: RecordShape, lists: Collection[str] = ()) 
     waiting = [(inner, False) for key, inner in reversed(value.items()) if key not in lists]
     while waiting:
         each, is_element = waiting.pop()
-        if isinstance(each, dict) and is_element and kind.is_record(each):
+        if isinstance(each, dict) and is_element and shape.is_record(each):
             found.append(each)
         elif isinstance(each, dict):
             waiting += [(inner, False) for inner in reversed(each.values())]
@@ -88,28 +88,28 @@ def records_within(value: Json, kind: RecordShape, lists: Collection[str] = ()) 
     return found
 
 
-def next_record(text: str, at: int, kind: RecordShape) -> int | None:
+def next_record(text: str, at: int, shape: RecordShape) -> int | None:
     """Where the next record of a text begins that can be read; None if it has none."""
-    return _Reader(text, (), kind).next_record(at)
+    return _Reader(text, (), shape).next_record(at)
 
 
-def salvage(text: str, lists: Collection[str] = (), kind: RecordShape | None = None) -> list[Json]:
+def salvage(text: str, lists: Collection[str] = (), shape: RecordShape | None = None) -> list[Json]:
     """The values of a text of one or more JSON documents; an array's elements are values.
 
     Args:
         text: what `json.loads` refused.
         lists: keys of an object whose arrays hold records, and are read in the same way.
-        kind: what a record looks like.
+        shape: what a record looks like.
     """
-    values, _ = _Reader(text, lists, kind).array(0, is_open=False)
+    values, _ = _Reader(text, lists, shape).array(0, is_open=False)
     return values
 
 
 class _Reader:
     """Reads arrays of one text; `array` and `object` return what was read and where it ends."""
 
-    def __init__(self, text: str, lists: Collection[str], kind: RecordShape | None) -> None:
-        self._text, self._lists, self._kind = text, lists, kind
+    def __init__(self, text: str, lists: Collection[str], shape: RecordShape | None) -> None:
+        self._text, self._lists, self._shape = text, lists, shape
         self._depth = 0
 
     def array(self, at: int, *, is_open: bool) -> tuple[list[Json], int]:
@@ -157,8 +157,8 @@ class _Reader:
     def _lost(self, at: int, end: int, error: str) -> list[Json]:
         """What is in the place of a stretch that could not be read: one for each record in it."""
         lost: list[Json] = [Broken(self._text[at : min(end, at + _RAW_CHARACTERS)], error)]
-        if self._kind is not None and self._kind.mark is not None:
-            marks = [found.start() for found in self._kind.mark.finditer(self._text, at, end)]
+        if self._shape is not None and self._shape.mark is not None:
+            marks = [found.start() for found in self._shape.mark.finditer(self._text, at, end)]
             error = "in a stretch of a document in which no record could be read"
             lost += [
                 Broken(self._text[n : min(end, n + _MARK_CHARACTERS)], error) for n in marks[1:]
@@ -167,13 +167,13 @@ class _Reader:
 
     def _apart(self, value: Json, depth: int = 0) -> list[Json]:
         """The value; or the records that it swallowed, as where `[]` became `[{`, without it."""
-        kind = self._kind
-        if kind is None or not isinstance(value, dict) or depth >= _DEEPEST:
+        shape = self._shape
+        if shape is None or not isinstance(value, dict) or depth >= _DEEPEST:
             return [value]
         for name in self._lists:
             if isinstance(held := value.get(name), list):
                 value[name] = [one for each in held for one in self._apart(each, depth + 1)]
-        inner = records_within(value, kind, self._lists)
+        inner = records_within(value, shape, self._lists)
         if not inner:
             return [value]
         broken = Broken(str(value)[:_RAW_CHARACTERS], "holds other records: a bracket is damaged")
@@ -243,7 +243,7 @@ class _Reader:
 
     def _next_like(self, at: int, shapes: dict[str, frozenset[str]]) -> int:
         """Where the next element begins that is like one before it, or like the one that broke."""
-        if self._kind is not None:
+        if self._shape is not None:
             place = self.next_record(at)
             return len(self._text) if place is None else place
         own = _FIRST_KEY.match(self._text, at)
@@ -266,10 +266,10 @@ class _Reader:
 
     def next_record(self, at: int) -> int | None:
         """Where the next record begins that can be read, at whatever depth."""
-        kind = self._kind
-        if kind is None or (kind.mark is not None and not kind.mark.search(self._text, at + 1)):
+        shape = self._shape
+        if shape is None or (shape.mark is not None and not shape.mark.search(self._text, at + 1)):
             return None
-        places = (place for place, value in self._objects_after(at) if kind.is_record(value))
+        places = (place for place, value in self._objects_after(at) if shape.is_record(value))
         return next(places, None)
 
     def _objects_after(self, at: int) -> Iterator[tuple[int, JsonObject]]:

@@ -1,9 +1,10 @@
 """The tables that every stage reads and writes: schemas, and how rows are made.
 
-`schemas` says what a table is; `rows` makes rows of it (ids, events, rejects, batches);
-`ibis_time` and `materialize` are what Ibis lacks to compute on them.
+`columns` says what a table is and `schemas` which there are; `rows` makes rows of them (ids,
+events, rejects, batches); `ibis_time` and `materialize` are what Ibis lacks to compute on them.
 """
 
+from ettr.tables.columns import Column, Keeps, Kind, Table
 from ettr.tables.schemas import (
     ALLOCATIONS,
     ATTEMPTS,
@@ -18,10 +19,6 @@ from ettr.tables.schemas import (
     PROGRESS,
     REJECTS,
     TABLES,
-    Column,
-    Keeps,
-    Kind,
-    Table,
 )
 
 __all__ = [

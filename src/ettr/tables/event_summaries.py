@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from ibis.expr.types import Table as IbisTable
 
+from ettr.tables.columns import Column, Kind, Table
 from ettr.tables.ibis_time import epoch_day
-from ettr.tables.schemas import EVENTS, Column, Kind, Table
+from ettr.tables.schemas import EVENTS
 
 CONTROLLER_CHECK = "slurmctld"
 KIND = ("source", "check", "code", "severity")

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import SchemaError
-from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, LOG_DAYS, REJECTS, TABLES, Table
+from ettr.tables.columns import Table
+from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, LOG_DAYS, REJECTS, TABLES
 from ettr.tables.text import storable, text_of
 
 # what a column of a row holds before it is an Arrow array

@@ -17,8 +17,8 @@ from ettr.sim.cluster.owners import Owners
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.workload import CANCELLED, STATES, Job
 from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
+from ettr.tables.columns import Table
 from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch, BatchBuilder, attempt_id
-from ettr.tables.schemas import Table
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 PARTITION = "main"

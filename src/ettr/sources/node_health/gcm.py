@@ -80,7 +80,7 @@ def _is_record(value: JsonObject) -> bool:
     return ours or isinstance(body.get("sacct"), dict) or _is_queued(body)
 
 
-_KIND = RecordShape(_is_record, re.compile('"(?:health_check|sacct|SUBMIT_TIME)"'))
+_SHAPE = RecordShape(_is_record, re.compile('"(?:health_check|sacct|SUBMIT_TIME)"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -89,7 +89,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     attempts = AttemptReader(NAME, origin.file_id, options, str(origin))
     # apart, since what one kind has the other may lack
     ended, queued = _JobRecords(), _JobRecords()
-    for record in json_records(origin, kind=_KIND):
+    for record in json_records(origin, shape=_SHAPE):
         file.count_read()
         body = _body(record.value)
         if body is None:
@@ -231,7 +231,7 @@ def _job(body: JsonObject) -> str | None:
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are GCM's records."""
     best = 0.0
-    for value in head_objects(head, kind=_KIND):
+    for value in head_objects(head, shape=_SHAPE):
         body = _body(value) or {}
         if (
             ("health_check" in body and ("result" in body or "_msg" in body))

@@ -45,7 +45,7 @@ def _is_record(value: JsonObject) -> bool:
     return (timed and bool(_OF_AN_EVENT & value.keys())) or _inner(value) is not None
 
 
-_KIND = RecordShape(_is_record, re.compile('"time(?:stamp)?"'))
+_SHAPE = RecordShape(_is_record, re.compile('"time(?:stamp)?"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -53,7 +53,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     # the place of the event itself, since a component's record wraps many
     place = 0
-    for record in json_records(origin, lists=_LISTS, kind=_KIND):
+    for record in json_records(origin, lists=_LISTS, shape=_SHAPE):
         for item, outer in _items(record.value, {}):
             inner = _inner(item) if isinstance(item, dict) else None
             place += 1
@@ -174,7 +174,7 @@ def _action(item: JsonObject) -> str | None:
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are gpud's records."""
     best = 0.0
-    for value in head_objects(head, kind=_KIND):
+    for value in head_objects(head, shape=_SHAPE):
         component = "component" in value
         inner = _inner(value)
         if component and inner is not None:

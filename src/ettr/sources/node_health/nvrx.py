@@ -23,14 +23,14 @@ NAME = "nvrx"
 # nodes of one cycle whose names are written out
 _MOST_NAMED = 20_000
 _NEEDED = ("job_id", "cycle_number", "cycle_start_time")
-_KIND = RecordShape(lambda one: one.keys() >= {*_NEEDED[1:]}, re.compile('"cycle_start_time"'))
+_SHAPE = RecordShape(lambda one: one.keys() >= {*_NEEDED[1:]}, re.compile('"cycle_start_time"'))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """A `start` for the first cycle of each attempt of a job, a `restart` for each later one."""
     rows = LogRows(NAME, origin, options)
     ended: dict[tuple[str, int], datetime] = {}
-    for record in json_records(origin, kind=_KIND):
+    for record in json_records(origin, shape=_SHAPE):
         rows.count_read()
         _keep(rows, record, ended)
         if rows.is_full:
@@ -111,7 +111,7 @@ def _nodes(rows: LogRows, given: Json) -> list[str] | None:
 
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that this is a cycle_info file."""
-    for value in head_objects(head, most=3, kind=_KIND):
+    for value in head_objects(head, most=3, shape=_SHAPE):
         if "cycle_number" in value and "cycle_start_time" in value:
             return 0.95
     return 0.9 if json_part(head) and b'"cycle_start_time"' in head else 0.0

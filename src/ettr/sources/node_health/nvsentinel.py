@@ -38,13 +38,13 @@ def _is_event(value: JsonObject) -> bool:
     return "checkname" in _unwrapped(value)[0]
 
 
-_KIND = RecordShape(_is_event, re.compile('"check_?name"', re.IGNORECASE))
+_SHAPE = RecordShape(_is_event, re.compile('"check_?name"', re.IGNORECASE))
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each error code of each health event."""
     file = LogRows(NAME, origin, options)
-    for record in json_records(origin, kind=_KIND):
+    for record in json_records(origin, shape=_SHAPE):
         file.count_read()
         _event(file, record)
         if file.is_full:
@@ -166,7 +166,7 @@ def _entities(given: Json) -> tuple[str | None, str | None, str | None]:
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are NVSentinel's health events."""
     best = 0.0
-    for value in head_objects(head, kind=_KIND):
+    for value in head_objects(head, shape=_SHAPE):
         event, outer, _ = _unwrapped(value)
         if "checkname" in event and ("isfatal" in event or "ishealthy" in event):
             best = max(best, 0.95)

@@ -33,7 +33,7 @@ _JSON_NODES = re.compile(rb'"(?:nodes|sinfo)"\s*:\s*\[')
 _JSON_OWN = re.compile(
     rb'"(?:real_memory|slurmd_start_time|slurmd_version|state_flags|gres_used|alloc_cpus)"'
 )
-_KIND = RecordShape(
+_SHAPE = RecordShape(
     lambda node: node.keys() >= {"name", "real_memory"}, re.compile('"real_memory"')
 )
 _TABLE_HEAD = re.compile(rb"^(?:[^\n]*\n)?\s*NODELIST\s+NODES\s+PARTITION\s+STATE\b")
@@ -52,7 +52,7 @@ def matches(head: bytes, file_name: str) -> float:
         return 1.0
     if b'"real_memory"' not in text:
         return 0.0
-    return 1.0 if any(map(_KIND.is_record, head_objects(head, kind=_KIND))) else 0.0
+    return 1.0 if any(map(_SHAPE.is_record, head_objects(head, shape=_SHAPE))) else 0.0
 
 
 def prints_local(head: bytes) -> bool:
@@ -73,7 +73,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     head = origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")
     inventory = _Inventory(LogRows(NAME, origin, options))
     if head.startswith(b"{"):
-        inventory.read_json(load_json(origin, lists=("nodes",), kind=_KIND))
+        inventory.read_json(load_json(origin, lists=("nodes",), shape=_SHAPE))
     elif b"NodeName=" in head:
         inventory.read_blocks()
     elif _TABLE_HEAD.match(head):

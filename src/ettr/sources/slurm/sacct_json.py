@@ -20,7 +20,7 @@ NAME = "slurm-sacct-json"
 _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 _ACCOUNTING = re.compile(rb'"(?:association|derived_exit_code|submission|kill_request_user|steps)"')
 # a job has other ids within, but was submitted once
-_KIND = RecordShape(lambda job: job.keys() >= {"job_id", "state"}, re.compile('"submission"'))
+_SHAPE = RecordShape(lambda job: job.keys() >= {"job_id", "state"}, re.compile('"submission"'))
 _BATCH_JOBS = 20_000
 _OVERRIDING = ("RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
@@ -31,7 +31,7 @@ def matches(head: bytes, file_name: str) -> float:
         return 0.0
     if len(set(_ACCOUNTING.findall(head))) < 2:
         return 0.0
-    shown = _JOBS.search(head) or any(map(_KIND.is_record, head_objects(head, kind=_KIND)))
+    shown = _JOBS.search(head) or any(map(_SHAPE.is_record, head_objects(head, shape=_SHAPE)))
     return 1.0 if shown else 0.0
 
 
@@ -41,7 +41,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     Raises:
         SourceError: the file is no JSON, or holds no list of jobs.
     """
-    document = load_json(origin, lists=("jobs",), kind=_KIND)
+    document = load_json(origin, lists=("jobs",), shape=_SHAPE)
     jobs = document.get("jobs")
     if not isinstance(jobs, list):
         raise SourceError(f'{origin}: holds no "jobs" list; is it the output of sacct --json?')
