@@ -12,7 +12,7 @@ import pytest
 from cli.program import ettr
 from ettr.analysis import Analysis
 from ettr.sources.base import ReadOptions
-from ettr.sources.ingest import ingest_file, naming_first
+from ettr.sources.ingest import ingest_file
 from ettr.sources.spool import log_file
 from ettr.store import open_store
 
@@ -71,7 +71,7 @@ def stored(folder: Path, calls: list[list[str]], kind: str) -> dict[str, Any]:
         for names in calls:
             logs = [log_file(folder / name) for name in names]
             with_paths = [log.__enter__() for log in logs]
-            for log in naming_first(with_paths, None):
+            for log in with_paths:
                 ingest_file(store, log.path, options)
             for log in logs:
                 log.__exit__(None, None, None)

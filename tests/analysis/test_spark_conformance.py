@@ -15,7 +15,7 @@ from ettr.analysis import Analysis, Assumptions
 from ettr.report.document import plain
 from ettr.report.parts import PARTS
 from ettr.sources.base import ReadOptions
-from ettr.sources.ingest import ingest_log, naming_first
+from ettr.sources.ingest import ingest_log
 from ettr.sources.spool import LogFile
 from ettr.store.folder import FolderStore
 from ettr.tables import TABLES
@@ -79,7 +79,7 @@ def example_store(folder: Path) -> Path:
     """A store with the bundled example and a ledger."""
     with FolderStore(folder, create=True) as store:
         logs = [LogFile(path) for path in sorted(EXAMPLE.iterdir())] + [ledger(folder)]
-        for log in naming_first(logs, None):
+        for log in logs:
             ingest_log(store, log, ReadOptions(timezone="UTC"))
     return folder
 

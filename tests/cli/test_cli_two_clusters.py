@@ -77,19 +77,51 @@ def test_one_call_and_three_say_the_same(tmp_path: Path, logs):
     assert measured(report(tmp_path / "one")) == measured(report(tmp_path / "three"))
 
 
-def test_a_log_without_names_takes_those_of_the_store_and_the_user_has_the_last_word(
+BARE = (HEAD + ALPHA.replace("17|", "18|")).replace("Cluster|", "").replace("alpha|", "")
+IN_EITHER_ORDER = pytest.mark.parametrize(
+    "order", [("alpha", "bare", "beta"), ("beta", "bare", "alpha")]
+)
+
+
+def clusters_of(store: Path, *logs: Path) -> Any:
+    for log in logs:
+        done = ettr("ingest", store, log, "--timezone", "UTC")
+        assert done.code == 0, done.err
+    return report(store)["clusters"]
+
+
+def test_a_log_without_names_is_the_only_cluster_s_and_the_user_has_the_last_word(
     tmp_path: Path, logs
 ):
-    bare = tmp_path / "bare.psv"
-    bare.write_text(
-        (HEAD + ALPHA.replace("17|", "18|")).replace("Cluster|", "").replace("alpha|", "")
-    )
-    assert ettr("ingest", tmp_path / "store", logs["alpha"], "--timezone", "UTC").code == 0
-    assert ettr("ingest", tmp_path / "store", bare, "--timezone", "UTC").code == 0
-    assert report(tmp_path / "store")["clusters"] == ["alpha"]
-    words = ("ingest", tmp_path / "store", logs["beta"], "--timezone", "UTC", "--cluster", "gamma")
+    (tmp_path / "bare.psv").write_text(BARE)
+    store = tmp_path / "store"
+    assert clusters_of(store, tmp_path / "bare.psv", logs["alpha"]) == ["alpha"]
+    words = ("ingest", store, tmp_path / "bare.psv", "--timezone", "UTC", "--cluster", "gamma")
     assert ettr(*words).code == 0
-    assert report(tmp_path / "store")["clusters"] == ["alpha", "gamma"]
+    assert report(store)["clusters"] == ["alpha", "gamma"]
+
+
+@IN_EITHER_ORDER
+def test_a_log_without_names_is_of_no_cluster_where_two_have_its_nodes(
+    tmp_path: Path, logs, order: tuple[str, ...]
+):
+    (tmp_path / "bare.psv").write_text(BARE)
+    read = {**logs, "bare": tmp_path / "bare.psv"}
+    found = clusters_of(tmp_path / "store", *(read[name] for name in order))
+    assert found == ["alpha", "beta", "cluster"]
+    said = " ".join(ettr("quality", tmp_path / "store").out.split())
+    assert "where these are nodes of one cluster only, else as 'cluster' (--cluster names" in said
+
+
+@IN_EITHER_ORDER
+def test_a_log_without_names_is_of_the_cluster_that_alone_has_its_nodes(
+    tmp_path: Path, logs, order: tuple[str, ...]
+):
+    (tmp_path / "bare.psv").write_text(BARE.replace("|n1|", "|a1|"))
+    logs["alpha"].write_text(HEAD + ALPHA.replace("|n1|", "|a1|"))
+    read = {**logs, "bare": tmp_path / "bare.psv"}
+    found = clusters_of(tmp_path / "store", *(read[name] for name in order))
+    assert found == ["alpha", "beta"]
 
 
 def test_one_file_read_as_two_tables_keeps_both(tmp_path: Path):
@@ -121,14 +153,23 @@ def test_a_cluster_may_have_the_name_of_the_placeholder(tmp_path: Path, order: t
 KERNEL = "2026-11-01T11:58:00+00:00 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, off the bus\n"
 
 
-def test_what_was_taken_for_the_only_cluster_is_said_once_there_are_two(tmp_path: Path, logs):
-    (tmp_path / "kernel.log").write_text(KERNEL)
-    store = tmp_path / "store"
-    for log in (logs["alpha"], tmp_path / "kernel.log", logs["beta"]):
-        assert ettr("ingest", store, log, "--timezone", "UTC").code == 0
-    said = " ".join(ettr("quality", store).out.split())
-    assert "the only one that logs had named when it was read: others do now" in said
-    assert "the only one that other logs name" not in said
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("node", "blamed"), [("b1", [("beta", "17", "b1")]), ("n1", []), ("login1", [])]
+)
+def test_a_kernel_log_is_of_the_cluster_of_its_nodes(
+    tmp_path: Path, logs, place: int, node: str, blamed: list[Any]
+):
+    """Whenever it is read; where both clusters have a node n1, or none has the node, of none."""
+    both = {"alpha": "|n1|", "beta": "|n1|" if node == "n1" else "|b1|"}
+    for name, text in (("alpha", ALPHA), ("beta", BETA.replace("NODE_FAIL", "FAILED"))):
+        logs[name].write_text(HEAD + text.replace("|n1|", both[name]))
+    (tmp_path / "kernel.log").write_text(KERNEL.replace(" n1 ", f" {node} "))
+    order = [logs["alpha"], logs["beta"]]
+    order.insert(place, tmp_path / "kernel.log")
+    clusters_of(tmp_path / "store", *order)
+    rows = report(tmp_path / "store")["failures"]["rows"]
+    assert [(row["cluster"], row["job_id"], row["node"]) for row in rows] == blamed
 
 
 SHOWN = """\

@@ -17,9 +17,8 @@ import pytest
 
 from ettr.errors import SourceError, StoreError, UsageError
 from ettr.sources.base import ReadOptions
-from ettr.sources.ingest import ingest_file, naming_first
+from ettr.sources.ingest import ingest_file
 from ettr.sources.registry import all_sources
-from ettr.sources.spool import LogFile
 from ettr.store import Store, open_store
 from ettr.tables import TABLES
 from ettr.tables import rows as table_rows
@@ -205,19 +204,6 @@ def test_the_zone_is_asked_for(store: Store, tmp_path: Path):
 def test_a_source_that_does_not_exist_is_answered_with_those_that_do(store: Store, tmp_path: Path):
     with pytest.raises(UsageError, match=r"no source named 'abacus'; there are: slurm-sacct, "):
         ingest_file(store, write(tmp_path, "sacct.psv", SACCT), UTC_SAID, "abacus")
-
-
-def test_files_that_name_their_cluster_are_read_first(tmp_path: Path):
-    kernel = write(tmp_path, "a.log", KERNEL)
-    events = write(
-        tmp_path,
-        "b.psv",
-        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
-        "c|n1|2026-01-01T00:00:00|Unknown|DOWN*|Not responding|root(0)\n",
-    )
-    absent = tmp_path / "absent"
-    logs = [LogFile(path) for path in (kernel, absent, events)]
-    assert naming_first(logs, None)[-1] == LogFile(kernel)
 
 
 def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(tmp_path: Path):

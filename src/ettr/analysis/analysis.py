@@ -487,7 +487,7 @@ class Analysis(SharedStages):
             self.dump_windows,
             self.early_start,
             unknown_reasons(self.tables["node_states"], self.taxonomy),
-            self.stored.taken_cluster,
+            self.stored.naming,
             len(self.logs_clusters) > 1,
             self.stored.unended_states,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from ettr.analysis.analysis import Analysis
@@ -13,12 +14,14 @@ from ettr.sources.ingest import (
     Ingested,
     Progress,
     ingest_log,
-    naming_first,
     refuse_idle_options,
 )
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import log_file
 from ettr.store import Store
+from ettr.tables import TABLES
+from ettr.tables.rows import UNNAMED_NOTE
+from ettr.tables.unnamed_clusters import named_clusters
 
 
 def _no_progress(_size_bytes: int, _place: str) -> AbstractContextManager[Progress]:
@@ -35,8 +38,7 @@ def ingest_all(
 ) -> list[Ingested]:
     """Read each file into the store.
 
-    Files that name their cluster come first, so that those which do not can take it from them. What
-    comes through standard input and pipes is kept in temporary files until all are read.
+    What comes through standard input and pipes is kept in temporary files until all are read.
 
     Args:
         store: Where the rows go.
@@ -57,7 +59,7 @@ def ingest_all(
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
         refuse_idle_options(logs, options, source)
-        for place, log in enumerate(naming_first(logs, source), 1):
+        for place, log in enumerate(logs, 1):
             size_bytes = log.path.stat().st_size
             with progress(size_bytes, f"{place} of {len(logs)}") as advance:
                 try:
@@ -65,15 +67,25 @@ def ingest_all(
                 except NoRecordError as error:
                     empty.append(error)
                     continue
-            for note in one.notes:
-                complain(f"{one.name}: {note}")
             done.append(one)
     if empty and not done:
         raise empty[0]
+    done = _with_named_clusters(store, done)
+    for one in done:
+        for note in one.notes:
+            complain(f"{one.name}: {note}")
     for each in empty:
         complain(f"{each}; nothing was stored of it")
     complain_of_clocks(store, complain)
     return done
+
+
+def _with_named_clusters(store: Store, read: list[Ingested]) -> list[Ingested]:
+    """The same outcomes, their notes in the words of what rows that name no cluster are now."""
+    if not any(UNNAMED_NOTE in note for one in read for note in one.notes):
+        return read
+    _, naming = named_clusters({name: store.table(name) for name in TABLES})
+    return [replace(one, notes=tuple(map(naming.words, one.notes))) for one in read]
 
 
 def complain_of_clocks(store: Store, complain: Callable[[str], None]) -> None:

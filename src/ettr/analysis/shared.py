@@ -51,6 +51,7 @@ from ettr.tables.event_summaries import (
     EVENT_CENSUS,
     EVENT_NODE_DAYS,
     EVENT_NODE_KINDS,
+    EventSummary,
     node_kinds,
 )
 from ettr.tables.materialize import as_view, materialize
@@ -205,18 +206,24 @@ class SharedStages:
     @cached_property
     def event_days(self) -> ibis.Table:
         """On which days the events of each node came."""
-        kept = self.store.summary(EVENT_NODE_DAYS)
+        kept = self._summary_by_node(EVENT_NODE_DAYS)
         if kept is None:
             return event_days(self.tables["events"])
-        return materialize(EVENT_NODE_DAYS.summed(self.stored.with_cluster_named(kept)))
+        return materialize(EVENT_NODE_DAYS.summed(kept))
 
     @cached_property
     def event_node_kinds(self) -> ibis.Table:
         """How many events of each kind each node has."""
-        kept = self.store.summary(EVENT_NODE_KINDS)
+        kept = self._summary_by_node(EVENT_NODE_KINDS)
         if kept is None:
             return materialize(node_kinds(self.tables["events"]))
-        return materialize(EVENT_NODE_KINDS.summed(self.stored.with_cluster_named(kept)))
+        return materialize(EVENT_NODE_KINDS.summed(kept))
+
+    def _summary_by_node(self, summary: EventSummary) -> ibis.Table | None:
+        """A summary of the store under names of clusters; None where it cannot answer."""
+        naming = self.stored.naming
+        kept = None if naming.is_by_node else self.store.summary(summary)  # it knows no files
+        return None if kept is None else naming.named(kept)
 
     @cached_property
     def logs_read(self) -> LogsRead:

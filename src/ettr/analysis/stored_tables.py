@@ -16,7 +16,7 @@ from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
 from ettr.tables.materialize import materialize
-from ettr.tables.unnamed_clusters import with_cluster, with_one_cluster
+from ettr.tables.unnamed_clusters import Naming, named_clusters
 
 _CONTROLLER = "slurmctld-log"
 
@@ -30,23 +30,19 @@ class StoredTables:
         jobs: The same with whole jobs, and the ids under which their parts go.
         tables: What every stage reads: whole jobs, and who cancelled one wherever any log says it.
         unended_states: States of nodes that no log ends, though they are over; None: there is none.
-        taken_cluster: The cluster whose rows those were taken for that name none, if any were.
+        naming: Of which clusters those rows are that name none.
     """
 
     parts: Mapping[str, Table]
     jobs: WholeJobs
     tables: dict[str, Table]
-    taken_cluster: str | None
+    naming: Naming
     unended_states: UnendedStates | None = None
-
-    def with_cluster_named(self, rows: Table) -> Table:
-        """Rows of another table of the same logs, those that name no cluster taken likewise."""
-        return rows if self.taken_cluster is None else with_cluster(rows, self.taken_cluster)
 
 
 def stored_tables(store: Store, given: Assumptions) -> StoredTables:
     """The tables of a store under what was assumed of it."""
-    named, taken_cluster = with_one_cluster({name: store.table(name) for name in TABLES})
+    named, naming = named_clusters({name: store.table(name) for name in TABLES})
     parts = _with_gpus(_with_accounted_gpus(named), given.gpus_per_node)
     jobs = whole_jobs(parts)
     attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)
@@ -62,7 +58,7 @@ def stored_tables(store: Store, given: Assumptions) -> StoredTables:
         if store.is_small(name) and table is not named[name]:
             # else what was changed would be worked out again in every query
             tables[name] = materialize(table)
-    return StoredTables(parts, jobs, tables, taken_cluster, unended)
+    return StoredTables(parts, jobs, tables, naming, unended)
 
 
 def _with_accounted_gpus(tables: dict[str, Table]) -> dict[str, Table]:

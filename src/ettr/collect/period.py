@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from ettr.errors import UsageError
 from ettr.store import Store
+from ettr.tables import TABLES
+from ettr.tables.unnamed_clusters import named_clusters
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ def period_after(
 
 def _last_times(store: Store) -> dict[str, datetime]:
     """The latest time of an attempt, by cluster."""
-    attempts = store.table("attempts")
+    tables, _ = named_clusters({name: store.table(name) for name in TABLES})
+    attempts = tables["attempts"]
     latest = attempts.group_by("cluster").aggregate(
         submit=attempts["submit"].max(), start=attempts["start"].max(), end=attempts["end"].max()
     )

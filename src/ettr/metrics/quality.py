@@ -25,7 +25,8 @@ from ettr.metrics.unended_states import UnendedStates
 from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.metrics.unknown_reasons import UnknownReason
 from ettr.tables.ibis_time import epoch_s
-from ettr.tables.rows import SITE_NOTE, UNNAMED_NOTE, still_taken, taken_note
+from ettr.tables.rows import SITE_NOTE, still_taken
+from ettr.tables.unnamed_clusters import Naming
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 ELAPSED_SLACK_S = SECONDS_PER_MINUTE
@@ -131,7 +132,7 @@ def data_quality(
     windows: tuple[DumpWindow, ...] = (),
     early_start: EarlyStart | None = None,
     unknown_reasons: tuple[UnknownReason, ...] = (),
-    taken_cluster: str | None = None,
+    naming: Naming | None = None,
     has_clusters: bool = False,
     unended_states: UnendedStates | None = None,
 ) -> DataQuality:
@@ -152,11 +153,11 @@ def data_quality(
         windows: clusters whose dump begins in the middle of their jobs.
         early_start: what makes the period begin long before the logs do.
         unknown_reasons: reasons of node states of which the taxonomy knows nothing.
-        taken_cluster: the cluster whose rows those were taken for that name none.
+        naming: of which clusters those rows are that name none.
         has_clusters: whether the logs are of several clusters.
         unended_states: states of nodes that are over and have no end.
     """
-    read = _files(tables["files"], taken_cluster, has_clusters)
+    read = _files(tables["files"], naming or Naming(), has_clusters)
     counts = first_row(_counts(tables["attempts"]))
     started = int(counts["started"])
     allocations = tables["allocations"]
@@ -204,13 +205,9 @@ def _sum_known(counts: list[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _files(
-    files: ibis.Table, taken_cluster: str | None, has_clusters: bool
-) -> tuple[FileQuality, ...]:
+def _files(files: ibis.Table, naming: Naming, has_clusters: bool) -> tuple[FileQuality, ...]:
     """The files by name, so that the order in which they were read changes nothing."""
     rows = files.order_by(["name", "file_id"]).to_pyarrow().to_pylist()
-    # what was noted when no log had named a cluster, in the words of when one has
-    taken = UNNAMED_NOTE if taken_cluster is None else taken_note(taken_cluster)
     return tuple(
         FileQuality(
             name=row["name"],
@@ -222,7 +219,7 @@ def _files(
             timezone=row["timezone"],
             notes=tuple(
                 still_taken(note, has_clusters)
-                for note in (row["notes"] or "").replace(UNNAMED_NOTE, taken).splitlines()
+                for note in naming.words(row["notes"] or "").splitlines()
             ),
         )
         for row in rows

@@ -31,13 +31,6 @@ class ReadOptions:
     job: str | None = None
     run: str | None = None
     series: str | None = None
-    # not what the user said: the store's only cluster, for records that name none
-    default_cluster: str | None = None
-
-    @property
-    def unnamed_cluster(self) -> str | None:
-        """The cluster of records that name none; None where nobody knows."""
-        return self.cluster or self.default_cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +44,6 @@ class Source:
         matches: looks at the first bytes and the name of a file and returns a score: 0 not this
             format, 1 certain; from 0.5 the file may be taken for it.
         read: yields the batches of one log.
-        names_cluster: its rows carry the cluster's name. Logs that do not are read after those
-            that do, and take the name given with --cluster, or that of the store's only cluster.
         local_time: it may print local time without a zone; `--timezone` is then asked for.
         prints_local: whether this very log does, by its first bytes.
         options: the options of `ettr ingest` that it uses.
@@ -65,7 +56,6 @@ class Source:
     tables: tuple[str, ...]
     matches: Callable[[bytes, str], float]
     read: Callable[[Origin, ReadOptions], Iterator[Batch]]
-    names_cluster: bool = False
     local_time: bool = False
     prints_local: Callable[[bytes], bool] = lambda _head: True
     options: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,6 @@ def ingest_log(
             f"{store.where}: holds a simulation; simulated rows never mix with others: give a new "
             f"store for {log}"
         )
-    if options.cluster is None and there:
-        options = replace(options, default_cluster=_only_cluster(store))
     with store.ingestion(file_id) as ingestion:
         return _read_into(
             ingestion, log, origin, source, options, text, progress, forced=source_name is not None
@@ -142,29 +140,6 @@ def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
         if width < 2 or len(takers) != 1 or head.split(b"\n", 1)[0].count(b"|") < width - 1:
             raise
         return takers[0]
-
-
-def _only_cluster(store: Store) -> str | None:
-    """The cluster of a file that names none: that of the store, where it holds just one."""
-    names: set[str] = set()
-    for name in ("attempts", "nodes", "node_states"):
-        found = store.table(name).select("cluster").distinct().limit(2).to_pyarrow()
-        names.update(found["cluster"].to_pylist())
-    return names.pop() if len(names) == 1 else None
-
-
-def naming_first(logs: list[LogFile], source_name: str | None) -> list[LogFile]:
-    """The logs in the order in which to read them: those whose format names the cluster first."""
-
-    def names_none(log: LogFile) -> bool:
-        if source_name is not None or log.path.is_dir():
-            return False
-        try:
-            return not recognise(head_of(log.path), log.name).names_cluster
-        except SourceError:  # raised again when the log's turn comes
-            return False
-
-    return sorted(logs, key=names_none)
 
 
 def _read(log: LogFile, source: Source, origin: Origin, options: ReadOptions) -> Iterator[Batch]:

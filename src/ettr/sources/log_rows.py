@@ -28,12 +28,7 @@ class LogRows(BatchBuilder):
     """Collects the rows of one log, and hands them out in batches."""
 
     def __init__(self, source: str, origin: Origin, options: ReadOptions) -> None:
-        super().__init__(
-            source,
-            origin.file_id,
-            options.unnamed_cluster,
-            is_cluster_given=options.cluster is not None,
-        )
+        super().__init__(source, origin.file_id, options.cluster)
         self.origin, self.options = origin, options
         self._clock: LocalClock | None = None
         self._years: LogYears | None = None

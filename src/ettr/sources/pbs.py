@@ -257,7 +257,6 @@ SOURCE = Source(
     tables=("attempts", "allocations"),
     matches=matches,
     read=read,
-    names_cluster=True,
     options=("--cluster",),
     how_to_get="the files of the days below PBS_HOME/server_priv/accounting",
 )

@@ -75,7 +75,7 @@ def _row(line: bytes, options: ReadOptions) -> dict[str, Any]:
         raise BadLineError("bad-duration", f"duration_s: {event.duration_s}, longer than 20 years")
     return {
         "run_id": event.run,
-        "cluster": event.cluster or options.unnamed_cluster,
+        "cluster": event.cluster or options.cluster,
         "job_id": event.job or options.job,
         "rank": event.rank,
         "time": time,

@@ -184,16 +184,11 @@ def event_id(
 class EventRows:
     """Collects rows of `events`, giving each its id.
 
-    `n_unnamed` counts the events that took the collector's cluster, as they named none. Such a
-    cluster is part of their id only if the user gave it: that a store happened to know its name
-    when the log was read may not change which event it is.
+    `n_unnamed` counts the events that took the collector's cluster, as they named none.
     """
 
-    def __init__(
-        self, source: str, file_id: str, cluster: str, *, is_cluster_given: bool = True
-    ) -> None:
+    def __init__(self, source: str, file_id: str, cluster: str) -> None:
         self._source, self._file_id, self._cluster = source, file_id, cluster
-        self._cluster_of_ids = cluster if is_cluster_given else DEFAULT_CLUSTER
         self._rows: list[Row] = []
         self._seen: dict[str, int] = {}
         self._seen_before: dict[str, int] = {}
@@ -229,8 +224,7 @@ class EventRows:
         where = cluster or self._cluster
         self.n_unnamed += cluster is None
         text = None if message is None else message[:TEXT_LIMIT]
-        named = cluster or self._cluster_of_ids
-        own_id = self._own_id(named, node, time, check, code, entity, text)
+        own_id = self._own_id(where, node, time, check, code, entity, text)
         self._rows.append(
             {
                 "event_id": known_id or own_id,
@@ -299,20 +293,10 @@ class BatchBuilder:
         events: collects the rows of `events`.
     """
 
-    def __init__(
-        self,
-        source: str,
-        file_id: str,
-        cluster: str | None = None,
-        *,
-        is_cluster_given: bool = True,
-    ) -> None:
+    def __init__(self, source: str, file_id: str, cluster: str | None = None) -> None:
         self.source, self.file_id = source, file_id
         self.cluster = cluster or DEFAULT_CLUSTER
-        self._is_cluster_given = cluster is not None and is_cluster_given
-        self.events = EventRows(
-            source, file_id, self.cluster, is_cluster_given=self._is_cluster_given
-        )
+        self.events = EventRows(source, file_id, self.cluster)
         self._cluster_given = cluster
         self._rows: dict[str, list[Row]] = {}
         self._rejects = Rejects(source, file_id)
@@ -450,10 +434,8 @@ class BatchBuilder:
         n_rejected = len(self._rejects.rows)
         if n_rejected:
             tables[REJECTS.name] = self._rejects.table()
-        if not self._is_cluster_given and self._n_unnamed + self.events.n_unnamed:
-            known = self._cluster_given
-            end = UNNAMED_NOTE if known is None else taken_note(known)
-            self.note(f"records without a cluster's name were {end}")
+        if self._cluster_given is None and self._n_unnamed + self.events.n_unnamed:
+            self.note(f"records without a cluster's name were {UNNAMED_NOTE}")
         made = Batch(
             tables,
             self._n_read,

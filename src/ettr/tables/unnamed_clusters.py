@@ -1,51 +1,166 @@
-"""Logs that name no cluster, in a store that knows one: they are that cluster's.
+"""Logs that name no cluster: of which one their rows are.
 
-A kernel log names its nodes and nothing else. Read after the accounting it takes the cluster's name
-from the store; read before, its rows are kept under a placeholder. So that the order in which files
-are read changes nothing, the placeholder is replaced when the tables are used. A cluster may really
-have the name of the placeholder, as in Slurm's example configuration: then nothing is replaced.
+A kernel log names its nodes and nothing else. Its rows are kept under a placeholder and named when
+the tables are used, so that the order in which files are read changes nothing:
+
+- Where the logs name one cluster, the rows are that cluster's.
+- Where they name several, the nodes of a file decide. If at least half of them are nodes of named
+  clusters, a row is of the cluster of its node where just one has a node of that name; other rows
+  of the file are of the cluster of those rows, if all of them are of one.
+- Every other row stays under the placeholder.
+
+A cluster may really have the name of the placeholder, as in Slurm's example configuration: then
+nothing is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
 
 import ibis
 from ibis.expr.types import Table
 
+from ettr.tables.materialize import materialize
 from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE, taken_note
 from ettr.tables.schemas import TABLES
 
 _NAMING = ("attempts", "nodes", "node_states")
 _NAMED = ("attempts", "allocations", "nodes", "node_states", "events", "log_days")
+# tables whose rows are of their node's cluster; an allocation is of its attempt's
+_OF_NODES = frozenset({"nodes", "node_states", "events", "log_days"})
+_HAVE_NODES = ("allocations", "nodes", "node_states")
+
+_BY_NODES = (
+    "taken as the cluster of their nodes where these are nodes of one cluster only, else as "
+    f"{DEFAULT_CLUSTER!r} (--cluster names it)"
+)
 
 
-def with_one_cluster(tables: Mapping[str, Table]) -> tuple[dict[str, Table], str | None]:
-    """The same tables, and the cluster to which rows that name none were given, if any were.
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How rows that name no cluster are named.
 
-    Only where the logs name exactly one cluster. Of rows that then have the same key the one that
-    named its cluster stands, unless it is open and the other has ended; what only the other knows
-    is kept (`Column.keeps`).
+    Attributes:
+        cluster: The only cluster that logs name; None: none or several.
+        of_nodes: `node` and `cluster`, of nodes whose name just one cluster has.
+        of_files: `file_id` and `file_cluster` of files whose nodes are known; the cluster is null
+            where they are of several.
+    """
+
+    cluster: str | None = None
+    of_nodes: Table | None = None
+    of_files: Table | None = None
+
+    @property
+    def is_by_node(self) -> bool:
+        """Whether the nodes of a file decide."""
+        return self.of_files is not None
+
+    def words(self, note: str) -> str:
+        """A note of the reading (`UNNAMED_NOTE`) in the words of what became of the rows."""
+        if self.cluster is not None:
+            return note.replace(UNNAMED_NOTE, taken_note(self.cluster))
+        return note.replace(UNNAMED_NOTE, _BY_NODES) if self.is_by_node else note
+
+    def named(self, rows: Table, *, by_node: bool = False) -> Table:
+        """The same rows, each with its cluster.
+
+        Args:
+            rows: Rows with `cluster`; with `file_id`, and `node` if `by_node`, where `is_by_node`.
+            by_node: Whether a row is of the cluster of its node.
+        """
+        if self.cluster is not None:
+            return _renamed(rows, ibis.literal(self.cluster))
+        if self.of_files is None or self.of_nodes is None:
+            return rows
+        both = rows.left_join(self.of_files, "file_id")
+        found = both["file_cluster"]
+        if by_node:
+            of_nodes = self.of_nodes.rename(named_node="node", node_cluster="cluster")
+            both = both.left_join(of_nodes, both["node"] == of_nodes["named_node"])
+            # a node of a file that is not known says nothing
+            known = both["known_file"].notnull()
+            found = known.ifelse(both["node_cluster"], None).coalesce(both["file_cluster"])
+        return _renamed(both, found).select(*rows.columns)
+
+
+def _renamed(rows: Table, cluster: ibis.Value) -> Table:
+    """The same rows, those that name no cluster of the given one, where there is one."""
+    name = rows["cluster"]
+    is_unnamed = name == DEFAULT_CLUSTER
+    return rows.mutate(cluster=ibis.cases((is_unnamed, cluster.coalesce(name)), else_=name))
+
+
+def named_clusters(tables: Mapping[str, Table]) -> tuple[dict[str, Table], Naming]:
+    """The same tables, rows that name no cluster under the one that they are of.
+
+    Of rows that then have the same key the one that named its cluster stands, unless it is open and
+    the other has ended; what only the other knows is kept (`Column.keeps`).
 
     Args:
         tables: the store's tables by name.
     """
     unnamed = [name for name in _NAMED if _has(tables[name], is_named=False)]
     if not unnamed or _is_a_name(tables):
-        return dict(tables), None
+        return dict(tables), Naming()
+    naming = _naming(tables, unnamed)
+    if naming == Naming():
+        return dict(tables), naming
+    made = dict(tables)
+    for name in unnamed:
+        both = name not in ("events", "log_days") and _has(tables[name], is_named=True)
+        made[name] = (
+            _without_repeats(tables, name, naming)
+            if both
+            else naming.named(tables[name], by_node=name in _OF_NODES)
+        )
+    return made, naming
+
+
+def _naming(tables: Mapping[str, Table], unnamed: list[str]) -> Naming:
     names: set[str] = set()
     for name in _NAMING:
         found = tables[name].select("cluster").distinct().to_pyarrow().column("cluster")
         names |= set(found.to_pylist())
     names.discard(DEFAULT_CLUSTER)
-    if len(names) != 1:
-        return dict(tables), None
-    (cluster,) = names
-    made = dict(tables)
-    for name in unnamed:
-        both = name not in ("events", "log_days") and _has(tables[name], is_named=True)
-        made[name] = with_cluster(_without_repeats(tables, name) if both else tables[name], cluster)
-    return made, cluster
+    if len(names) < 2:
+        return Naming(names.pop() if names else None)
+    if unnamed == ["attempts"]:  # no row has a node to go by
+        return Naming()
+    of_nodes = materialize(_nodes_by_cluster(tables))
+    return Naming(None, _of_one_cluster(of_nodes), materialize(_files(tables, unnamed, of_nodes)))
+
+
+def _nodes_by_cluster(tables: Mapping[str, Table]) -> Table:
+    """Each name of a node with the clusters that have it: `node`, `cluster`, `n_clusters`."""
+    parts = (tables[name].select("node", "cluster") for name in _HAVE_NODES)
+    rows = reduce(ibis.union, (part.filter(part["cluster"] != DEFAULT_CLUSTER) for part in parts))
+    grouped = rows.group_by("node")
+    return grouped.aggregate(cluster=rows["cluster"].min(), n_clusters=rows["cluster"].nunique())
+
+
+def _of_one_cluster(nodes: Table) -> Table:
+    return nodes.filter(nodes["n_clusters"] == 1).select("node", "cluster")
+
+
+def _files(tables: Mapping[str, Table], unnamed: list[str], nodes: Table) -> Table:
+    """Files at least half of whose nodes are known: `file_id`, `known_file`, `file_cluster`."""
+    having = [tables[name] for name in unnamed if name != "attempts"]
+    parts = (part.filter(part["cluster"] == DEFAULT_CLUSTER) for part in having)
+    rows = reduce(ibis.union, (part.select("file_id", "node") for part in parts)).distinct()
+    rows = rows.filter(rows["node"].notnull()).left_join(nodes, "node")
+    sure = (rows["n_clusters"] == 1).ifelse(rows["cluster"], None)
+    files = rows.group_by("file_id").aggregate(
+        n_nodes=rows.count(),
+        n_known=rows["n_clusters"].count(),
+        n_clusters=sure.nunique(),
+        cluster=sure.min(),
+    )
+    files = files.filter(2 * files["n_known"] >= files["n_nodes"])
+    agreed = (files["n_clusters"] == 1).ifelse(files["cluster"], None)
+    return files.select("file_id", known_file=files["file_id"], file_cluster=agreed)
 
 
 def _is_a_name(tables: Mapping[str, Table]) -> bool:
@@ -68,27 +183,22 @@ def _any(table: Table) -> bool:
     return bool(table.limit(1).count().to_pyarrow().as_py())
 
 
-def with_cluster(table: Table, cluster: str) -> Table:
-    """The same rows, those that name no cluster taken for this one's."""
-    name = ibis.cases((table.cluster == DEFAULT_CLUSTER, cluster), else_=table.cluster)
-    return table.mutate(cluster=name).select(*table.columns)
-
-
-def _without_repeats(tables: Mapping[str, Table], name: str) -> Table:
-    """Rows of one table, each thing once."""
+def _without_repeats(tables: Mapping[str, Table], name: str, naming: Naming) -> Table:
+    """Rows of one table, each with its cluster and each thing once."""
     table = tables[name]
     if name == "allocations":
-        attempts = _without_repeats(tables, "attempts")
-        return table.semi_join(attempts, "attempt_id")
-    key = [column for column in TABLES[name].key if column != "cluster"]
+        attempts = _without_repeats(tables, "attempts", naming)
+        return naming.named(table).semi_join(attempts, "attempt_id")
+    key = list(TABLES[name].key)
     named = table.filter(table.cluster != DEFAULT_CLUSTER)
     unnamed = table.filter(table.cluster == DEFAULT_CLUSTER)
+    unnamed = naming.named(unnamed, by_node=name in _OF_NODES)
     if "end" not in table.columns:
         filled = _filled(named, unnamed, name, key)
         return ibis.union(filled, unnamed.anti_join(named, key), distinct=False)
     ended = unnamed.filter(unnamed.end.notnull())
     stale = named.filter(named.end.isnull()).semi_join(ended, key)
-    standing = named.anti_join(stale, ["cluster", *key])
+    standing = named.anti_join(stale, key)
     left = _filled(unnamed.anti_join(standing, key), stale, name, key)
     return ibis.union(_filled(standing, unnamed, name, key), left, distinct=False)
 

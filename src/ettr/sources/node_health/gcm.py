@@ -264,7 +264,6 @@ SOURCE = Source(
     matches=matches,
     read=read,
     local_time=True,
-    names_cluster=True,
     prints_local=prints_local,
     options=("--cluster", "--timezone"),
     how_to_get="GCM's file sink: health_checks ... --sink=file, gcm sacct_publish --sink=file",

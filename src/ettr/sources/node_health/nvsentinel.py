@@ -181,7 +181,6 @@ SOURCE = Source(
     tables=("events",),
     matches=matches,
     read=read,
-    names_cluster=True,
     options=("--cluster",),
     how_to_get="psql -At -c 'select row_to_json(h) from health_events h' > health_events.ndjson",
 )

@@ -36,7 +36,7 @@ from ettr.sources.slurm.job_fields import (
 from ettr.sources.slurm.steps import Steps
 from ettr.sources.slurm.times import TimeColumns
 from ettr.tables import ATTEMPTS
-from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE, taken_note
+from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE
 from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import by_number
 
@@ -85,7 +85,7 @@ class AttemptReader:
 
     def __init__(self, source: str, file_id: str, options: ReadOptions, what: str) -> None:
         self._source, self._file_id = source, file_id
-        self._cluster, self._default_cluster = options.cluster, options.default_cluster
+        self._cluster = options.cluster
         self._times = TimeColumns(options.timezone, what)
         self.node_lists = NodeLists()
         self._counts: Counter[str] = Counter()
@@ -176,7 +176,7 @@ class AttemptReader:
             cluster = pa.repeat(self._cluster, records.n)
         elif cluster.null_count:
             self._counts["cluster"] += cluster.null_count
-            cluster = cluster.fill_null(self._default_cluster or DEFAULT_CLUSTER)
+            cluster = cluster.fill_null(DEFAULT_CLUSTER)
         out["cluster"] = cluster
         self._parse(records, ID_FIELDS, out)
         if ids is not given_ids:
@@ -294,9 +294,6 @@ class AttemptReader:
             for key, sentence in _NOTES.items()
             if self._counts[key]
         ]
-        if self._default_cluster:
-            taken = taken_note(self._default_cluster)
-            found = [sentence.replace(UNNAMED_NOTE, taken) for sentence in found]
         found += [
             by_number(f"{{n}} [value|values] of {column} [is|are] unreadable and left empty", n)
             for column, n in self._unreadable.items()

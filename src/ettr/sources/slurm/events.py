@@ -241,7 +241,6 @@ SOURCE = Source(
     tables=("node_states",),
     matches=matches,
     read=read,
-    names_cluster=True,
     local_time=True,
     prints_local=has_local_times,
     options=("--timezone", "--cluster"),

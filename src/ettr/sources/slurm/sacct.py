@@ -436,7 +436,6 @@ SOURCE = Source(
     tables=("attempts", "allocations"),
     matches=matches,
     read=read,
-    names_cluster=True,
     local_time=True,
     prints_local=prints_local,
     options=("--timezone", "--fields", "--cluster"),

@@ -246,7 +246,6 @@ SOURCE = Source(
     tables=("attempts", "allocations"),
     matches=matches,
     read=read,
-    names_cluster=True,
     options=("--cluster",),
     how_to_get="sacct -a -D -S START -E END --json > sacct.json",
     guide="sources/slurm-sacct.md",

@@ -213,7 +213,6 @@ SOURCE = Source(
     tables=("nodes", "events", "node_states"),
     matches=matches,
     read=read,
-    names_cluster=True,
     options=("--nodes", "--gpus-per-node", "--start"),
     how_to_get="github.com/stepfun-ai/InfiniteHBD-Trace",
 )

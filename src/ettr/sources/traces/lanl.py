@@ -237,7 +237,6 @@ SOURCE = Source(
     matches=matches,
     read=read,
     local_time=True,
-    names_cluster=True,
     options=("--timezone",),
     how_to_get="usrc.lanl.gov, LA-UR-05-7318; --timezone America/Denver",
 )

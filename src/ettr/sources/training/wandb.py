@@ -302,7 +302,6 @@ SOURCE = Source(
     tables=(TABLE,),
     matches=matches,
     read=read,
-    names_cluster=True,
     options=(*RUN_OPTIONS, "--columns"),
     how_to_get="the files wandb/offline-run-*/run-*.wandb of a run with WANDB_MODE=offline",
     guide="sources/training-metrics.md",

@@ -1,0 +1,97 @@
+"""Rows that name no cluster, among those of one cluster, of several and of none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from ettr.tables import TABLES
+from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE
+from ettr.tables.unnamed_clusters import Naming, named_clusters
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NAMED, BARE = "named", "bare"
+
+
+def tables(
+    nodes: dict[str, Iterable[str]], events: dict[str, Iterable[str | None]]
+) -> dict[str, ibis.Table]:
+    """Nodes by the cluster that names them, events without one by their file; all is in memory."""
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+    for cluster, names in nodes.items():
+        rows["nodes"] += [{"cluster": cluster, "node": n, "file_id": NAMED} for n in names]
+    for file_id, some in events.items():
+        rows["events"] += [
+            {"event_id": f"{file_id}{place}", "cluster": DEFAULT_CLUSTER, "node": node}
+            | {"time": NOON, "file_id": file_id}
+            for place, node in enumerate(some)
+        ]
+    rows["files"] = [{"file_id": NAMED}, *({"file_id": f, "notes": UNNAMED_NOTE} for f in events)]
+    return {
+        name: ibis.memtable(pa.Table.from_pylist(some, TABLES[name].arrow_schema))
+        for name, some in rows.items()
+    }
+
+
+def placed(nodes: dict[str, Iterable[str]], **events: Iterable[str | None]) -> list[Any]:
+    """The cluster of each event, by file and place."""
+    made, _ = named_clusters(tables(nodes, events))
+    found = made["events"].order_by("event_id").to_pyarrow().to_pylist()
+    return [(row["node"], row["cluster"]) for row in found]
+
+
+TWO = {"alpha": ["n1", "n2", "a3"], "beta": ["n1", "n2", "b3"]}
+
+
+def test_among_the_logs_of_one_cluster_all_rows_are_its_own() -> None:
+    assert placed({"alpha": ["n1"]}, bare=["n1", "elsewhere", None]) == [
+        ("n1", "alpha"), ("elsewhere", "alpha"), (None, "alpha"),
+    ]  # fmt: skip
+
+
+def test_without_a_named_cluster_rows_stay_as_they_are() -> None:
+    assert placed({}, bare=["n1"]) == [("n1", DEFAULT_CLUSTER)]
+
+
+def test_a_file_is_of_the_cluster_that_alone_has_some_of_its_nodes() -> None:
+    """a3 is of alpha only; so is then n1, which beta has as well, and what names no node."""
+    assert placed(TWO, bare=["a3", "n1", None]) == [
+        ("a3", "alpha"), ("n1", "alpha"), (None, "alpha"),
+    ]  # fmt: skip
+
+
+def test_nodes_that_both_clusters_have_decide_nothing() -> None:
+    assert placed(TWO, bare=["n1", "n2"]) == [("n1", DEFAULT_CLUSTER), ("n2", DEFAULT_CLUSTER)]
+
+
+def test_a_central_log_of_both_clusters_is_split_by_node() -> None:
+    assert placed(TWO, bare=["a3", "b3", "n1", None]) == [
+        ("a3", "alpha"), ("b3", "beta"), ("n1", DEFAULT_CLUSTER), (None, DEFAULT_CLUSTER),
+    ]  # fmt: skip
+
+
+def test_a_file_of_a_third_cluster_that_shares_a_name_is_of_none() -> None:
+    third = ["a3", "k1", "k2"]
+    assert placed(TWO, bare=third) == [(node, DEFAULT_CLUSTER) for node in third]
+
+
+def test_each_file_is_judged_by_its_own_nodes() -> None:
+    assert placed(TWO, one=["a3", None], two=["b3", None]) == [
+        ("a3", "alpha"), (None, "alpha"), ("b3", "beta"), (None, "beta"),
+    ]  # fmt: skip
+
+
+def test_a_note_says_what_became_of_the_rows() -> None:
+    note = f"records without a cluster's name were {UNNAMED_NOTE}"
+    assert Naming().words(note) == note
+    _, one = named_clusters(tables({"alpha": ["n1"]}, {BARE: ["n1"]}))
+    assert one.words(note).endswith("taken as 'alpha', the only one that other logs name")
+    _, two = named_clusters(tables(TWO, {BARE: ["n1"]}))
+    assert two.words(note).endswith(
+        "taken as the cluster of their nodes where these are nodes of one cluster only, else as "
+        "'cluster' (--cluster names it)"
+    )
