@@ -215,6 +215,11 @@ def test_what_was_measured_of_one_cluster_is_not_measured_of_the_other(tmp_path:
     }
     assert (of["alpha"]["down_share"], of["alpha"]["unplanned_node_hours"]) == (None, None)
     assert of["beta"]["unplanned_node_hours"] == 1.0
+    both = ettr("nodes", store, "--json").json
+    # nodes of alpha are in service as long as those of beta, and nobody knows how long they were
+    assert both["in_service_node_hours"] == 2 * of["beta"]["in_service_node_hours"]
+    assert both["measured_node_hours"] == of["beta"]["measured_node_hours"]
+    assert both["down_share"] == of["beta"]["down_share"] > 0.0
     shown = " ".join(ettr("nodes", store).out.split())
     assert "No states of nodes of alpha were read: outages there are unknown" in shown
     assert ettr("report", store, "--output", tmp_path / "page.html").code == 0

@@ -113,7 +113,7 @@ def test_every_node_hour_is_available_or_in_one_kind_of_outage():
     assert found.in_service_node_hours == 96.0
     assert (found.unplanned_node_hours, found.planned_node_hours) == (6.0, 4.0)
     parts = found.available_node_hours + found.unplanned_node_hours + found.planned_node_hours
-    assert parts == found.in_service_node_hours
+    assert parts == found.measured_node_hours == found.in_service_node_hours
     assert sum(row.node_hours for row in found.by_reason) == 10.0
     assert found.lost_gpu_hours == 80.0
     assert found.repair_h.still_open == 1
@@ -141,7 +141,7 @@ def test_without_node_states_outages_are_unknown():
     found = measured(states(), fleet("a"))
     assert found.down_share is None
     assert found.unplanned_node_hours is None
-    assert found.available_node_hours is None
+    assert (found.measured_node_hours, found.available_node_hours) == (None, None)
     assert found.outages_per_1000_node_days is None
     assert found.in_service_node_hours > 0
     assert found.repair_h.count == 0

@@ -14,6 +14,7 @@ from cli.program import Done, ettr, write_logs
 pytestmark = pytest.mark.slow
 
 OUTAGE_KEYS = (
+    "measured_node_hours",
     "available_node_hours",
     "unplanned_node_hours",
     "planned_node_hours",

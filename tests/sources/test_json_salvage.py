@@ -60,6 +60,15 @@ def nvsentinel(n: int) -> Document:
     return [{"checkName": "c", "generatedTimestamp": 1.77e9 + k, **event} for k in range(n)]
 
 
+def metrics(n: int) -> Document:
+    return [{"step": k, "timestamp": 1.77e9 + 10 * k, "loss": 1.0, "lr": [0.1]} for k in range(n)]
+
+
+def incidents(n: int) -> Document:
+    entry = {"kind": "node failure", "hours_lost": 1.5, "note": "[x] {y}"}
+    return [{"date": f"2026-01-{1 + k % 28:02}T{k % 24:02}:00:00Z", **entry} for k in range(n)]
+
+
 def inventory(n: int) -> Document:
     node = {"cpus": 64, "real_memory": 1000, "gres": "gpu:8", "state": ["IDLE"], "partitions": []}
     return {"nodes": [{"name": f"n{k}", **node} for k in range(n)], "last_update": 1}
@@ -71,6 +80,7 @@ DOCUMENTS: dict[str, Callable[[int], Document]] = {
     "gpud": gpud,
     "gcm": gcm,
     "nvsentinel": nvsentinel,
+    "incidents": incidents,
     "slurm-inventory": inventory,
 }
 
@@ -98,6 +108,10 @@ STRUCTURE = {
     "nvsentinel: the first key": ("nvsentinel", nvsentinel, b'"checkName"', b"\xff", 0),
     "nvsentinel: entities": ("nvsentinel", nvsentinel, b'"entityType": "GPU"}]', b"{", 0.5),
     "gcm: the first check": ("gcm", gcm, b'"start_time"', b"X", 0),
+    "metrics: the first brace": ("metrics", metrics, b"[{", b"\x00", 0),
+    "metrics: the first key": ("metrics", metrics, b'"step"', b"X", 0),
+    "metrics: the first time": ("metrics", metrics, b'"timestamp":', b"}", 0),
+    "metrics: a time": ("metrics", metrics, b'"timestamp":', b"\xff", 0.5),
     "flux: the list": ("flux", flux, b'"jobs": [', b"\xff", 0),
     "flux: its key": ("flux", flux, b'"job', b"X", 0),
     "flux: the first job": ("flux", flux, b'"t_submit"', b"X", 0),

@@ -57,19 +57,20 @@ class NodeOutages:
 class Availability:
     """Node time and where it went.
 
-    `in_service_node_hours` = available + unplanned + planned outages. Without any node state in
-    the logs outages are unknown, and what counts them is None. A node that drains still
-    runs its last jobs: `draining_with_jobs_node_hours` of the outages were not lost, so lost
-    capacity is the outages less that time. `repair_h` is over unplanned outages. Where
-    `fleet_is_known` is false only nodes with trouble are named: `nodes` and
-    `in_service_node_hours` are lower bounds, shares and rates upper bounds. Of the
-    `nodes_without_gpu_count`, which no inventory describes, `nodes_with_gpus_of_jobs` count with
-    the most GPUs that one job held there.
+    `measured_node_hours` = available + unplanned + planned outages: the hours in service of
+    clusters of which the logs hold states of nodes. Outages of the others are unknown, and what
+    counts outages is None where no cluster is left. A node that drains still runs its last jobs:
+    `draining_with_jobs_node_hours` of the outages were not lost, so lost capacity is the outages
+    less that time. `repair_h` is over unplanned outages. Where `fleet_is_known` is false only nodes
+    with trouble are named: `nodes` and hours in service are lower bounds, shares and rates upper
+    bounds. Of the `nodes_without_gpu_count`, which no inventory describes,
+    `nodes_with_gpus_of_jobs` count with the most GPUs that one job held there.
     """
 
     nodes: int
     period_days: float
     in_service_node_hours: float
+    measured_node_hours: float | None
     available_node_hours: float | None
     unplanned_node_hours: float | None
     planned_node_hours: float | None
@@ -243,29 +244,40 @@ def availability(
     unplanned = [o for o in begun if not o.is_planned]
     planned_h = sum(o.hours for o in found if o.is_planned)
     unplanned_h = sum(o.hours for o in found if not o.is_planned)
-    whole_h = fleet.node_s / SECONDS_PER_HOUR
+    measured_s = _measured_s(fleet, node_states)
+    measured_h = measured_s / SECONDS_PER_HOUR
     without = sum(np.isnan(gpus) for gpus in fleet.gpus.values()) + len(fleet.gpus_of_jobs)
     lost_h = [o.hours - busy for o, busy in zip(found, busy_h, strict=True)]
     measured = Availability(
         nodes=len(fleet.spans_s),
         period_days=period.days,
-        in_service_node_hours=whole_h,
-        available_node_hours=whole_h - planned_h - unplanned_h,
+        in_service_node_hours=fleet.node_s / SECONDS_PER_HOUR,
+        measured_node_hours=measured_h,
+        available_node_hours=measured_h - planned_h - unplanned_h,
         unplanned_node_hours=unplanned_h,
         planned_node_hours=planned_h,
         draining_with_jobs_node_hours=sum(busy_h),
-        down_share=share(unplanned_h, whole_h),
+        down_share=share(unplanned_h, measured_h),
         lost_node_hours=sum(lost_h),
         lost_gpu_hours=_gpu_hours(found, lost_h, fleet),
         nodes_without_gpu_count=int(without),
         nodes_with_gpus_of_jobs=len(fleet.gpus_of_jobs),
-        outages_per_1000_node_days=share(len(unplanned) * 1000.0, fleet.node_s / SECONDS_PER_DAY),
+        outages_per_1000_node_days=share(len(unplanned) * 1000.0, measured_s / SECONDS_PER_DAY),
         repair_h=_lasting(unplanned, confidence),
         by_reason=_by_reason(found, begun, fleet, confidence),
         worst_nodes=_worst(found, unplanned),
         fleet_is_known=fleet.is_known,
     )
     return measured if has_rows(node_states) else _without_outages(measured)
+
+
+def _measured_s(fleet: Service, node_states: ibis.Table) -> float:
+    """Node-seconds in service of clusters of which there are states; of nodes of none, too."""
+    known = set(fetch(node_states.select("cluster").distinct())["cluster"].to_pylist())
+    spans = fleet.spans_s.items()
+    return sum(
+        end_s - begin_s for (name, _), (begin_s, end_s) in spans if name in known or not name
+    )
 
 
 def outages_in_service(down: Iterable[Outage], fleet: Service) -> list[Outage]:
@@ -281,6 +293,7 @@ def outages_in_service(down: Iterable[Outage], fleet: Service) -> list[Outage]:
 def _without_outages(fleet: Availability) -> Availability:
     return replace(
         fleet,
+        measured_node_hours=None,
         available_node_hours=None,
         unplanned_node_hours=None,
         planned_node_hours=None,

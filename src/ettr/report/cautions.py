@@ -36,9 +36,8 @@ def without_states(analysis: Analysis) -> str | None:
     if not without:
         return None
     return (
-        f"No states of nodes of {', '.join(without)} were read: outages there are unknown and "
-        "count as none, and shares of the node-hours of all clusters are too low (--cluster asks "
-        "for one)."
+        f"No states of nodes of {', '.join(without)} were read: outages there are unknown, and "
+        "what is said of outages is of the other clusters only."
     )
 
 

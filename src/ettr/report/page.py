@@ -174,7 +174,7 @@ def _outage_card(nodes: Availability) -> Card:
     label = "Node time lost to unplanned outages"
     if nodes.down_share is None:
         return Card(label, NOT_MEASURED, "no states of nodes in the logs: sacctmgr show event")
-    hours = f"{number(nodes.in_service_node_hours, 5)} node-hours in service"
+    hours = f"{number(nodes.measured_node_hours, 5)} node-hours in service"
     if not nodes.fleet_is_known:
         only = "only nodes that had trouble are named: give --fleet-nodes N or the inventory"
         return Card(label, f"≤ {percent(nodes.down_share)}", f"of {hours}; {only}")

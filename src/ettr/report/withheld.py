@@ -144,7 +144,7 @@ def _without_states(nodes: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def _without_nodes(nodes: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Where no log names a node, how many there are is not known."""
     counts = ("nodes", "nodes_without_gpu_count", "nodes_with_gpus_of_jobs")
-    return dict.fromkeys((*counts, "in_service_node_hours"))
+    return dict.fromkeys((*counts, "in_service_node_hours", "measured_node_hours"))
 
 
 def _withheld(part: JsonValue, chosen: Callable[[str], bool]) -> JsonValue:

@@ -42,7 +42,7 @@ def _lead(fleet: Availability) -> str:
     lead = (
         f"{nodes}: {counted(repair.count, 'unplanned outage')} took "
         f"{'' if fleet.fleet_is_known else 'at most '}{percent(fleet.down_share)} of "
-        f"{number(fleet.in_service_node_hours, 5)} node-hours in service"
+        f"{number(fleet.measured_node_hours, 5)} node-hours in service"
     )
     if repair.count:
         lead += (

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import head_objects, json_records
+from ettr.sources.json_salvage import RecordShape
 from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -157,9 +158,13 @@ def _known(names: Sequence[str]) -> dict[str, str]:
     return {ours: theirs for ours, theirs in pairs if theirs is not None}
 
 
+# by which the first record is found behind bad bytes in a document of one line
+_SHAPE = RecordShape(lambda record: {"step", "time"} <= _known(list(record)).keys())
+
+
 def _names(head: bytes) -> list[str]:
     """The names of a file's columns, as its first bytes show them."""
-    objects = head_objects(head)
+    objects = head_objects(head, shape=_SHAPE)
     if objects:
         return list(dict.fromkeys(key for one in objects for key in one))
     first = next(iter(first_texts(head)), "")
@@ -245,7 +250,7 @@ def prints_local(head: bytes) -> bool:
     time = _known(_names(head)).get("time")
     if time is None:
         return False
-    objects = head_objects(head)
+    objects = head_objects(head, shape=_SHAPE)
     if objects:
         return any(_local(one.get(time)) is not None for one in objects)
     names = _names(head)
