@@ -25,7 +25,7 @@ def new_file(path: Path, mode: int = _BY_UMASK) -> int:
     Raises:
         FileExistsError: the name is taken, be it by a link.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(path, flags, mode)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ettr.files import new_file
+
 _PROC = Path("/proc")
 _CHUNK_BYTES = 1 << 20
 BALLAST_PREFIX = ".ettr-ballast-"
@@ -143,8 +145,8 @@ def truncate(path: Path, place: float) -> str:
 
 def fill(folder: Path, ballast_bytes: int) -> tuple[str, Path]:
     """Write a ballast file of at most so many bytes, or until the disk is full."""
-    path = folder / f"{BALLAST_PREFIX}{os.getpid()}"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    path = folder / f"{BALLAST_PREFIX}{os.urandom(8).hex()}"
+    fd = new_file(path, 0o600)
     taken, why = 0, "as much as was asked for"
     try:
         while taken < ballast_bytes:

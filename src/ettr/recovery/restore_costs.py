@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ettr.errors import UsageError
+from ettr.files import write_text
 
 _FILE_NAME = "measured.json"
 
@@ -140,14 +140,9 @@ def write_timings(folder: Path, timed: RunTimings) -> None:
 
     They only help a choice: they are not flushed to the disk, and a failed write is ignored.
     """
-    fresh = folder / f".{_FILE_NAME}.{os.getpid()}"
-    try:
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(timed.to_dict()))
-        fresh.replace(folder / _FILE_NAME)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink()
+        write_text(folder / _FILE_NAME, json.dumps(timed.to_dict()))
 
 
 def read_timings(folder: Path) -> RunTimings | None:

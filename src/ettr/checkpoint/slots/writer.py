@@ -33,6 +33,7 @@ from ettr.checkpoint.slots.ownership import (
     slot_files,
     slot_of,
 )
+from ettr.files import new_file
 
 
 class SlotWriter:
@@ -177,8 +178,8 @@ def _publish(folder: Path, path: Path, superblock: bytes, places: Geometry) -> i
     # Written aside and linked: a file of that name is complete, and the second of two processes
     # that want the same generation finds the name taken.
     _remove_left_overs(folder)
-    aside = folder / f".{path.name}.{os.getpid()}"
-    fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    aside = folder / f".{path.name}.{os.urandom(8).hex()}"
+    fd = new_file(aside, 0o644)
     try:
         with suppress(OSError):  # no locks here: others may take it for a left-over
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,7 +212,7 @@ def _remove_left_overs(folder: Path) -> None:
     """Remove the files of processes that were killed while they made one; those hold no lock."""
     for left in folder.glob(".blocks-*"):
         try:
-            fd = os.open(left, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(left, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             continue  # gone meanwhile, or of another user
         try:

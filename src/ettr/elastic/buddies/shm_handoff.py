@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ettr.checkpoint import CheckpointError
 from ettr.checkpoint.slots import checksums
+from ettr.files import new_file
 
 MAGIC = b"ETTRSHM2"
 _MAGIC_START = b"ETTR"
@@ -150,9 +151,9 @@ def _warn_of_version(path: Path, magic: bytes) -> None:
 
 
 def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        with partial.open("wb") as out:
+        with os.fdopen(new_file(partial), "wb") as out:
             for chunk in chunks:
                 out.write(chunk)
         partial.rename(path)

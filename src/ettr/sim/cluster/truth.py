@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ettr.errors import StoreError
+from ettr.files import write_text, written_whole
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import Checkpoints
@@ -106,9 +107,9 @@ def write_truth(folder: Path, tables: dict[str, pa.Table], scenario_text: str) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
-            with (folder / f"{name}.parquet").open("wb") as file:  # Arrow reads s3:b as an address
+            with written_whole(folder / f"{name}.parquet") as file:
                 pq.write_table(table, file, compression="zstd")
-        (folder / "scenario.toml").write_text(scenario_text, encoding="utf-8")
+        write_text(folder / "scenario.toml", scenario_text)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
