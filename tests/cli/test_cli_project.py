@@ -191,3 +191,26 @@ def test_an_answer_is_written_as_a_page_too(tmp_path: Path):
     assert "MTTF and ETTR by scale" in text
     assert "[a, b] is an interval of 90" in text
     assert ettr(*TYPED, "--html", tmp_path).code == 2
+
+
+def test_a_fleet_whose_logs_show_no_gpus_is_projected_in_nodes(tmp_path: Path):
+    head = "JobID|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
+    rows = [
+        f"{job}|u|c|{'NODE_FAIL' if job % 10 == 0 else 'COMPLETED'}|{day}T00:00:00|{day}T00:00:00|"
+        f"{day}T20:00:00|72000|4|n[1-4]|cpu=256,node=4\n"
+        for job, day in ((n, f"2026-{1 + n // 28:02}-{1 + n % 28:02}") for n in range(100))
+    ]
+    (tmp_path / "sacct.psv").write_text(head + "".join(rows))
+    store = tmp_path / "store"
+    assert ettr("ingest", store, tmp_path / "sacct.psv", "--timezone", "UTC").code == 0
+    found = projection("project", store)
+    assert (found["unit"], found["points"][0]["size"]) == ("nodes", 4)
+    # the published rate is one of nodes, too: 6.50 per 1,000 node-days, whatever is in them
+    (as_seen,) = projection("project", store, "--nodes", "64")["points"]
+    (of_gpus,) = projection("project", store, "--nodes", "64", "--gpus-per-node", "8")["points"]
+    assert as_seen["ettr_at_published"] == of_gpus["ettr_at_published"]
+    assert as_seen["projection"]["mttf_h"] == of_gpus["projection"]["mttf_h"]
+    assert "GPU" not in ettr("project", store).out
+    refused = ettr("project", store, "--gpus", "512")
+    assert refused.code == 2
+    assert "no log shows how many GPUs a node has; give --gpus-per-node" in refused.err

@@ -189,3 +189,15 @@ def split_of_suspended(rows, attempts) -> WallClockSplit:
     for row in rows:
         splitter.add(*row)
     return splitter.split(RunState.COMPLETED)
+
+
+@pytest.mark.parametrize("last", ["save", "end"])
+def test_steps_of_no_line_that_a_later_event_names_are_in_the_band(last: str) -> None:
+    """Lines of every hundredth step, one a second, without durations; a crash at step 450."""
+    lines = [("step", number, number * 10**6, None) for number in range(100, 500, 100)]
+    found = split_of([("start", 0, 0, None), *lines, (last, 450, 500 * 10**6, None)])
+    assert found.wall_us == 500 * 10**6
+    # fifty steps ran since the last line: at the pace of the others, or all the time since then
+    assert found.productive_us == 450 * 10**6
+    assert found.productive_high_us == 500 * 10**6
+    assert found.productive_low_us <= 400 * 10**6

@@ -132,7 +132,6 @@ def project_fleet(
     repair_days: float | None = None,
     run_days: float | None = None,
     confidence: float,
-    unit: str = "GPUs",
     models: ChosenModels | None = None,
 ) -> ScaleProjection:
     """MTTF and ETTR at each number of nodes, with bands from parameters and models.
@@ -142,20 +141,21 @@ def project_fleet(
         n_nodes: The scales.
         shape: Write, restart and queue of the runs; its own nodes are not used.
         interval_s: Between checkpoints; the best at each scale where None.
-        gpus_per_node: Of the planned nodes; those seen where None.
+        gpus_per_node: Of the planned nodes; those seen where None. Where these are not known
+            either, sizes are in nodes.
         spares: Nodes held ready.
         repair_days: Mean time until a failed node is back.
         run_days: Length of a run.
         confidence: Of the intervals.
-        unit: What sizes count: `GPUs`, or `nodes` where there are none.
         models: Models chosen by name; where None those that counts by node can support. A rate
             alone has its own.
 
     Raises:
         UsageError: values that no run can have.
     """
-    seen_per_node = evidence.gpus_per_node or float(GPUS_PER_NODE)
-    per_node = gpus_per_node or seen_per_node
+    known_per_node = gpus_per_node or evidence.gpus_per_node
+    seen_per_node = evidence.gpus_per_node or gpus_per_node or 1.0
+    per_node = known_per_node or 1.0
     chosen = _chosen(evidence, models, confidence)
     seen = Seen(
         largest_n_nodes=evidence.largest_n_nodes or max(n_nodes),
@@ -181,7 +181,11 @@ def project_fleet(
         )
         for nodes in n_nodes
     ]
-    points = tuple(_point(chosen.fits, scale, seen, shape, interval_s) for scale in scales)
+    like_published = 1.0 if known_per_node is None else per_node / GPUS_PER_NODE
+    points = tuple(
+        _point(chosen.fits, scale, seen, shape, interval_s, like_published) for scale in scales
+    )
+    unit = "nodes" if known_per_node is None else "GPUs"
     return _projection(evidence, chosen, shape, points, per_node, unit, confidence)
 
 
@@ -341,8 +345,14 @@ def _known(fit: Fit) -> bool:
 
 
 def _point(
-    fits: Sequence[Fit], scale: Scale, seen: Seen, shape: RunShape, interval_s: float | None
+    fits: Sequence[Fit],
+    scale: Scale,
+    seen: Seen,
+    shape: RunShape,
+    interval_s: float | None,
+    like_published: float,
 ) -> ScalePoint:
+    """One scale; a node there is `like_published` nodes of the published rate."""
     fits = [of_some_nodes(fit, scale.n_nodes) for fit in fits]
     rate = fits[0].rate_per_node_day
     growth = scale.gpus_per_node / seen.gpus_per_node
@@ -351,7 +361,7 @@ def _point(
     )
     made = project(fits, scale, seen, ettr_by_rate(run))
     size = scale.n_nodes * scale.gpus_per_node
-    per_node_day = _PUBLISHED_RATE / PER_NODE_DAYS * scale.gpus_per_node / GPUS_PER_NODE
+    per_node_day = _PUBLISHED_RATE / PER_NODE_DAYS * like_published
     elsewhere = planned(replace(shape, n_nodes=scale.n_nodes), per_node_day, interval_s)
     at_published = ettr_by_rate(elsewhere)(per_node_day * scale.n_nodes)
     return ScalePoint(size, run.interval_s, made, at_published)
@@ -367,8 +377,9 @@ def _notes(evidence: FleetEvidence | RateAlone, meanings: tuple[str, ...]) -> tu
     return tuple(notes)
 
 
-def scales_for(evidence: FleetEvidence | RateAlone, gpus_per_node: float) -> tuple[int, ...]:
-    """Nodes of runs of powers of two of GPUs, from the largest job seen up."""
+def scales_for(evidence: FleetEvidence | RateAlone, gpus_per_node: float | None) -> tuple[int, ...]:
+    """Nodes of runs of powers of two of GPUs, or of nodes, from the largest job seen up."""
+    gpus_per_node = gpus_per_node or 1.0
     start = (evidence.largest_n_nodes or 1) * gpus_per_node
     power = max(0, math.ceil(math.log2(start)))
     sizes = [2**p for p in range(power, power + REPORT_SCALES) if 2**p <= LARGEST_GPUS]
@@ -376,8 +387,17 @@ def scales_for(evidence: FleetEvidence | RateAlone, gpus_per_node: float) -> tup
     return tuple(dict.fromkeys(nodes))
 
 
-def scales_of_gpus(n_gpus: Sequence[int], gpus_per_node: float) -> tuple[int, ...]:
-    """Nodes of runs of so many GPUs each."""
+def scales_of_gpus(n_gpus: Sequence[int], gpus_per_node: float | None) -> tuple[int, ...]:
+    """Nodes of runs of so many GPUs each.
+
+    Raises:
+        UsageError: nobody knows how many GPUs a node has.
+    """
+    if gpus_per_node is None:
+        raise UsageError(
+            f"{n_gpus[0]} GPUs: no log shows how many GPUs a node has; give --gpus-per-node as "
+            "well, or the scales in --nodes"
+        )
     per_node = max(1, round(gpus_per_node))
     return tuple(nodes_of(n, per_node) for n in n_gpus)
 
@@ -403,14 +423,11 @@ def project_store(
         evidence = evidence_to_plan_with(analysis, name)
     except UsageError:
         return None
-    per_node = evidence.gpus_per_node or 1.0
     return project_fleet(
-        replace(evidence, gpus_per_node=per_node),
-        scales_for(evidence, per_node),
+        evidence,
+        scales_for(evidence, evidence.gpus_per_node),
         shape or RunShape(1),
-        gpus_per_node=per_node,
         spares=spares,
         repair_days=repair_days,
         confidence=analysis.assumptions.confidence,
-        unit="GPUs" if evidence.gpus_per_node else "nodes",
     )

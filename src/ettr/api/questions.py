@@ -154,7 +154,8 @@ def project(
             they are known, as (rate, low, high).
         seen_nodes: Nodes of the jobs in which that was seen.
         gpus: The scales; powers of two from the largest job seen up where None.
-        gpus_per_node: Of the planned nodes; those seen, else 8, where None.
+        gpus_per_node: Of the planned nodes; those seen where None, 8 without a fleet. Where the
+            fleet's logs show none, sizes are in nodes.
         write_s: How long a checkpoint stops training.
         restart_s: From an attempt's start until it trains.
         queue_s: Mean wait at first and after a failure.
@@ -183,15 +184,16 @@ def project(
     cautions: tuple[str, ...] = ()
     evidence: FleetEvidence | RateAlone
     if failures_per_1000_node_days is not None:
-        evidence = RateAlone(_typed(failures_per_1000_node_days, confidence), seen_nodes)
+        typed = _typed(failures_per_1000_node_days, confidence)
+        evidence = RateAlone(typed, seen_nodes, GPUS_PER_NODE)
     elif fleet is None:
         counted, days = _counts(failures, node_days)
-        evidence = typed_evidence("the fleet", counted, days, seen_nodes)
+        evidence = typed_evidence("the fleet", counted, days, seen_nodes, GPUS_PER_NODE)
     else:
         evidence = evidence_to_plan_with(fleet.analysis, fleet.name)
         cautions = rate_cautions(fleet.analysis)
         confidence = fleet.analysis.assumptions.confidence
-    per_node = gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
+    per_node = gpus_per_node or evidence.gpus_per_node
     found = project_fleet(
         evidence,
         scales_for(evidence, per_node) if gpus is None else scales_of_gpus(gpus, per_node),

@@ -47,7 +47,7 @@ class Scales(OptionGroup):
     gpus_per_node: rates.GpusPerNodeOption = None
 
     def in_nodes(
-        self, evidence: FleetEvidence | RateAlone, gpus_per_node: float
+        self, evidence: FleetEvidence | RateAlone, gpus_per_node: float | None
     ) -> tuple[int, ...]:
         """The sizes in nodes; powers of two from the largest job seen up where none is given.
 
@@ -92,7 +92,12 @@ class SeenSize(OptionGroup):
 
         if self.seen_gpus is None:
             return None
-        return nodes_of(self.seen_gpus, self.seen_gpus_per_node or GPUS_PER_NODE)
+        return nodes_of(self.seen_gpus, self.of_node)
+
+    @property
+    def of_node(self) -> int:
+        """GPUs of a node that was seen."""
+        return self.seen_gpus_per_node or GPUS_PER_NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +245,7 @@ def project(
         if store is None
         else _stored(store, rating, models, selecting)
     )
-    gpus_per_node = scales.gpus_per_node or evidence.gpus_per_node or GPUS_PER_NODE
+    gpus_per_node = scales.gpus_per_node or evidence.gpus_per_node
     found = project_fleet(
         evidence,
         scales.in_nodes(evidence, gpus_per_node),
@@ -277,10 +282,10 @@ def _typed(
                 "--failures with --node-days, or a STORE"
             )
         typed = rate.planning_rate(rating.confidence)
-        return RateAlone(typed, seen.nodes(), seen.seen_gpus_per_node), None
+        return RateAlone(typed, seen.nodes(), seen.of_node), None
     counted = rate.rate()
     evidence = typed_evidence(
-        "the fleet", counted.failures, counted.node_days, seen.nodes(), seen.seen_gpus_per_node
+        "the fleet", counted.failures, counted.node_days, seen.nodes(), seen.of_node
     )
     return evidence, models.fitted(evidence, None, rating.confidence)
 

@@ -94,10 +94,18 @@ class KeptSteps:
         return lost, lost_us
 
     def durations_us(self) -> tuple[int, int]:
-        """The median and the longest of the steps with a duration; 0 where there are none."""
+        """The median and the longest of the steps with a duration.
+
+        Where no step has one: the median pace of the lines, and longer than any time.
+        """
         lines = zip(self._spent_us, self._represents, strict=True)
         timed = sorted(spent_us for spent_us, count in lines if spent_us and not count)
-        return (timed[len(timed) // 2], timed[-1]) if timed else (0, 0)
+        if timed:
+            return timed[len(timed) // 2], timed[-1]
+        if not self._without_duration:
+            return 0, 0
+        pace = _Pace.of(self._lines())
+        return pace.typical_us // pace.typical_steps, _NOT_KNOWN
 
     def times(self, saved: int) -> tuple[StepTime, StepTime]:
         """Time of the steps up to `saved`, and of those above it."""
