@@ -29,7 +29,7 @@ def test_below_ten_failures_dispersion_cannot_be_known():
     found = dispersion(Counts([9, 0, 0, 0], 10.0))
     assert found.believe == "unknown"
     assert found.index is None
-    assert "cannot be known (9 failures are too few" in found.meaning
+    assert "cannot be known (9 failures have a node, too few; 10 over two or more" in found.meaning
 
 
 def test_one_node_has_no_spread():

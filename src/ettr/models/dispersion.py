@@ -78,8 +78,10 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     poisson = rate.interval(confidence)
     degrees = int(np.count_nonzero(counts.exposure_node_days > 0)) - 1
     if int(counts.failures.sum()) < FEW_FAILURES or degrees < 1:
+        placed = int(counts.failures.sum())
+        elsewhere = "" if placed == rate.failures else f" of {rate.failures}"
         why = (
-            f"{counts.failures.sum()} failures are too few"
+            f"{placed}{elsewhere} failures have a {counts.unit}, too few"
             if degrees >= 1
             else f"one {counts.unit} alone has no spread"
         )
@@ -90,8 +92,9 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
             poisson,
             poisson,
             "unknown",
-            f"Whether failures cluster cannot be known ({why}; {FEW_FAILURES} failures over two or "
-            f"more {counts.unit}s are needed): the interval holds only if they are independent.",
+            f"Whether failures cluster over {counts.unit}s cannot be known ({why}; {FEW_FAILURES} "
+            f"over two or more {counts.unit}s are needed): this interval holds only if they are "
+            "independent.",
             confidence,
         )
     seen = counts.failures.astype(np.float64)
