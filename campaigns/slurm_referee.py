@@ -18,7 +18,9 @@ where the simulator goes on from its own starts, as a what-if does: the first di
 follows. `plans`: with backfill, jobs for which Slurm's log of a pass has the start that the policy
 plans then, within 2 s, of all that Slurm lets wait; the same nodes in brackets. `order`: pairs of
 attempts whose predicted starts are more than 40 s apart and that Slurm started in that order. `end
-states`: jobs that ended in the same state by itself.
+states`: jobs that end in the same state, predicted as the starts are: whose owner cancels it after
+ten minutes in the queue ends by when it starts. `ends by itself`: likewise by its own starts; where
+one differs, the page says why.
 
 A job for which Slurm preempts others starts in a later pass, once they have left, if it is still
 the first to whom Slurm then gives what they held; so does it here. The simulator by itself starts
@@ -194,7 +196,9 @@ class Verdict:
         same_plan: Of them: on the same nodes.
         in_order: Pairs of predicted starts that came in their order.
         pairs: Of attempts whose predictions lie further apart than is allowed.
-        same_end: Jobs that ended in the same state.
+        same_end: Jobs that ended in the same state, predicted from what was real before.
+        same_end_alone: Likewise by the simulator by itself.
+        other_ends: Sentences on those that ended otherwise there.
         jobs: All of them.
     """
 
@@ -208,6 +212,8 @@ class Verdict:
     in_order: int
     pairs: int
     same_end: int
+    same_end_alone: int
+    other_ends: tuple[str, ...]
     jobs: int
 
 
@@ -217,9 +223,10 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
 
     allowed_s = max(PASS_INTERVAL_S, 2 * RATE)
     attempts, rules = real.attempts, replace(RULES, waiting=policy, preemption=preemption)
-    started = _started(real, rules, allowed_s, real.passes)
+    said = _said(real, rules, allowed_s, real.passes)
+    started = _really_started(said)
     # with backfill jobs overtake in its passes alone, which come at an interval
-    at_once = _started(real, rules, allowed_s, replace(real.passes, in_order_s=None))
+    at_once = _really_started(_said(real, rules, allowed_s, replace(real.passes, in_order_s=None)))
     alone = simulated(real, rules)
     planned, same_start, same_plan = _plans(real, rules)
     tries = _numbered(attempts)
@@ -230,7 +237,9 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
             if abs(said_s - other_said_s) > allowed_s:
                 pairs += 1
                 in_order += (real_s >= other_s) == (said_s >= other_said_s)
-    last = {one.number: one.state for one in sorted(attempts, key=lambda one: one.eligible_s)}
+    last = {one.number: one for one in sorted(attempts, key=lambda one: one.eligible_s)}
+    predicted_s = dict(said)
+    other_ends = tuple(_other_end(real, one, alone) for one in last.values())
     return Verdict(
         starts=len(started),
         in_time=sum(0 <= one.start_s - at_s <= allowed_s for one, at_s in started),
@@ -244,9 +253,39 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
         same_plan=same_plan,
         in_order=in_order,
         pairs=pairs,
-        same_end=sum(alone.states.get(number + 1) == state for number, state in last.items()),
+        same_end=sum(_ends_so(real, one, predicted_s) for one in last.values()),
+        same_end_alone=sum(not words for words in other_ends),
+        other_ends=tuple(filter(None, other_ends)),
         jobs=len(last),
     )
+
+
+def _ends_so(real: Recorded, one: RecordedAttempt, said_s: dict[RecordedAttempt, int]) -> bool:
+    """Whether the last attempt of a job ends as it did if it starts when the policies say.
+
+    What it does once it runs is its own; only the owner's patience depends on when it starts.
+    """
+    starts = said_s.get(one, NEVER) < NEVER
+    if one.start_s < NEVER:
+        return starts or real.jobs[one.number].patience_s is None
+    return not starts
+
+
+def _other_end(real: Recorded, one: RecordedAttempt, alone: _Attempts) -> str:
+    """What became of a job that the simulator by itself ends otherwise; empty: the same."""
+    state = alone.states.get(one.number + 1, "nothing")
+    if state == one.state:
+        return ""
+    starts = [at_s for (number, _), at_s in alone.starts.items() if number == one.number + 1]
+    return (
+        f"job {one.number}, {one.gpus} GPUs, patience {real.jobs[one.number].patience_s} s: "
+        f"{one.state} in Slurm, which {_waits(one.start_s, one.eligible_s)}; {state} by itself, "
+        f"which {_waits(max(starts, default=NEVER), one.eligible_s)}"
+    )
+
+
+def _waits(start_s: int, eligible_s: int) -> str:
+    return "never starts it" if start_s >= NEVER else f"starts it after {start_s - eligible_s} s"
 
 
 def _plans(real: Recorded, rules: Scheduling) -> tuple[int, int, int]:
@@ -270,14 +309,19 @@ def _plans(real: Recorded, rules: Scheduling) -> tuple[int, int, int]:
     return planned, same_start, same_plan
 
 
-def _started(
+def _said(
     real: Recorded, rules: Scheduling, allowed_s: int, passes: Passes
 ) -> list[tuple[RecordedAttempt, int]]:
-    """The attempts that Slurm started, each with when the policies would have."""
+    """All attempts, each with when the policies would have started it."""
     closed = (*real.outages, *real.lost_gpus)
     starts = predicted_starts(real.attempts, closed, MACHINES, rules, allowed_s, passes)
-    both = zip(real.attempts, starts, strict=True)
-    return [(one, at_s) for one, at_s in both if one.start_s < NEVER]
+    return list(zip(real.attempts, starts, strict=True))
+
+
+def _really_started(
+    said: list[tuple[RecordedAttempt, int]],
+) -> list[tuple[RecordedAttempt, int]]:
+    return [(one, at_s) for one, at_s in said if one.start_s < NEVER]
 
 
 def _numbered(attempts: tuple[RecordedAttempt, ...]) -> dict[RecordedAttempt, int]:
@@ -292,13 +336,16 @@ def _numbered(attempts: tuple[RecordedAttempt, ...]) -> dict[RecordedAttempt, in
 
 def run(size: int) -> Table:
     """The same jobs with each policy."""
-    rows, short = [], []
+    rows: list[tuple[str, ...]] = []
+    short: list[str] = []
+    others: list[str] = []
     for policy in POLICIES:
         real = recorded(size, SEED, policy)
         found = compared(real, policy)
         rows.append(_row(policy, real, found))
         if found.in_time < ASKED_IN_TIME * found.starts:
             short.append(f"- {policy}: {found.in_time / found.starts:.2f} in time")
+        others += (f"- {policy}: {words}" for words in found.other_ends)
         if policy in TEXTBOOK:
             rows.append(_row(TEXTBOOK[policy][0], real, compared(real, *TEXTBOOK[policy])))
     return Table(
@@ -312,12 +359,20 @@ def run(size: int) -> Table:
             "plans",
             "order",
             "end states",
+            "ends by itself",
             "ends in Slurm",
         ),
         tuple(rows),
         f"{SEED}; the clock {RATE} times as fast",
         f"at least {ASKED_IN_TIME} of the starts in time; end states equal; the same order",
-        "\n".join(["Where less is in time than was asked:", "", *short]) if short else "",
+        "\n\n".join(
+            "\n".join([head, "", *lines])
+            for head, lines in (
+                ("Where less is in time than was asked:", short),
+                ("Jobs that the simulator by itself ends otherwise:", others),
+            )
+            if lines
+        ),
     )
 
 
@@ -333,5 +388,6 @@ def _row(policy: str, real: Recorded, found: Verdict) -> tuple[str, ...]:
         f"{found.same_start} ({found.same_plan}) of {found.planned}" if found.planned else "",
         f"{found.in_order} of {found.pairs}",
         f"{found.same_end} of {found.jobs}",
+        f"{found.same_end_alone} of {found.jobs}",
         ", ".join(f"{count} {state}" for state, count in sorted(ends.items())),
     )
