@@ -109,6 +109,8 @@ def test_a_log_without_names_is_of_no_cluster_where_two_have_its_nodes(
     read = {**logs, "bare": tmp_path / "bare.psv"}
     found = clusters_of(tmp_path / "store", *(read[name] for name in order))
     assert found == ["alpha", "beta", "cluster"]
+    begins = " ".join(ettr("report", tmp_path / "store").out.split())
+    assert "their rows stand apart as 'cluster' and are evidence for no other" in begins
     said = " ".join(ettr("quality", tmp_path / "store").out.split())
     assert "where these are nodes of one cluster only, else as 'cluster' (--cluster names" in said
 

@@ -55,6 +55,7 @@ from ettr.tables.event_summaries import (
     node_kinds,
 )
 from ettr.tables.materialize import as_view, materialize
+from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
@@ -254,6 +255,13 @@ class SharedStages:
             return ()
         ran, known = (set(self._clusters_in(name)) for name in ("attempts", "node_states"))
         return tuple(sorted((ran - known) & set(self.clusters)))
+
+    @cached_property
+    def has_unplaced_rows(self) -> bool:
+        """Whether logs of several clusters hold rows of which nobody knows whose they are."""
+        if not self.stored.naming.is_by_node:
+            return False
+        return DEFAULT_CLUSTER in self._clusters_in("attempts", "nodes", "events", "node_states")
 
     @cached_property
     def incidents(self) -> IncidentLedger | None:

@@ -6,6 +6,7 @@ from ettr.analysis import Analysis
 from ettr.metrics.logs_read import LogsRead
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number
+from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
 
@@ -25,6 +26,12 @@ def cautions(analysis: Analysis) -> str | None:
         sentences.append(analysis.early_start.sentence)
     if without := without_states(analysis):
         sentences.append(without)
+    if analysis.has_unplaced_rows:
+        sentences.append(
+            "Some logs name no cluster, and their nodes are nodes of several clusters or of none: "
+            f"their rows stand apart as {DEFAULT_CLUSTER!r} and are evidence for no other cluster. "
+            "Read them again with --cluster."
+        )
     if short := short_logs(analysis):
         sentences.append(short)
     return " ".join(sentences) or None
