@@ -7,6 +7,8 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
+from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import ingest_file
 from ettr.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -78,16 +80,17 @@ def test_one_call_and_three_say_the_same(tmp_path: Path, logs):
 
 
 BARE = (HEAD + ALPHA.replace("17|", "18|")).replace("Cluster|", "").replace("alpha|", "")
-IN_EITHER_ORDER = pytest.mark.parametrize(
-    "order", [("alpha", "bare", "beta"), ("beta", "bare", "alpha")]
-)
 
 
-def clusters_of(store: Path, *logs: Path) -> Any:
-    for log in logs:
-        done = ettr("ingest", store, log, "--timezone", "UTC")
-        assert done.code == 0, done.err
-    return report(store)["clusters"]
+def read_one_by_one(where: Path, *logs: Path) -> None:
+    with open_store(where, create=True) as store:
+        for log in logs:
+            ingest_file(store, log, ReadOptions(timezone="UTC"))
+
+
+def clusters_of(where: Path) -> tuple[str, ...]:
+    with open_store(where) as store:
+        return Analysis(store).logs_clusters
 
 
 def test_a_log_without_names_is_the_only_cluster_s_and_the_user_has_the_last_word(
@@ -95,35 +98,33 @@ def test_a_log_without_names_is_the_only_cluster_s_and_the_user_has_the_last_wor
 ):
     (tmp_path / "bare.psv").write_text(BARE)
     store = tmp_path / "store"
-    assert clusters_of(store, tmp_path / "bare.psv", logs["alpha"]) == ["alpha"]
+    read_one_by_one(store, tmp_path / "bare.psv", logs["alpha"])
+    assert clusters_of(store) == ("alpha",)
     words = ("ingest", store, tmp_path / "bare.psv", "--timezone", "UTC", "--cluster", "gamma")
     assert ettr(*words).code == 0
-    assert report(store)["clusters"] == ["alpha", "gamma"]
+    assert clusters_of(store) == ("alpha", "gamma")
 
 
-@IN_EITHER_ORDER
-def test_a_log_without_names_is_of_no_cluster_where_two_have_its_nodes(
-    tmp_path: Path, logs, order: tuple[str, ...]
-):
+def test_a_log_without_names_is_of_no_cluster_where_two_have_its_nodes(tmp_path: Path, logs):
     (tmp_path / "bare.psv").write_text(BARE)
-    read = {**logs, "bare": tmp_path / "bare.psv"}
-    found = clusters_of(tmp_path / "store", *(read[name] for name in order))
-    assert found == ["alpha", "beta", "cluster"]
-    begins = " ".join(ettr("report", tmp_path / "store").out.split())
+    store = tmp_path / "store"
+    read_one_by_one(store, logs["alpha"], tmp_path / "bare.psv", logs["beta"])
+    assert clusters_of(store) == ("alpha", "beta", "cluster")
+    begins = " ".join(ettr("report", store).out.split())
     assert "their rows stand apart as 'cluster' and are evidence for no other" in begins
-    said = " ".join(ettr("quality", tmp_path / "store").out.split())
+    said = " ".join(ettr("quality", store).out.split())
     assert "where these are nodes of one cluster only, else as 'cluster' (--cluster names" in said
 
 
-@IN_EITHER_ORDER
+@pytest.mark.parametrize("first", ["alpha", "beta"])
 def test_a_log_without_names_is_of_the_cluster_that_alone_has_its_nodes(
-    tmp_path: Path, logs, order: tuple[str, ...]
+    tmp_path: Path, logs, first: str
 ):
     (tmp_path / "bare.psv").write_text(BARE.replace("|n1|", "|a1|"))
     logs["alpha"].write_text(HEAD + ALPHA.replace("|n1|", "|a1|"))
-    read = {**logs, "bare": tmp_path / "bare.psv"}
-    found = clusters_of(tmp_path / "store", *(read[name] for name in order))
-    assert found == ["alpha", "beta"]
+    last = "beta" if first == "alpha" else "alpha"
+    read_one_by_one(tmp_path / "store", logs[first], tmp_path / "bare.psv", logs[last])
+    assert clusters_of(tmp_path / "store") == ("alpha", "beta")
 
 
 def test_one_file_read_as_two_tables_keeps_both(tmp_path: Path):
@@ -163,14 +164,14 @@ def test_a_kernel_log_is_of_the_cluster_of_its_nodes(
     tmp_path: Path, logs, place: int, node: str, blamed: list[Any]
 ):
     """Whenever it is read; where both clusters have a node n1, or none has the node, of none."""
-    both = {"alpha": "|n1|", "beta": "|n1|" if node == "n1" else "|b1|"}
-    for name, text in (("alpha", ALPHA), ("beta", BETA.replace("NODE_FAIL", "FAILED"))):
-        logs[name].write_text(HEAD + text.replace("|n1|", both[name]))
+    where = "|n1|" if node == "n1" else "|b1|"
+    logs["beta"].write_text(HEAD + BETA.replace("NODE_FAIL", "FAILED").replace("|n1|", where))
     (tmp_path / "kernel.log").write_text(KERNEL.replace(" n1 ", f" {node} "))
     order = [logs["alpha"], logs["beta"]]
     order.insert(place, tmp_path / "kernel.log")
-    clusters_of(tmp_path / "store", *order)
-    rows = report(tmp_path / "store")["failures"]["rows"]
+    read_one_by_one(tmp_path / "store", *order)
+    with open_store(tmp_path / "store") as store:
+        rows = Analysis(store).failure_rows
     assert [(row["cluster"], row["job_id"], row["node"]) for row in rows] == blamed
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import KERNEL, PROGRAM, SACCT
+from ettr.analysis import Analysis
 from ettr.errors import SourceError
 from ettr.sources import spool
 from ettr.sources.base import ReadOptions
@@ -55,7 +56,7 @@ def test_standard_input_is_recognised_hashed_and_kept_once(tmp_path: Path, data:
 
 
 def test_process_substitution_of_several_logs(tmp_path: Path) -> None:
-    """Those that name their cluster are read first, whatever their order."""
+    """One that names no cluster, though it comes first, has that of the other."""
     (tmp_path / "sacct.gz").write_bytes(gzip.compress(SACCT.encode()))
     (tmp_path / "kernel.log").write_text(KERNEL)
     line = f"'{PROGRAM}' ingest s <(cat kernel.log) <(gzip -dc sacct.gz) --timezone UTC"
@@ -64,11 +65,11 @@ def test_process_substitution_of_several_logs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert [line.split(": ")[1].split(",")[0] for line in done.stdout.splitlines()] == [
-        "slurm-sacct",
         "kernel-xid",
+        "slurm-sacct",
     ]
     with open_store(tmp_path / "s") as store:
-        (event,) = store.table("events").to_pyarrow().to_pylist()
+        (event,) = Analysis(store).tables["events"].to_pyarrow().to_pylist()
     assert (event["cluster"], event["node"]) == ("c", "n1")
 
 

@@ -67,13 +67,17 @@ def ingest_all(
                 except NoRecordError as error:
                     empty.append(error)
                     continue
+            for note in one.notes:
+                if UNNAMED_NOTE not in note:
+                    complain(f"{one.name}: {note}")
             done.append(one)
     if empty and not done:
         raise empty[0]
-    done = _with_named_clusters(store, done)
-    for one in done:
-        for note in one.notes:
-            complain(f"{one.name}: {note}")
+    read, done = done, _with_named_clusters(store, done)
+    for one, named in zip(read, done, strict=True):
+        for note, said in zip(one.notes, named.notes, strict=True):
+            if UNNAMED_NOTE in note:  # only now is it known what became of its rows
+                complain(f"{one.name}: {said}")
     for each in empty:
         complain(f"{each}; nothing was stored of it")
     complain_of_clocks(store, complain)

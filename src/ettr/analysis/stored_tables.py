@@ -15,7 +15,7 @@ from ettr.metrics.unended_states import UnendedStates, with_known_ends
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.het_jobs import WholeJobs, whole_jobs
-from ettr.tables.materialize import materialize
+from ettr.tables.materialize import as_view, materialize
 from ettr.tables.unnamed_clusters import Naming, named_clusters
 
 _CONTROLLER = "slurmctld-log"
@@ -42,7 +42,12 @@ class StoredTables:
 
 def stored_tables(store: Store, given: Assumptions) -> StoredTables:
     """The tables of a store under what was assumed of it."""
-    named, naming = named_clusters({name: store.table(name) for name in TABLES})
+    read = {name: store.table(name) for name in TABLES}
+    named, naming = named_clusters(read)
+    for name, table in named.items():
+        if table is not read[name]:
+            # else every query would ask again which cluster a row is of
+            named[name] = materialize(table) if store.is_small(name) else as_view(table)
     parts = _with_gpus(_with_accounted_gpus(named), given.gpus_per_node)
     jobs = whole_jobs(parts)
     attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)

@@ -54,6 +54,11 @@ class Naming:
     of_files: Table | None = None
 
     @property
+    def is_known(self) -> bool:
+        """Whether any row can be named."""
+        return self.cluster is not None or self.is_by_node
+
+    @property
     def is_by_node(self) -> bool:
         """Whether the nodes of a file decide."""
         return self.of_files is not None
@@ -106,7 +111,7 @@ def named_clusters(tables: Mapping[str, Table]) -> tuple[dict[str, Table], Namin
     if not unnamed or _is_a_name(tables):
         return dict(tables), Naming()
     naming = _naming(tables, unnamed)
-    if naming == Naming():
+    if not naming.is_known:
         return dict(tables), naming
     made = dict(tables)
     for name in unnamed:
