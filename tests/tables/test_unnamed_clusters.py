@@ -95,3 +95,18 @@ def test_a_note_says_what_became_of_the_rows() -> None:
         "taken as the cluster of their nodes where these are nodes of one cluster only, else as "
         "'cluster' (--cluster names it)"
     )
+
+
+def test_a_row_that_two_inventories_share_is_of_neither_cluster() -> None:
+    """n1 is a node of both; whichever inventory is read last has the row in the store."""
+    both = tables(TWO, {BARE: ["a3"]})
+    rows = [
+        {"cluster": DEFAULT_CLUSTER, "node": node, "file_id": BARE} for node in ("a3", "n1", "idle")
+    ]
+    more = ibis.memtable(pa.Table.from_pylist(rows, TABLES["nodes"].arrow_schema))
+    made, _ = named_clusters(both | {"nodes": ibis.union(both["nodes"], more)})
+    found = {(row["cluster"], row["node"]) for row in made["nodes"].to_pyarrow().to_pylist()}
+    assert {pair for pair in found if pair[0] == DEFAULT_CLUSTER} == {
+        (DEFAULT_CLUSTER, "n1"), (DEFAULT_CLUSTER, "idle"),
+    }  # fmt: skip
+    assert ("alpha", "a3") in found

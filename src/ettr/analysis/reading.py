@@ -75,9 +75,9 @@ def ingest_all(
         raise empty[0]
     read, done = done, _with_named_clusters(store, done)
     for one, named in zip(read, done, strict=True):
-        for note, said in zip(one.notes, named.notes, strict=True):
+        for note, words in zip(one.notes, named.notes, strict=True):
             if UNNAMED_NOTE in note:  # only now is it known what became of its rows
-                complain(f"{one.name}: {said}")
+                complain(f"{one.name}: {words}")
     for each in empty:
         complain(f"{each}; nothing was stored of it")
     complain_of_clocks(store, complain)

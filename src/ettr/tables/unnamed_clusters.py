@@ -7,7 +7,8 @@ the tables are used, so that the order in which files are read changes nothing:
 - Where they name several, the nodes of a file decide. If at least half of them are nodes of named
   clusters, a row is of the cluster of its node where just one has a node of that name; other rows
   of the file are of the cluster of those rows, if all of them are of one.
-- Every other row stays under the placeholder.
+- Every other row stays under the placeholder. So does a row of an inventory whose node does not say
+  whose it is: two inventories share that row, and the file read last would decide.
 
 A cluster may really have the name of the placeholder, as in Slurm's example configuration: then
 nothing is named.
@@ -69,12 +70,13 @@ class Naming:
             return note.replace(UNNAMED_NOTE, taken_note(self.cluster))
         return note.replace(UNNAMED_NOTE, _BY_NODES) if self.is_by_node else note
 
-    def named(self, rows: Table, *, by_node: bool = False) -> Table:
+    def named(self, rows: Table, *, by_node: bool = False, by_file: bool = True) -> Table:
         """The same rows, each with its cluster.
 
         Args:
             rows: Rows with `cluster`; with `file_id`, and `node` if `by_node`, where `is_by_node`.
             by_node: Whether a row is of the cluster of its node.
+            by_file: Whether a row is else of the cluster of its file.
         """
         if self.cluster is not None:
             return _renamed(rows, ibis.literal(self.cluster))
@@ -87,7 +89,8 @@ class Naming:
             both = both.left_join(of_nodes, both["node"] == of_nodes["named_node"])
             # a node of a file that is not known says nothing
             known = both["known_file"].notnull()
-            found = known.ifelse(both["node_cluster"], None).coalesce(both["file_cluster"])
+            of_node = known.ifelse(both["node_cluster"], None)
+            found = of_node.coalesce(both["file_cluster"]) if by_file else of_node
         return _renamed(both, found).select(*rows.columns)
 
 
@@ -117,11 +120,13 @@ def named_clusters(tables: Mapping[str, Table]) -> tuple[dict[str, Table], Namin
     for name in unnamed:
         both = name not in ("events", "log_days") and _has(tables[name], is_named=True)
         made[name] = (
-            _without_repeats(tables, name, naming)
-            if both
-            else naming.named(tables[name], by_node=name in _OF_NODES)
+            _without_repeats(tables, name, naming) if both else _named(naming, tables[name], name)
         )
     return made, naming
+
+
+def _named(naming: Naming, rows: Table, name: str) -> Table:
+    return naming.named(rows, by_node=name in _OF_NODES, by_file=name != "nodes")
 
 
 def _naming(tables: Mapping[str, Table], unnamed: list[str]) -> Naming:
@@ -154,7 +159,7 @@ def _files(tables: Mapping[str, Table], unnamed: list[str], nodes: Table) -> Tab
     """Files at least half of whose nodes are known: `file_id`, `known_file`, `file_cluster`."""
     having = [tables[name] for name in unnamed if name != "attempts"]
     parts = (part.filter(part["cluster"] == DEFAULT_CLUSTER) for part in having)
-    rows = reduce(ibis.union, (part.select("file_id", "node") for part in parts)).distinct()
+    rows = reduce(ibis.union, map(_places, parts)).distinct()
     rows = rows.filter(rows["node"].notnull()).left_join(nodes, "node")
     sure = (rows["n_clusters"] == 1).ifelse(rows["cluster"], None)
     files = rows.group_by("file_id").aggregate(
@@ -166,6 +171,12 @@ def _files(tables: Mapping[str, Table], unnamed: list[str], nodes: Table) -> Tab
     files = files.filter(2 * files["n_known"] >= files["n_nodes"])
     agreed = (files["n_clusters"] == 1).ifelse(files["cluster"], None)
     return files.select("file_id", known_file=files["file_id"], file_cluster=agreed)
+
+
+def _places(rows: Table) -> Table:
+    """File and node of each row; a union is of columns of which all may be null, or none."""
+    node = rows["node"]
+    return rows.select("file_id", node=(node != "").ifelse(node, None))
 
 
 def _is_a_name(tables: Mapping[str, Table]) -> bool:
@@ -197,7 +208,7 @@ def _without_repeats(tables: Mapping[str, Table], name: str, naming: Naming) -> 
     key = list(TABLES[name].key)
     named = table.filter(table.cluster != DEFAULT_CLUSTER)
     unnamed = table.filter(table.cluster == DEFAULT_CLUSTER)
-    unnamed = naming.named(unnamed, by_node=name in _OF_NODES)
+    unnamed = _named(naming, unnamed, name)
     if "end" not in table.columns:
         filled = _filled(named, unnamed, name, key)
         return ibis.union(filled, unnamed.anti_join(named, key), distinct=False)
