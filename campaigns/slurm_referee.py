@@ -223,10 +223,12 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
 
     allowed_s = max(PASS_INTERVAL_S, 2 * RATE)
     attempts, rules = real.attempts, replace(RULES, waiting=policy, preemption=preemption)
-    said = _said(real, rules, allowed_s, real.passes)
-    started = _really_started(said)
+    predicted = _predicted(real, rules, allowed_s, real.passes)
+    started = _really_started(predicted)
     # with backfill jobs overtake in its passes alone, which come at an interval
-    at_once = _really_started(_said(real, rules, allowed_s, replace(real.passes, in_order_s=None)))
+    at_once = _really_started(
+        _predicted(real, rules, allowed_s, replace(real.passes, in_order_s=None))
+    )
     alone = simulated(real, rules)
     planned, same_start, same_plan = _plans(real, rules)
     tries = _numbered(attempts)
@@ -238,7 +240,7 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
                 pairs += 1
                 in_order += (real_s >= other_s) == (said_s >= other_said_s)
     last = {one.number: one for one in sorted(attempts, key=lambda one: one.eligible_s)}
-    predicted_s = dict(said)
+    predicted_s = dict(predicted)
     other_ends = tuple(_other_end(real, one, alone) for one in last.values())
     return Verdict(
         starts=len(started),
@@ -260,12 +262,12 @@ def compared(real: Recorded, policy: str, preemption: str = "slurm-youngest-firs
     )
 
 
-def _ends_so(real: Recorded, one: RecordedAttempt, said_s: dict[RecordedAttempt, int]) -> bool:
+def _ends_so(real: Recorded, one: RecordedAttempt, predicted_s: dict[RecordedAttempt, int]) -> bool:
     """Whether the last attempt of a job ends as it did if it starts when the policies say.
 
     What it does once it runs is its own; only the owner's patience depends on when it starts.
     """
-    starts = said_s.get(one, NEVER) < NEVER
+    starts = predicted_s.get(one, NEVER) < NEVER
     if one.start_s < NEVER:
         return starts or real.jobs[one.number].patience_s is None
     return not starts
@@ -309,7 +311,7 @@ def _plans(real: Recorded, rules: Scheduling) -> tuple[int, int, int]:
     return planned, same_start, same_plan
 
 
-def _said(
+def _predicted(
     real: Recorded, rules: Scheduling, allowed_s: int, passes: Passes
 ) -> list[tuple[RecordedAttempt, int]]:
     """All attempts, each with when the policies would have started it."""
@@ -319,9 +321,9 @@ def _said(
 
 
 def _really_started(
-    said: list[tuple[RecordedAttempt, int]],
+    predicted: list[tuple[RecordedAttempt, int]],
 ) -> list[tuple[RecordedAttempt, int]]:
-    return [(one, at_s) for one, at_s in said if one.start_s < NEVER]
+    return [(one, at_s) for one, at_s in predicted if one.start_s < NEVER]
 
 
 def _numbered(attempts: tuple[RecordedAttempt, ...]) -> dict[RecordedAttempt, int]:

@@ -13,6 +13,9 @@ import pyarrow as pa
 import pytest
 
 from ettr.chaos import faults
+from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
+from ettr.checkpoint.slots.ownership import slot_file_name, slot_folder
+from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.files import new_file, write_text
 from ettr.recovery import restore_costs
 from ettr.recovery.restore_costs import RunTimings, write_timings
@@ -45,6 +48,30 @@ def test_a_link_in_place_of_a_ballast_is_not_filled(theirs: Path) -> None:
     (folder / f"{faults.BALLAST_PREFIX}{NAME}").symlink_to(theirs)
     with pytest.raises(FileExistsError):
         faults.fill(folder, 5_000)
+    assert theirs.read_text() == "theirs"
+
+
+def test_a_link_in_place_of_a_new_slot_is_not_written_to(theirs: Path) -> None:
+    folder = slot_folder(theirs.parent / "folder", 0)
+    folder.mkdir(parents=True)
+    weights = TensorSpec("w", (24,), (Component("param", "float32"),))
+    layout = SlotLayout((weights,), (BlockSpec(0, (0,), (24,)),))
+    for generation in range(3):
+        (folder / f".{slot_file_name(generation)}.{NAME}").symlink_to(theirs)
+    with pytest.raises(FileExistsError):
+        SlotWriter.create(folder, layout)
+    assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.torch
+def test_a_link_in_place_of_a_handoff_is_not_written_to(theirs: Path) -> None:
+    from ettr.elastic.buddies import shm_handoff
+
+    folder = theirs.parent / "folder"
+    (folder / "slot-0").write_bytes(b"")
+    (folder / f".agreed-0.{NAME}").symlink_to(theirs)
+    with pytest.raises(FileExistsError):
+        shm_handoff.record_agreed_step(folder, 0, attempt=1, step=2)
     assert theirs.read_text() == "theirs"
 
 

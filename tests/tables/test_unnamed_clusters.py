@@ -110,3 +110,13 @@ def test_a_row_that_two_inventories_share_is_of_neither_cluster() -> None:
         (DEFAULT_CLUSTER, "n1"), (DEFAULT_CLUSTER, "idle"),
     }  # fmt: skip
     assert ("alpha", "a3") in found
+
+
+def test_jobs_without_nodes_are_of_neither_cluster() -> None:
+    """A queue of pending jobs alone: nothing says whose they are, and it is known that it is so."""
+    both = tables(TWO, {BARE: []})
+    row = {"cluster": DEFAULT_CLUSTER, "job_id": "1", "submit": NOON, "file_id": BARE}
+    jobs = ibis.memtable(pa.Table.from_pylist([row], TABLES["attempts"].arrow_schema))
+    made, naming = named_clusters(both | {"attempts": jobs})
+    assert naming.is_by_node
+    assert made["attempts"].to_pyarrow()["cluster"].to_pylist() == [DEFAULT_CLUSTER]

@@ -1,4 +1,4 @@
-"""What several questions about a store share: its tables, period, fleet, exposure and failures.
+"""What several questions about a store share: its fleet, outages, exposure and failures.
 
 Each is computed once, when the first question asks for it.
 """
@@ -13,32 +13,20 @@ from typing import TYPE_CHECKING
 import ibis
 
 from ettr.analysis.assumptions import Assumptions
-from ettr.analysis.selecting import (
-    SelectionHead,
-    selected_fleet,
-    selected_period,
-    selection_head,
-)
-from ettr.analysis.stored_tables import StoredTables, stored_tables
+from ettr.analysis.log_stages import LogStages
+from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution import Attribution, attribute
 from ettr.attribution.endings import HARDWARE_CANDIDATE
 from ettr.attribution.rules import LogMatching
-from ettr.errors import StoreError
 from ettr.metrics.availability import Service, named_nodes, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
-from ettr.metrics.event_census import event_census
-from ettr.metrics.event_days import event_days
 from ettr.metrics.exposure import Exposure, exposure
-from ettr.metrics.incidents import IncidentLedger, incident_ledger
-from ettr.metrics.instants import Period, fetch, has_rows, observed_period, seconds_of
+from ettr.metrics.instants import Period, fetch, has_rows, seconds_of
 from ettr.metrics.listed_nodes import every_node_is_listed
-from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.node_jobs import NODE_FAIL, NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.selected import (
     SelectedJobs,
-    in_period,
-    on_nodes,
     selected_ends,
     selected_jobs,
     with_parts_held,
@@ -47,16 +35,7 @@ from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, gpu_hours_of, totals
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.tables.event_summaries import (
-    EVENT_CENSUS,
-    EVENT_NODE_DAYS,
-    EVENT_NODE_KINDS,
-    EventSummary,
-    node_kinds,
-)
 from ettr.tables.materialize import as_view, materialize
-from ettr.tables.rows import DEFAULT_CLUSTER
-from ettr.taxonomy import Taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,13 +61,13 @@ _OF_CLUSTERS = ("logs_read",)
 """Stages that only a selection of clusters changes."""
 
 
-class SharedStages:
+class SharedStages(LogStages):
     """Stages over one store, each computed when it is first asked for and then kept.
 
     `tables`, `attribution` and what begins with `logs` are of all of the logs, so that no selection
     changes a verdict (`logs_read`, of the selected clusters, is part of none); the rest is of the
-    selection. Where no log line behind a failure will be
-    shown, `shows_lines=False` makes the attribution cheaper.
+    selection. Where no log line behind a failure will be shown, `shows_lines=False` makes the
+    attribution cheaper.
     """
 
     def __init__(
@@ -100,11 +79,9 @@ class SharedStages:
         *,
         shows_lines: bool = True,
     ) -> None:
-        self.store = store
+        super().__init__(store, assumptions, selection)
         self.shows_lines = shows_lines
         self.price = price
-        self.assumptions = assumptions or Assumptions()
-        self.selection = selection or Selection()
 
     def take_stages_of(self, other: SharedStages) -> None:
         """Take over what another analysis of the same store has computed of all of its logs."""
@@ -114,166 +91,9 @@ class SharedStages:
                 self.__dict__[name] = other.__dict__[name]
 
     @cached_property
-    def stored(self) -> StoredTables:
-        """The store's tables, as the logs have them and as every stage reads them."""
-        return stored_tables(self.store, self.assumptions)
-
-    @property
-    def tables(self) -> dict[str, ibis.Table]:
-        """The tables by name that every stage reads."""
-        return self.stored.tables
-
-    @cached_property
-    def taxonomy(self) -> Taxonomy:
-        """The taxonomy with the site's rows laid over it."""
-        given = self.assumptions
-        return load_taxonomy(given.taxonomy_file, believe=given.believe)
-
-    @property
-    def selected(self) -> Selection | None:
-        """The selection; None where nothing is left out."""
-        return None if self.selection.is_everything else self.selection
-
-    @cached_property
     def selection_head(self) -> SelectionHead:
         """The selection as the head of a report states it."""
         return selection_head(self)
-
-    @cached_property
-    def period(self) -> Period:
-        """The part of the time that the logs cover which is selected.
-
-        Raises:
-            StoreError: the store holds no rows.
-        """
-        logs = self.logs_period
-        return selected_period(logs, self.selection) if self.selection.has_period else logs
-
-    @cached_property
-    def logs_period(self) -> Period:
-        """The time that the logs cover.
-
-        Raises:
-            StoreError: the store holds no rows.
-        """
-        t = self.tables
-        found = observed_period(
-            t["attempts"],
-            t["node_states"],
-            self.event_census,
-            t["nodes"],
-            t["allocations"],
-            t["progress"],
-            _spans_of_days(t["log_days"]),
-        )
-        ledger = None if found is not None else incident_ledger(t["incidents"])
-        if ledger is not None:
-            # a ledger is no log: it says when things happened only where no log does
-            found = Period(ledger.first, ledger.last)
-        if found is None:
-            raise StoreError(
-                f"{self.store.where}: holds no rows yet; `ettr ingest {self.store.where} FILE...` "
-                "reads logs into it"
-            )
-        return found
-
-    @property
-    def clusters(self) -> tuple[str, ...]:
-        """Names of the selected clusters in the logs."""
-        asked = self.selection.cluster
-        return tuple(name for name in self.logs_clusters if not asked or name in asked)
-
-    @cached_property
-    def logs_clusters(self) -> tuple[str, ...]:
-        """Names of the clusters in the logs."""
-        named = self._clusters_in("attempts", "nodes", "events", "incidents")
-        return named or self._clusters_in("node_states", "allocations", "progress")
-
-    def _clusters_in(self, *tables: str) -> tuple[str, ...]:
-        names: set[str] = set()
-        for table in tables:
-            column = self.tables[table].select("cluster").distinct().to_pyarrow()["cluster"]
-            names.update(name for name in column.to_pylist() if name is not None)
-        return tuple(sorted(names))
-
-    @cached_property
-    def event_census(self) -> ibis.Table:
-        """How many events there are of each kind on each day."""
-        kept = self.store.summary(EVENT_CENSUS)
-        if kept is None:
-            return event_census(self.tables["events"])
-        return materialize(EVENT_CENSUS.summed(kept))
-
-    @cached_property
-    def event_days(self) -> ibis.Table:
-        """On which days the events of each node came."""
-        kept = self._summary_by_node(EVENT_NODE_DAYS)
-        if kept is None:
-            return event_days(self.tables["events"])
-        return materialize(EVENT_NODE_DAYS.summed(kept))
-
-    @cached_property
-    def event_node_kinds(self) -> ibis.Table:
-        """How many events of each kind each node has."""
-        kept = self._summary_by_node(EVENT_NODE_KINDS)
-        if kept is None:
-            return materialize(node_kinds(self.tables["events"]))
-        return materialize(EVENT_NODE_KINDS.summed(kept))
-
-    def _summary_by_node(self, summary: EventSummary) -> ibis.Table | None:
-        """A summary of the store under names of clusters; None where it cannot answer."""
-        naming = self.stored.naming
-        kept = None if naming.is_by_node else self.store.summary(summary)  # it knows no files
-        return None if kept is None else naming.named(kept)
-
-    @cached_property
-    def logs_read(self) -> LogsRead:
-        """Which kinds of logs the store holds, of the selected clusters."""
-        t, chosen = self.tables, self.selection.cluster
-        census: ibis.Table | None = self.event_census
-        if chosen and len(self.logs_clusters) > 1:
-            # what arrived from one cluster says nothing of another
-            t = {
-                name: t[name].filter(t[name]["cluster"].isin(chosen).fill_null(False))
-                for name in ("attempts", "events", "node_states", "progress", "log_days")
-            }
-            census = None
-        return logs_read(
-            t["attempts"],
-            t["events"],
-            t["node_states"],
-            t["progress"],
-            self.taxonomy,
-            census,
-            t["log_days"],
-        )
-
-    @cached_property
-    def clusters_without_states(self) -> tuple[str, ...]:
-        """Selected clusters that ran jobs, with no state of their nodes, where others have some."""
-        if len(self.clusters) < 2 or not self.logs_read.node_states:
-            return ()
-        ran, known = (set(self._clusters_in(name)) for name in ("attempts", "node_states"))
-        return tuple(sorted((ran - known) & set(self.clusters)))
-
-    @cached_property
-    def has_unplaced_rows(self) -> bool:
-        """Whether logs of several clusters hold rows of which nobody knows whose they are."""
-        if not self.stored.naming.is_by_node:
-            return False
-        return DEFAULT_CLUSTER in self._clusters_in("attempts", "nodes", "events", "node_states")
-
-    @cached_property
-    def incidents(self) -> IncidentLedger | None:
-        """What incident ledgers state of the period, clusters and nodes; None where nothing."""
-        rows, chosen = self.tables["incidents"], self.selection
-        if chosen.has_period:
-            rows = rows.filter(in_period(rows["time"], chosen))
-        if chosen.cluster:
-            rows = rows.filter(rows["cluster"].isin(chosen.cluster).fill_null(False))
-        if chosen.of_nodes:
-            rows = on_nodes(rows, self.tables["nodes"], chosen)
-        return incident_ledger(rows)
 
     @cached_property
     def job_nodes(self) -> frozenset[tuple[str, str]]:
@@ -598,8 +418,3 @@ class SharedStages:
     def size_unit(self) -> SizeUnit:
         """GPUs where the cluster has any, else nodes."""
         return main_size_unit(self.tables["attempts"])
-
-
-def _spans_of_days(log_days: ibis.Table) -> ibis.Table:
-    """From the beginning to the end of each day."""
-    return log_days.select(start=log_days["day"], end=log_days["day"] + ibis.interval(days=1))

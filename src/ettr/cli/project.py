@@ -92,10 +92,10 @@ class SeenSize(OptionGroup):
 
         if self.seen_gpus is None:
             return None
-        return nodes_of(self.seen_gpus, self.of_node)
+        return nodes_of(self.seen_gpus, self.gpus_of_node)
 
     @property
-    def of_node(self) -> int:
+    def gpus_of_node(self) -> int:
         """GPUs of a node that was seen."""
         return self.seen_gpus_per_node or GPUS_PER_NODE
 
@@ -282,10 +282,10 @@ def _typed(
                 "--failures with --node-days, or a STORE"
             )
         typed = rate.planning_rate(rating.confidence)
-        return RateAlone(typed, seen.nodes(), seen.of_node), None
+        return RateAlone(typed, seen.nodes(), seen.gpus_of_node), None
     counted = rate.rate()
     evidence = typed_evidence(
-        "the fleet", counted.failures, counted.node_days, seen.nodes(), seen.of_node
+        "the fleet", counted.failures, counted.node_days, seen.nodes(), seen.gpus_of_node
     )
     return evidence, models.fitted(evidence, None, rating.confidence)
 

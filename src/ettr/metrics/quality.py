@@ -218,8 +218,8 @@ def _files(files: ibis.Table, naming: Naming, has_clusters: bool) -> tuple[FileQ
             rows_folded=row["rows_folded"],
             timezone=row["timezone"],
             notes=tuple(
-                still_taken(note, has_clusters)
-                for note in naming.words(row["notes"] or "").splitlines()
+                naming.words(still_taken(note, has_clusters))
+                for note in (row["notes"] or "").splitlines()
             ),
         )
         for row in rows

@@ -145,7 +145,7 @@ def taken_note(cluster: str) -> str:
 
 
 def still_taken(note: str, has_clusters: bool) -> str:
-    """A note with `taken_note`, which is no longer so where logs of other clusters came later."""
+    """A note that an earlier version took, no longer so where logs of other clusters came later."""
     if not has_clusters or not is_taken_note(note):
         return note
     return note.removesuffix(_THE_ONLY_ONE) + _NO_LONGER

@@ -31,6 +31,8 @@ _NAMING = ("attempts", "nodes", "node_states")
 _NAMED = ("attempts", "allocations", "nodes", "node_states", "events", "log_days")
 # tables whose rows are of their node's cluster; an allocation is of its attempt's
 _OF_NODES = frozenset({"nodes", "node_states", "events", "log_days"})
+# whose row of a node is one, however many logs have it
+_SHARED_ROWS = frozenset({"nodes"})
 _HAVE_NODES = ("allocations", "nodes", "node_states")
 
 _BY_NODES = (
@@ -70,27 +72,27 @@ class Naming:
             return note.replace(UNNAMED_NOTE, taken_note(self.cluster))
         return note.replace(UNNAMED_NOTE, _BY_NODES) if self.is_by_node else note
 
-    def named(self, rows: Table, *, by_node: bool = False, by_file: bool = True) -> Table:
+    def named(self, rows: Table, table: str) -> Table:
         """The same rows, each with its cluster.
 
         Args:
-            rows: Rows with `cluster`; with `file_id`, and `node` if `by_node`, where `is_by_node`.
-            by_node: Whether a row is of the cluster of its node.
-            by_file: Whether a row is else of the cluster of its file.
+            rows: Rows of that table, or of a summary of it, which has no files: unless
+                `is_by_node`, only their `cluster` is looked at.
+            table: Its name: it says whether its rows are of their node, of their file or of both.
         """
         if self.cluster is not None:
             return _renamed(rows, ibis.literal(self.cluster))
         if self.of_files is None or self.of_nodes is None:
             return rows
         both = rows.left_join(self.of_files, "file_id")
-        found = both["file_cluster"]
-        if by_node:
-            of_nodes = self.of_nodes.rename(named_node="node", node_cluster="cluster")
-            both = both.left_join(of_nodes, both["node"] == of_nodes["named_node"])
-            # a node of a file that is not known says nothing
-            known = both["known_file"].notnull()
-            of_node = known.ifelse(both["node_cluster"], None)
-            found = of_node.coalesce(both["file_cluster"]) if by_file else of_node
+        if table not in _OF_NODES:
+            return _renamed(both, both["file_cluster"]).select(*rows.columns)
+        of_nodes = self.of_nodes.rename(named_node="node", node_cluster="cluster")
+        both = both.left_join(of_nodes, both["node"] == of_nodes["named_node"])
+        # a node of a file that is not known says nothing
+        of_node = both["known_file"].notnull().ifelse(both["node_cluster"], None)
+        of_either = of_node.coalesce(both["file_cluster"])
+        found = of_node if table in _SHARED_ROWS else of_either
         return _renamed(both, found).select(*rows.columns)
 
 
@@ -120,13 +122,9 @@ def named_clusters(tables: Mapping[str, Table]) -> tuple[dict[str, Table], Namin
     for name in unnamed:
         both = name not in ("events", "log_days") and _has(tables[name], is_named=True)
         made[name] = (
-            _without_repeats(tables, name, naming) if both else _named(naming, tables[name], name)
+            _without_repeats(tables, name, naming) if both else naming.named(tables[name], name)
         )
     return made, naming
-
-
-def _named(naming: Naming, rows: Table, name: str) -> Table:
-    return naming.named(rows, by_node=name in _OF_NODES, by_file=name != "nodes")
 
 
 def _naming(tables: Mapping[str, Table], unnamed: list[str]) -> Naming:
@@ -137,10 +135,12 @@ def _naming(tables: Mapping[str, Table], unnamed: list[str]) -> Naming:
     names.discard(DEFAULT_CLUSTER)
     if len(names) < 2:
         return Naming(names.pop() if names else None)
-    if unnamed == ["attempts"]:  # no row has a node to go by
-        return Naming()
-    of_nodes = materialize(_nodes_by_cluster(tables))
-    return Naming(None, _of_one_cluster(of_nodes), materialize(_files(tables, unnamed, of_nodes)))
+    nodes = materialize(_nodes_by_cluster(tables))
+    of_one_cluster = nodes.filter(nodes["n_clusters"] == 1).select("node", "cluster")
+    unnamed_rows = [
+        tables[name].filter(tables[name]["cluster"] == DEFAULT_CLUSTER) for name in unnamed
+    ]
+    return Naming(None, of_one_cluster, materialize(_files(unnamed_rows, nodes)))
 
 
 def _nodes_by_cluster(tables: Mapping[str, Table]) -> Table:
@@ -151,15 +151,9 @@ def _nodes_by_cluster(tables: Mapping[str, Table]) -> Table:
     return grouped.aggregate(cluster=rows["cluster"].min(), n_clusters=rows["cluster"].nunique())
 
 
-def _of_one_cluster(nodes: Table) -> Table:
-    return nodes.filter(nodes["n_clusters"] == 1).select("node", "cluster")
-
-
-def _files(tables: Mapping[str, Table], unnamed: list[str], nodes: Table) -> Table:
+def _files(unnamed: list[Table], nodes: Table) -> Table:
     """Files at least half of whose nodes are known: `file_id`, `known_file`, `file_cluster`."""
-    having = [tables[name] for name in unnamed if name != "attempts"]
-    parts = (part.filter(part["cluster"] == DEFAULT_CLUSTER) for part in having)
-    rows = reduce(ibis.union, map(_places, parts)).distinct()
+    rows = reduce(ibis.union, map(_places, unnamed)).distinct()
     rows = rows.filter(rows["node"].notnull()).left_join(nodes, "node")
     sure = (rows["n_clusters"] == 1).ifelse(rows["cluster"], None)
     files = rows.group_by("file_id").aggregate(
@@ -174,8 +168,11 @@ def _files(tables: Mapping[str, Table], unnamed: list[str], nodes: Table) -> Tab
 
 
 def _places(rows: Table) -> Table:
-    """File and node of each row; a union is of columns of which all may be null, or none."""
+    """File and node of each row; null where it has none."""
+    if "node" not in rows.columns:
+        return rows.select("file_id", node=ibis.null("string"))
     node = rows["node"]
+    # a union is of columns of which all may be null, or none
     return rows.select("file_id", node=(node != "").ifelse(node, None))
 
 
@@ -204,11 +201,11 @@ def _without_repeats(tables: Mapping[str, Table], name: str, naming: Naming) -> 
     table = tables[name]
     if name == "allocations":
         attempts = _without_repeats(tables, "attempts", naming)
-        return naming.named(table).semi_join(attempts, "attempt_id")
+        return naming.named(table, name).semi_join(attempts, "attempt_id")
     key = list(TABLES[name].key)
     named = table.filter(table.cluster != DEFAULT_CLUSTER)
     unnamed = table.filter(table.cluster == DEFAULT_CLUSTER)
-    unnamed = _named(naming, unnamed, name)
+    unnamed = naming.named(unnamed, name)
     if "end" not in table.columns:
         filled = _filled(named, unnamed, name, key)
         return ibis.union(filled, unnamed.anti_join(named, key), distinct=False)

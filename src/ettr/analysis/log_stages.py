@@ -1,0 +1,212 @@
+"""What a store's logs hold: their tables, period, clusters and kinds, before any question.
+
+Each is computed once, when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import ibis
+
+from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.selecting import selected_period
+from ettr.analysis.stored_tables import StoredTables, stored_tables
+from ettr.errors import StoreError
+from ettr.metrics.event_census import event_census
+from ettr.metrics.event_days import event_days
+from ettr.metrics.incidents import IncidentLedger, incident_ledger
+from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.logs_read import LogsRead, logs_read
+from ettr.metrics.selected import in_period, on_nodes
+from ettr.selection import Selection
+from ettr.store import Store
+from ettr.tables.event_summaries import (
+    EVENT_CENSUS,
+    EVENT_NODE_DAYS,
+    EVENT_NODE_KINDS,
+    EventSummary,
+    node_kinds,
+)
+from ettr.tables.materialize import materialize
+from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.taxonomy import Taxonomy, load_taxonomy
+
+
+class LogStages:
+    """Stages over the logs of one store; what begins with `logs` is of all of them.
+
+    `logs_read` is of the selected clusters, and part of no verdict.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        assumptions: Assumptions | None = None,
+        selection: Selection | None = None,
+    ) -> None:
+        self.store = store
+        self.assumptions = assumptions or Assumptions()
+        self.selection = selection or Selection()
+
+    @cached_property
+    def stored(self) -> StoredTables:
+        """The store's tables, as the logs have them and as every stage reads them."""
+        return stored_tables(self.store, self.assumptions)
+
+    @property
+    def tables(self) -> dict[str, ibis.Table]:
+        """The tables by name that every stage reads."""
+        return self.stored.tables
+
+    @cached_property
+    def taxonomy(self) -> Taxonomy:
+        """The taxonomy with the site's rows laid over it."""
+        given = self.assumptions
+        return load_taxonomy(given.taxonomy_file, believe=given.believe)
+
+    @property
+    def selected(self) -> Selection | None:
+        """The selection; None where nothing is left out."""
+        return None if self.selection.is_everything else self.selection
+
+    @cached_property
+    def period(self) -> Period:
+        """The part of the time that the logs cover which is selected.
+
+        Raises:
+            StoreError: the store holds no rows.
+        """
+        logs = self.logs_period
+        return selected_period(logs, self.selection) if self.selection.has_period else logs
+
+    @cached_property
+    def logs_period(self) -> Period:
+        """The time that the logs cover.
+
+        Raises:
+            StoreError: the store holds no rows.
+        """
+        t = self.tables
+        found = observed_period(
+            t["attempts"],
+            t["node_states"],
+            self.event_census,
+            t["nodes"],
+            t["allocations"],
+            t["progress"],
+            _spans_of_days(t["log_days"]),
+        )
+        ledger = None if found is not None else incident_ledger(t["incidents"])
+        if ledger is not None:
+            # a ledger is no log: it says when things happened only where no log does
+            found = Period(ledger.first, ledger.last)
+        if found is None:
+            raise StoreError(
+                f"{self.store.where}: holds no rows yet; `ettr ingest {self.store.where} FILE...` "
+                "reads logs into it"
+            )
+        return found
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Names of the selected clusters in the logs."""
+        asked = self.selection.cluster
+        return tuple(name for name in self.logs_clusters if not asked or name in asked)
+
+    @cached_property
+    def logs_clusters(self) -> tuple[str, ...]:
+        """Names of the clusters in the logs."""
+        named = self._clusters_in("attempts", "nodes", "events", "incidents")
+        return named or self._clusters_in("node_states", "allocations", "progress")
+
+    def _clusters_in(self, *tables: str) -> tuple[str, ...]:
+        names: set[str] = set()
+        for table in tables:
+            column = self.tables[table].select("cluster").distinct().to_pyarrow()["cluster"]
+            names.update(name for name in column.to_pylist() if name is not None)
+        return tuple(sorted(names))
+
+    @cached_property
+    def event_census(self) -> ibis.Table:
+        """How many events there are of each kind on each day."""
+        kept = self.store.summary(EVENT_CENSUS)
+        if kept is None:
+            return event_census(self.tables["events"])
+        return materialize(EVENT_CENSUS.summed(kept))
+
+    @cached_property
+    def event_days(self) -> ibis.Table:
+        """On which days the events of each node came."""
+        kept = self._summary_by_node(EVENT_NODE_DAYS)
+        if kept is None:
+            return event_days(self.tables["events"])
+        return materialize(EVENT_NODE_DAYS.summed(kept))
+
+    @cached_property
+    def event_node_kinds(self) -> ibis.Table:
+        """How many events of each kind each node has."""
+        kept = self._summary_by_node(EVENT_NODE_KINDS)
+        if kept is None:
+            return materialize(node_kinds(self.tables["events"]))
+        return materialize(EVENT_NODE_KINDS.summed(kept))
+
+    def _summary_by_node(self, summary: EventSummary) -> ibis.Table | None:
+        """A summary of the store under names of clusters; None where it cannot answer."""
+        naming = self.stored.naming
+        kept = None if naming.is_by_node else self.store.summary(summary)  # it knows no files
+        return None if kept is None else naming.named(kept, "events")
+
+    @cached_property
+    def logs_read(self) -> LogsRead:
+        """Which kinds of logs the store holds, of the selected clusters."""
+        t, chosen = self.tables, self.selection.cluster
+        census: ibis.Table | None = self.event_census
+        if chosen and len(self.logs_clusters) > 1:
+            # what arrived from one cluster says nothing of another
+            t = {
+                name: t[name].filter(t[name]["cluster"].isin(chosen).fill_null(False))
+                for name in ("attempts", "events", "node_states", "progress", "log_days")
+            }
+            census = None
+        return logs_read(
+            t["attempts"],
+            t["events"],
+            t["node_states"],
+            t["progress"],
+            self.taxonomy,
+            census,
+            t["log_days"],
+        )
+
+    @cached_property
+    def clusters_without_states(self) -> tuple[str, ...]:
+        """Selected clusters that ran jobs, with no state of their nodes, where others have some."""
+        if len(self.clusters) < 2 or not self.logs_read.node_states:
+            return ()
+        ran, known = (set(self._clusters_in(name)) for name in ("attempts", "node_states"))
+        return tuple(sorted((ran - known) & set(self.clusters)))
+
+    @cached_property
+    def has_unplaced_rows(self) -> bool:
+        """Whether logs of several clusters hold rows of which nobody knows whose they are."""
+        if not self.stored.naming.is_by_node:
+            return False
+        return DEFAULT_CLUSTER in self._clusters_in("attempts", "nodes", "events", "node_states")
+
+    @cached_property
+    def incidents(self) -> IncidentLedger | None:
+        """What incident ledgers state of the period, clusters and nodes; None where nothing."""
+        rows, chosen = self.tables["incidents"], self.selection
+        if chosen.has_period:
+            rows = rows.filter(in_period(rows["time"], chosen))
+        if chosen.cluster:
+            rows = rows.filter(rows["cluster"].isin(chosen.cluster).fill_null(False))
+        if chosen.of_nodes:
+            rows = on_nodes(rows, self.tables["nodes"], chosen)
+        return incident_ledger(rows)
+
+
+def _spans_of_days(log_days: ibis.Table) -> ibis.Table:
+    """From the beginning to the end of each day."""
+    return log_days.select(start=log_days["day"], end=log_days["day"] + ibis.interval(days=1))
