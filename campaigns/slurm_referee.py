@@ -22,14 +22,18 @@ states`: jobs that end in the same state, predicted as the starts are: whose own
 ten minutes in the queue ends by when it starts. `ends by itself`: likewise by its own starts; where
 one differs, the page says why.
 
-A job for which Slurm preempts others starts in a later pass, once they have left, if it is still
-the first to whom Slurm then gives what they held; so does it here. The simulator by itself starts
-it at once.
+A job for which Slurm preempts others starts in a later pass, once they have left, if nobody has
+taken what they held; so does it here. Until then, for KillWait and MessageTimeout, it preempts
+nobody else; in the pass it keeps the nodes that it would get if all left that it might preempt,
+where nodes are kept for it at all; and nobody starts on a node that others are leaving. The
+simulator by itself starts it at once.
 
-Slurm gives jobs to a dead node until it notices, up to 100 s later. A job that was put there is
-requeued, but starts again only when Slurm gives the node up, after 300 s, and Slurm 22.05 then
-loses count of as many GPUs as it had. The judge reads all three from slurmctld's log; the simulator
-by itself does none of them.
+Slurm gives jobs to a dead node until it notices, up to 100 s later, or until a job ends there: it
+waits for the node to be done with it. A job that was put there is requeued, but starts again only
+when Slurm gives the node up, after 300 s; one that was preempted there keeps its place in the
+queue; and Slurm 22.05 may lose count of as many GPUs as such a job had. The judge reads all this
+from slurmctld's log; the simulator by itself does none of it. What came in the second of a pass,
+but behind it in the log, was not seen by it.
 """
 
 from __future__ import annotations
@@ -71,6 +75,8 @@ TEXTBOOK = {"slurm-easy": ("easy-backfill", "newest-first")}
 """What is held against the same record, besides what it was set to."""
 RATE = 20
 BASE_PORT = 19500
+PREEMPT_AGAIN_S = 102
+"""Slurm's KillWait and MessageTimeout: a job that has preempted others preempts no more in them."""
 MACHINES = Machines(nodes=8, gpus_per_node=8, nodes_per_rack=8, racks_per_pod=1, gpu_type="h100")
 # part of the plan's time at which a node dies, its name, and for how many seconds
 DEATHS = ((0.2, "node3", 900.0), (0.45, "node6", 1200.0), (0.7, "node1", 900.0))
@@ -316,7 +322,9 @@ def _predicted(
 ) -> list[tuple[RecordedAttempt, int]]:
     """All attempts, each with when the policies would have started it."""
     closed = (*real.outages, *real.lost_gpus)
-    starts = predicted_starts(real.attempts, closed, MACHINES, rules, allowed_s, passes)
+    starts = predicted_starts(
+        real.attempts, closed, MACHINES, rules, allowed_s, passes, PREEMPT_AGAIN_S
+    )
     return list(zip(real.attempts, starts, strict=True))
 
 

@@ -12,7 +12,7 @@ from ettr.sim.cluster.policies.base import Able
 from ettr.sim.cluster.policies.conservative_backfill import conservative_backfill, planned
 from ettr.sim.cluster.policies.easy_backfill import easy_backfill
 from ettr.sim.cluster.policies.slurm_backfill import first_ends_at_once, slurm_backfill
-from ettr.sim.cluster.policies.slurm_nodes import neighbours
+from ettr.sim.cluster.policies.slurm_nodes import free_neighbours, neighbours
 from ettr.sim.cluster.room import FAR_S, NodeRoom, Waiting, place
 
 
@@ -230,16 +230,18 @@ def chosen(free: dict[int, int], count: int, *, gpus: int = 8) -> list[int]:
     return neighbours(Able(list(free), ready_s, gpus, count, True))
 
 
-def test_slurm_chooses_neighbours_from_the_smallest_run_that_is_long_enough():
-    # two neighbours: 0 and 1, a smaller run than 5 to 7
+def test_slurm_chooses_neighbours_from_the_shortest_run_that_is_long_enough():
+    # two neighbours: 0 and 1, a shorter run than 5 to 7
     empty = dict.fromkeys((0, 1, 3, 5, 6, 7), 8)
     assert chosen(empty, 2) == [0, 1]
     assert chosen(empty, 3) == [5, 6, 7]
-    # no run has four: the longest, then the smallest that has the last one
+    # no run has four: the longest, then the shortest that has the last one
     assert chosen(empty, 4) == [3, 5, 6, 7]
-    # one node: the fullest of the run with the fewest free GPUs
+    # one node: the first of the shortest run, however full
     assert chosen({0: 8, 1: 2, 4: 8}, 1, gpus=1) == [4]
-    assert chosen({0: 2, 1: 4, 4: 8, 5: 1}, 1, gpus=1) == [0]
+    assert chosen({0: 8, 1: 2, 4: 8, 5: 1}, 1, gpus=1) == [0]
+    # as in its own log: 4 GPUs went to node 2 of 2 and 5, with 8 and 4 free
+    assert chosen({1: 8, 4: 4, 6: 8, 7: 8}, 1, gpus=4) == [1]
     # what running jobs leave first, though others come in time too
     assert chosen({0: 0, 1: 0, 3: 8}, 1) == [3]
 
@@ -266,6 +268,16 @@ def test_of_a_real_slurm_22_05_the_plan_at_one_pass():
     assert at_s[8:10] == [0, 0]
     assert at_s[12:14] == [0, 0]
     assert min(at_s[10], at_s[11], at_s[14]) > 0
+
+
+def test_the_neighbours_of_a_start_in_the_order_of_the_queue_are_the_same():
+    room = NodeRoom(8, 8)
+    for number, (node, gpus) in enumerate([(2, 8), (4, 4), (5, 8)]):
+        room.take(number, [node], gpus, 100)
+    room.close(0)
+    # nodes 1, 3 and 4, 6 and 7, of which 4 is half empty
+    for gpus, nodes in ((1, [1]), (8, [1]), (16, [6, 7]), (24, [1, 6, 7]), (40, None)):
+        assert free_neighbours(room.by_free, gpus) == nodes
 
 
 def test_slurm_starts_nothing_that_ends_as_a_plan_begins():

@@ -15,7 +15,7 @@ from ettr.sim.cluster.calendar import EventKind
 from ettr.sim.cluster.choice import loop_can
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.policies.newest_first import newest_first
-from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy
+from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy, slurm_plans
 from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, removed
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
@@ -119,6 +119,49 @@ def test_with_one_reservation_the_third_may_delay_the_second():
     assert [(one.place, one.nodes) for one in slurm_easy(waiting, room.view(), 0)] == [(2, [3])]
 
 
+def test_of_a_real_slurm_22_05_a_pass_in_which_a_job_preempts():
+    """Its own log of a pass: node 6 was dead; job 122 preempted 86, and two took node 7 from it."""
+    room = NodeRoom(8, 8)
+    running = held(
+        room,
+        (86, 1, -131, (0,), 8, 949), (96, 1, -131, (7,), 8, 409), (31, 0, -331, (1,), 2, 209),
+        (111, 0, -270, (1,), 2, 630), (110, 1, -270, (1,), 2, 570), (121, 1, -120, (1,), 2, 480),
+        (106, 0, -90, (4,), 4, 630), (112, 2, -388, (2, 3), 8, 452), (116, 2, -278, (4,), 4, 622),
+    )  # fmt: skip
+    room.close(5)
+    ready = [job for job in running if job.level < 2 and job.start_s <= -120]
+    waiting = [Waiting(122, 16, 840, 2), Waiting(125, 4, 420, 2), Waiting(124, 1, 540, 0)]
+    found = slurm_easy(waiting, room.view(ready, slurm_youngest_first), 0)
+    assert [(one.place, [node + 1 for node in one.nodes], one.victims) for one in found] == [
+        (122, [1, 7], (86,)), (125, [7], ()), (124, [7], ())
+    ]  # fmt: skip
+    # job 122 kept nodes 1 and 2, which it would get if all of lower levels were gone
+    plans = slurm_plans(waiting[1:], room.view(ready, slurm_youngest_first), 0, 1)
+    assert [plan.nodes for plan in plans] == [[6], [6]]
+
+
+def test_nobody_starts_in_the_pass_on_a_node_that_others_are_leaving():
+    """As in Slurm, where a node takes no job while another completes there."""
+    room = NodeRoom(2, 8)
+    held(room, (1, 9, 0, (0,), 8, 500))
+    lower = held(room, (2, 0, 0, (1,), 2, 900))
+    held(room, (3, 9, 0, (1,), 4, 900))
+    head, preempts, small = Waiting(0, 16, 50, 1), Waiting(1, 4, 90, 1), Waiting(2, 1, 90, 0)
+    view = room.view(lower, slurm_youngest_first)
+    found = slurm_easy([head, preempts, small], view, 100)
+    assert [(one.place, one.victims) for one in found] == [(1, (2,))]
+    # without the one that preempts there is room for the small one
+    assert [one.place for one in slurm_easy([head, small], view, 100)] == [2]
+
+
+def test_a_job_that_has_just_preempted_others_preempts_no_more():
+    room = NodeRoom(1, 8)
+    lower = held(room, (1, 0, 0, (0,), 8, 900))
+    view = room.view(lower, slurm_youngest_first)
+    assert [one.victims for one in slurm_easy([Waiting(0, 8, 60, 1)], view, 200)] == [(1,)]
+    assert slurm_easy([Waiting(0, 8, 60, 1, may_preempt=False)], view, 200) == []
+
+
 sizes = st.sampled_from((1, 2, 4, 8, 16, 24, 32))
 mixed = st.lists(st.tuples(sizes, st.integers(1, 500), st.integers(0, 2)), max_size=14)
 
@@ -154,15 +197,20 @@ def test_who_starts_has_room_once_the_victims_of_lower_levels_have_left(running,
         for node in closed:
             now.close(node)
         left = dict(there)
+        for_others: set[int] = set()
         for start in policy(waiting, now.view(list(left.values()), victims_of), 0):
             job = waiting[start.place]
+            # nobody starts on a node that others are leaving
+            assert not for_others & set(start.nodes)
             for number in start.victims:
                 assert left[number].level < job.level
+                for_others |= set(left[number].nodes)
                 now.give_back(number, list(left.pop(number).nodes))
             assert len(set(start.nodes)) == max(1, job.gpus // 8)
-            assert all(now.free[node] >= min(job.gpus, 8) for node in start.nodes)
-            assert all(now.open >> node & 1 for node in start.nodes)
-            now.take(100 + job.place, start.nodes, min(job.gpus, 8), job.limit_s)
+            assert now.has(start.nodes, min(job.gpus, 8))
+            # one for which others leave starts later, on what is then there
+            if not start.victims:
+                now.take(100 + job.place, start.nodes, min(job.gpus, 8), job.limit_s)
 
 
 @pytest.mark.slow

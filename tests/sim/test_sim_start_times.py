@@ -147,6 +147,26 @@ def test_an_attempt_that_was_started_early_may_be_preempted_without_any_grace():
     assert predicted_starts((low, high), (), TWO_NODES, rules, 30) == [0, 20]
 
 
+def test_who_has_just_preempted_others_preempts_no_more_for_a_while():
+    """Another takes at 101 what was freed for job 3, which might preempt job 1 from 110 on."""
+    leaves = replace(ran(0, 8, 0, 0, 100, 0, level=0), state="PREEMPTED")
+    stays = ran(1, 8, 0, 10, 900, 1, level=0)
+    takes = ran(2, 8, 101, 101, 190, 0, level=3)
+    waits = ran(3, 8, 20, 191, 300, 0, level=2)
+    passes = Passes(in_order_s=[0, 100, 101, 120, 191], overtaking_s=[])
+    attempts, rules = (leaves, stays, takes, waits), replace(RULES, preemption="newest-first")
+    at_once = predicted_starts(attempts, (), TWO_NODES, rules, 30, passes)
+    later = predicted_starts(attempts, (), TWO_NODES, rules, 30, passes, preempt_again_s=102)
+    assert (at_once[3], later[3]) == (120, 191)
+
+
+def test_a_job_may_start_in_the_second_in_which_others_leave_for_it():
+    low = replace(ran(0, 16, 0, 0, 110, 0, 1, level=0), state="PREEMPTED")
+    attempts = (low, ran(1, 16, 105, 110, 200, 0, 1, level=2))
+    passes = Passes(in_order_s=[0, 110])
+    assert predicted_starts(attempts, (), TWO_NODES, RULES, 30, passes) == [0, 110]
+
+
 def test_who_does_not_start_preempts_nobody():
     """The second of two that preempt is planned on what the first's victim has still to leave."""
     four_nodes = replace(TWO_NODES, nodes=4)

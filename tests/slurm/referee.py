@@ -26,8 +26,11 @@ from slurm.referee_log import (
     read_plans,
 )
 
+# ReturnToService: on the fast clock a machine that started minutes ago seems to have done so while
+# a node was away, and with 1 a node that rebooted by itself stays down
 SETTINGS = """
 SchedulerType={scheduler}
+ReturnToService=2
 SelectTypeParameters=CR_Core
 SlurmdTimeout=300
 SlurmctldTimeout=600
@@ -121,6 +124,7 @@ class Player:
             do(*words)
         wait_until(self._is_over, 900, "the end of all jobs")
         wait_until(self._is_accounted, 240, "the end of all jobs in the accounting")
+        self._refuse_lost_nodes()
         log = (self._cluster.run / "log" / "slurmctld.log").read_text()
         # Slurm counts its windows of half a minute from midnight
         start_s = int(origin_s) // 30 * 30
@@ -130,7 +134,7 @@ class Player:
             jobs,
             attempts,
             deaths,
-            read_outages(self._events(), log, deaths, start_s),
+            read_outages(self._events(), log, deaths, attempts, start_s),
             read_lost_gpus(log, self.ids, jobs, start_s),
             read_passes(log, start_s),
             read_plans(log, self.ids, start_s),
@@ -172,6 +176,17 @@ class Player:
         elif time.monotonic() - self._idle_since_s > MOST_IDLE_S:
             self._cluster.command("scancel", "--state=PENDING", "--user=root")
         return not states
+
+    def _refuse_lost_nodes(self) -> None:
+        """A record in which nodes never came back is of another cluster than the one planned.
+
+        Raises:
+            RuntimeError: a node takes no jobs.
+        """
+        rows = self._cluster.command("sinfo", "-hN", "-o", "%N %T").splitlines()
+        lost = [row for row in rows if "down" in row or row.endswith("*")]
+        if lost:
+            raise RuntimeError(f"nodes that take no jobs at the end: {', '.join(lost)}")
 
     def _rows(self) -> list[dict[str, str]]:
         fields = "JobIDRaw,State,Submit,Eligible,Start,End,NodeList,QOS"

@@ -15,7 +15,13 @@ from ettr.sim.cluster.start_times import NEVER, Passes, RecordedAttempt, Recorde
 from ettr.sources.node_lists import expand_nodes
 from slurm.referee_jobs import GPUS_PER_NODE, LEVELS, NODES, REQUEUE_DELAY_S, PlannedJob
 
+COMPLETING_S = 3
+"""How long, on the fast clock, a node takes to be done with a job that has ended."""
 _STARTS = ("Allocate", "Started")
+_PUT_BACK = "Requeuing"
+_HAPPENINGS = (*_STARTS, "preempted", "requeue job", "requeue", _PUT_BACK)
+_IN_ORDER = r"debug:  sched: Running job scheduler for"
+_OVERTAKING = r"\S+ _attempt_backfill: beginning"
 _PLAN = re.compile(r"_dump_job_sched: JobId=(\d+) to start at (\S+), end at \S+ on nodes (\S+) in ")
 
 
@@ -54,13 +60,42 @@ def read_attempts(
         )
         found = _with_lost(attempt, _controller_lines(log, row["JobIDRaw"], origin_s))
         made += _once_complete(found, _completed_s(log, row["JobIDRaw"], origin_s))
-    return tuple(made)
+    late = _behind_a_pass(log, origin_s)
+    return tuple(_as_passes_saw(one, ids[one.number], late) for one in made)
+
+
+def _as_passes_saw(
+    one: RecordedAttempt, job_id: str, late: set[tuple[str, int]]
+) -> RecordedAttempt:
+    """The attempt with its times as a pass of the same second saw them, which came before."""
+    if one.eligible_s < one.start_s and (job_id, one.eligible_s) in late:
+        one = replace(one, eligible_s=one.eligible_s + 1)
+    if (job_id, one.end_s) in late:
+        one = replace(one, end_s=one.end_s + 1)
+    return one
+
+
+def _behind_a_pass(log: str, origin_s: int) -> set[tuple[str, int]]:
+    """Jobs and seconds in which they came or were done, but no pass of that second saw it."""
+    change = r"_slurm_rpc_submit_batch_job: JobId=(\d+) |_job_complete: JobId=(\d+) done"
+    pattern = re.compile(rf"\[(\S+?)\.\d+\] (?:{_IN_ORDER}|{_OVERTAKING}|{change})")
+    passed_s = -1
+    unseen: set[tuple[str, int]] = set()
+    for line in log.splitlines():
+        if one := pattern.match(line):
+            at_s, job_id = _seconds(one[1], origin_s), one[2] or one[3]
+            if job_id is None:
+                passed_s = at_s
+                unseen = {(other, then_s) for other, then_s in unseen if then_s < at_s}
+            elif at_s == passed_s:
+                unseen.add((job_id, at_s))
+    return unseen
 
 
 def _controller_lines(log: str, job_id: str, origin_s: int) -> list[tuple[int, str, str]]:
     """Time, what happened and the nodes, of each line about allocations of a job and their ends."""
     pattern = re.compile(
-        rf"^\[(\S+?)\.\d+\] .*?(Allocate|Started|preempted|requeue job|requeue) JobId={job_id}\b"
+        rf"^\[(\S+?)\.\d+\] .*?({'|'.join(_HAPPENINGS)}) JobId={job_id}\b"
         r"(?:.* (?:NodeList=|on )(node\S+))?",
         re.MULTILINE,
     )
@@ -80,14 +115,18 @@ def _with_lost(
     for start_s, _, node_list in starts:
         if not rest.eligible_s - 2 <= start_s < min(rest.start_s, rest.end_s) - 5:
             continue
-        ends = [line for line in lines if line[0] >= start_s and line[1] not in _STARTS]
+        after = [line for line in lines if line[0] >= start_s and line[1] not in _STARTS]
+        ends = [line for line in after if line[1] != _PUT_BACK]
         if not ends:
             continue
         end_s, what, _ = ends[0]
         state = "PREEMPTED" if what == "preempted" else "NODE_FAIL"
         yield replace(rest, start_s=start_s, end_s=end_s, nodes=_places(node_list), state=state)
-        # a job that could not be launched keeps its place in the queue
-        submit_s = rest.submit_s if what == "requeue" else end_s
+        # one that could not be launched, or that a dead node never lets go, keeps its place in the
+        # queue
+        next_s = min((at_s for at_s, *_ in starts if at_s > start_s), default=NEVER)
+        is_put_back = any(one == _PUT_BACK and at_s < next_s for at_s, one, _ in after)
+        submit_s = end_s if is_put_back else rest.submit_s
         rest = replace(rest, submit_s=submit_s, eligible_s=end_s + REQUEUE_DELAY_S)
     yield rest
 
@@ -108,16 +147,24 @@ def _once_complete(
 
 
 def read_outages(
-    events: str, log: str, deaths: Iterable[tuple[int, int]], origin_s: int
+    events: str,
+    log: str,
+    deaths: Iterable[tuple[int, int]],
+    attempts: Iterable[RecordedAttempt],
+    origin_s: int,
 ) -> tuple[RecordedOutage, ...]:
     """When Slurm gave no jobs to a node: from when it saw that it no longer answers.
+
+    Or from when a job has ended there: it takes no other until the node says that it is done.
 
     Args:
         events: node, start, end and state from sacctmgr, one a line, divided by |.
         log: slurmctld's.
         deaths: node and time of each.
+        attempts: all, with their nodes and ends.
         origin_s: in seconds since 1970.
     """
+    ends = [(node, one.end_s + 1) for one in attempts for node in one.nodes]
     silent, died = _silent(log, origin_s), list(deaths)
     rows = [line.split("|") for line in events.splitlines() if line.startswith("node")]
     spans = [
@@ -129,10 +176,13 @@ def read_outages(
         if start_s < 0:
             continue
         # silence before the last death, or of an earlier outage, is not of this one
-        before = [at_s for one, at_s in died if one == node and at_s <= start_s]
-        before += [until_s for one, _, until_s in spans if one == node and until_s <= start_s]
-        since_s = max(before, default=start_s)
+        died_s = [at_s for one, at_s in died if one == node and at_s <= start_s]
+        back_s = [until_s for one, _, until_s in spans if one == node and until_s <= start_s]
+        since_s = max([*died_s, *back_s], default=start_s)
         noticed = [at_s for one, at_s in silent if one == node and since_s <= at_s <= start_s]
+        if since_s in died_s:
+            undone_s = since_s - COMPLETING_S
+            noticed += [at_s for one, at_s in ends if one == node and undone_s < at_s <= start_s]
         made.append(RecordedOutage(node, min(noticed, default=start_s), end_s))
     return tuple(made)
 
@@ -168,8 +218,8 @@ def read_passes(log: str, origin_s: int) -> Passes:
     in_order, overtaking = (
         tuple(_seconds(at, origin_s) for at in re.findall(pattern, log, re.MULTILINE))
         for pattern in (
-            r"^\[(\S+?)\.\d+\] debug:  sched: Running job scheduler for",
-            r"^\[(\S+?)\.\d+\] \S+ _attempt_backfill: beginning",
+            rf"^\[(\S+?)\.\d+\] {_IN_ORDER}",
+            rf"^\[(\S+?)\.\d+\] {_OVERTAKING}",
         )
     )
     return Passes(in_order or None, frozenset(overtaking) or None)
@@ -180,7 +230,7 @@ def read_plans(log: str, ids: Sequence[str], origin_s: int) -> tuple[RecordedPla
     numbers = {job_id: number for number, job_id in enumerate(ids)}
     found: list[RecordedPlan] = []
     for line in log.splitlines():
-        if begun := re.match(r"\[(\S+?)\.\d+\] \S+ _attempt_backfill: beginning", line):
+        if begun := re.match(rf"\[(\S+?)\.\d+\] {_OVERTAKING}", line):
             found.append(RecordedPlan(_seconds(begun[1], origin_s), {}))
         elif found and (job := _PLAN.search(line)) and job[1] in numbers:
             start = _seconds(job[2], origin_s), _places(job[3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ettr.sim.cluster.start_times import NEVER, Passes, RecordedOutage
 from slurm.referee_jobs import PlannedJob
 from slurm.referee_log import (
@@ -44,6 +46,39 @@ def test_an_attempt_that_the_accounting_has_lost_is_read_from_the_log() -> None:
     assert (kept.nodes, kept.state) == ((4,), "COMPLETED")
 
 
+def test_a_job_that_a_dead_node_never_lets_go_keeps_its_place_in_the_queue() -> None:
+    """Slurm gives a preempted one another place only as it puts it back."""
+    log = """\
+[2025-11-24T16:01:00.100] sched: Allocate JobId=7 NodeList=node1 #CPUs=4 Partition=train
+[2025-11-24T16:03:00.100] preempted JobId=7 has been requeued to reclaim resources for JobId=9
+{}[2025-11-24T16:08:20.100] sched: Allocate JobId=7 NodeList=node5 #CPUs=4 Partition=train
+"""
+    row = {**ROW, "Submit": "2025-11-24T16:00:50", "Eligible": "2025-11-24T16:00:50"}
+    for put_back, submit_s in (("", 50), ("[2025-11-24T16:03:02.100] Requeuing JobId=7\n", 180)):
+        lost, kept = read_attempts([row], log.format(put_back), ["7"], JOBS, ORIGIN_S)
+        assert (lost.end_s, lost.state, kept.submit_s) == (180, "PREEMPTED", submit_s)
+
+
+def test_what_came_in_the_second_of_a_pass_but_after_it_was_not_seen_by_it() -> None:
+    log = """\
+[2025-11-24T16:08:10.300] {}
+[2025-11-24T16:08:10.500] _slurm_rpc_submit_batch_job: JobId=7 InitPrio=100 usec=9600
+[2025-11-24T16:13:20.200] {}
+[2025-11-24T16:13:20.400] _job_complete: JobId=7 done
+"""
+    passes = (
+        "sched/backfill: _attempt_backfill: beginning",
+        "debug:  sched: Running job scheduler for default depth.",
+    )
+    (one,) = read_attempts([ROW], log.format(*passes), ["7"], JOBS, ORIGIN_S)
+    assert (one.eligible_s, one.end_s) == (491, 801)
+    seen = "\n".join(reversed(log.format(*passes).splitlines()))
+    seen_later = log.format(*passes) + f"[2025-11-24T16:13:20.500] {passes[1]}\n"
+    for text, times_s in ((seen, (490, 800)), (seen_later, (491, 800))):
+        (one,) = read_attempts([ROW], text, ["7"], JOBS, ORIGIN_S)
+        assert (one.eligible_s, one.end_s) == times_s
+
+
 def test_a_job_that_waited_has_neither_start_nor_nodes() -> None:
     row = {**ROW, "State": "CANCELLED by 0", "Start": "Unknown", "NodeList": "None assigned"}
     (one,) = read_attempts([row], "", ["7"], JOBS, ORIGIN_S)
@@ -58,8 +93,19 @@ def test_a_node_takes_jobs_from_its_death_until_slurm_notices() -> None:
 [2025-11-24T16:05:00.100] error: Nodes node3 not responding, setting DOWN
 """
     events = "node3|2025-11-24T16:05:00|2025-11-24T16:15:00|DOWN*\n"
-    found = read_outages(events, log, [(5, 10), (2, 30), (2, 5000)], ORIGIN_S)
+    found = read_outages(events, log, [(5, 10), (2, 30), (2, 5000)], [], ORIGIN_S)
     assert found == (RecordedOutage(2, 100, 900),)
+
+
+def test_a_dead_node_takes_no_job_from_when_one_ends_there() -> None:
+    """It never says that it is done with it; what ended long before its death it has said."""
+    log = "[2025-11-24T16:01:40.100] error: Nodes node3 not responding\n"
+    events = "node3|2025-11-24T16:05:00|2025-11-24T16:15:00|DOWN*\n"
+    (row,) = read_attempts([ROW], "", ["7"], JOBS, ORIGIN_S)
+    for end_s, start_s in ((20, 100), (29, 30), (60, 61), (400, 100)):
+        ended = [replace(row, nodes=(1, 2), end_s=end_s), replace(row, nodes=(1,), end_s=40)]
+        found = read_outages(events, log, [(2, 30)], ended, ORIGIN_S)
+        assert found == (RecordedOutage(2, start_s, 900),)
 
 
 def test_silence_of_an_earlier_outage_does_not_lengthen_a_later_one() -> None:
@@ -71,13 +117,13 @@ def test_silence_of_an_earlier_outage_does_not_lengthen_a_later_one() -> None:
         "node3|2025-11-24T16:05:00|2025-11-24T16:10:00|DOWN*\n"
         "node3|2025-11-24T16:25:00|2025-11-24T16:30:00|DOWN*\n"
     )
-    first, second = read_outages(events, log, [(2, 30)], ORIGIN_S)
+    first, second = read_outages(events, log, [(2, 30)], [], ORIGIN_S)
     assert (first.start_s, second.start_s) == (60, 1260)
 
 
 def test_an_outage_of_which_the_log_says_nothing_begins_with_its_event() -> None:
     events = "node3|2025-11-24T16:05:00|Unknown|DOWN\n"
-    assert read_outages(events, "", [], ORIGIN_S) == (RecordedOutage(2, 300, NEVER),)
+    assert read_outages(events, "", [], [], ORIGIN_S) == (RecordedOutage(2, 300, NEVER),)
 
 
 def test_gpus_of_which_slurm_lost_count_are_those_of_the_job() -> None:

@@ -48,12 +48,16 @@ def set_of(nodes: Sequence[int]) -> int:
 
 
 class Waiting(NamedTuple):
-    """A job in the queue: its place there, GPUs, time limit in seconds, and priority level."""
+    """A job in the queue: its place there, GPUs, time limit in seconds, and priority level.
+
+    One that has preempted others a moment ago preempts no more: `may_preempt` is false.
+    """
 
     place: int
     gpus: int
     limit_s: int
     level: int
+    may_preempt: bool = True
 
 
 class Running(NamedTuple):
@@ -209,6 +213,10 @@ class NodeRoom:
     def view(self, lower: Sequence[Running] = (), victims_of: VictimChoice | None = None) -> Room:
         """What a policy sees, with the running jobs that may be preempted, and how."""
         return Room(tuple(self.by_free), self.ready_s, tuple(lower), victims_of)
+
+    def has(self, nodes: Sequence[int], gpus_on_each: int) -> bool:
+        """Whether each of these nodes takes jobs and has so many free GPUs."""
+        return all(self.open >> node & 1 and self.free[node] >= gpus_on_each for node in nodes)
 
     def take(self, job: int, nodes: list[int], gpus_on_each: int, until_s: int) -> None:
         """Give a job GPUs on each of some nodes, until its time limit at most."""

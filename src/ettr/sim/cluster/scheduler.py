@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.crash_loops import next_try
 from ettr.sim.cluster.hours import GpuUse, Hours
-from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
+from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING
 from ettr.sim.cluster.policies.array_tasks import array_limits
 from ettr.sim.cluster.policies.limits import Limit, held_by
 from ettr.sim.cluster.policies.quotas import quota_limits
-from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, set_of
+from ettr.sim.cluster.room import NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.sharing import SharedUse
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray
@@ -60,6 +60,7 @@ class Scheduler:
         self._per_node = scenario.machines.gpus_per_node
         self._levels = [one.level for one in scenario.priorities]
         self._backfill = WAITING[self._rules.waiting]
+        self._place = PLACING[self._rules.waiting]
         self._victims = PREEMPTION[self._rules.preemption]
         self._queue: list[_Queued] = []
         self._delayed: dict[int, Job] = {}
@@ -197,7 +198,7 @@ class Scheduler:
         for at, (*_, job) in enumerate(self._queue):
             if job.limits and self._is_held(job):
                 continue
-            nodes = place(self.room.by_free, job.gpus)
+            nodes = self._place(self.room.by_free, job.gpus)
             if nodes is None:
                 break
             self._start(job, nodes, now_s)
@@ -220,6 +221,8 @@ class Scheduler:
                     break  # what they leave in the plan may be what the next ones get
                 continue
             self._preempt_for(job, start.victims, now_s)
+            if not self.room.has(start.nodes, min(job.gpus, self._per_node)):
+                continue  # a plan does not hold the nodes of one that preempts others
             self._start(job, start.nodes, now_s)
             started.append(start.place)
         for at in sorted(started, reverse=True):

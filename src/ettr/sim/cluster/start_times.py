@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from ettr.sim.cluster.policies import PREEMPT_FOR_ANY, PREEMPTION, WAITING
-from ettr.sim.cluster.room import FAR_S, NodeRoom, Room, Running, Waiting, place
+from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING
+from ettr.sim.cluster.room import FAR_S, NodeRoom, Room, Running, Waiting
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling
 from ettr.sim.cluster.scheduler import PREEMPTED
 
@@ -91,6 +91,7 @@ def predicted_starts(
     rules: Scheduling,
     allowed_s: int,
     passes: Passes | None = None,
+    preempt_again_s: int = 0,
 ) -> list[int]:
     """The time at which the policies would have started each attempt.
 
@@ -110,6 +111,7 @@ def predicted_starts(
             passes, and its delays.
         passes: When the real scheduler looked at its queue; it does at each moment at which
             something changed if absent.
+        preempt_again_s: For so long after it has preempted others an attempt preempts no more.
 
     Returns:
         The first time for each attempt, in seconds; `NEVER` where the policies had not started it
@@ -117,15 +119,18 @@ def predicted_starts(
     """
     passes = passes or Passes()
     ahead: dict[int, _Ahead] = {}
+    preempted_s: dict[int, int] = {}
     found = [NEVER] * len(attempts)
     for now_s in _moments(attempts, outages, rules.preempt_after_s, passes):
         for i, early in list(ahead.items()):
             if min(attempts[i].start_s, attempts[i].end_s, early.start_s + allowed_s) < now_s:
                 del ahead[i]
         moment = _Moment(attempts, outages, machines, rules, now_s, ahead, allowed_s)
+        moment.idle = {i for i, at_s in preempted_s.items() if 0 < now_s - at_s < preempt_again_s}
         for i, early in moment.starts(may_overtake=passes.overtake_at(now_s)):
             found[i] = min(found[i], now_s)
             ahead[i] = early
+        preempted_s |= moment.waits
     return found
 
 
@@ -159,7 +164,13 @@ def _moments(
 
 
 class _Moment:
-    """Room, queue and running attempts at one moment."""
+    """Room, queue and running attempts at one moment.
+
+    Attributes:
+        queue: Attempts that wait, in the order in which the scheduler looks at them.
+        idle: Those of them that preempt nobody just now.
+        waits: Those for which the real scheduler preempts others now, and when these leave.
+    """
 
     def __init__(
         self, attempts: Sequence[RecordedAttempt], outages: Iterable[RecordedOutage],
@@ -168,6 +179,8 @@ class _Moment:
     ) -> None:  # fmt: skip
         self._attempts, self._rules, self._now_s = attempts, rules, now_s
         self._allowed_s = allowed_s
+        self.idle: Collection[int] = ()
+        self.waits: dict[int, int] = {}
         self._per_node = machines.gpus_per_node
         self._room = NodeRoom(machines.nodes, machines.gpus_per_node)
         gone = frozenset(i for one in ahead.values() for i in one.victims)
@@ -202,7 +215,7 @@ class _Moment:
         """The nodes of an attempt that was started early, or others if those are taken."""
         if self._has_room(i, early.nodes):
             return list(early.nodes)
-        return place(self._room.by_free, self._attempts[i].gpus)
+        return PLACING[self._rules.waiting](self._room.by_free, self._attempts[i].gpus)
 
     def _place(self, i: int) -> tuple[int, int, int]:
         one = self._attempts[i]
@@ -221,13 +234,13 @@ class _Moment:
         victims: frozenset[int] = frozenset()
         while self.queue:
             head = self.queue[0]
-            nodes = place(self._room.by_free, self._attempts[head].gpus)
+            nodes = PLACING[self._rules.waiting](self._room.by_free, self._attempts[head].gpus)
             if nodes is not None:
                 self._start(head, nodes, made, victims)
                 victims = frozenset()
                 continue
             victims = self._victims(head)
-            if not victims or self._leave_now(victims):
+            if not victims or self._waits_for(head, victims):
                 break
             self._give_up(victims)
         while may_overtake and self._overtake(made):
@@ -244,7 +257,7 @@ class _Moment:
 
     def _victims(self, head: int) -> frozenset[int]:
         """Attempts that are preempted for the first of the queue."""
-        ready = self._ready_to_go(self._attempts[head].level)
+        ready = [] if head in self.idle else self._ready_to_go(self._attempts[head].level)
         policy = PREEMPTION[self._rules.preemption]
         return frozenset(policy(self._waiting(0), ready, self._room.view()) if ready else [])
 
@@ -269,7 +282,7 @@ class _Moment:
         found = policy(self.waiting(), self.room(), self._now_s)
         n_before = len(made)
         for i, one in [(self.queue[one.place], one) for one in found]:
-            if self._leave_now(one.victims):
+            if self._waits_for(i, one.victims):
                 continue
             # what it gets may be of those who have still to leave for another
             if self._has_room(i, one.nodes, one.victims):
@@ -302,17 +315,27 @@ class _Moment:
             )
         return all(self._room.free[node] + freed[node] >= on_each for node in nodes)
 
-    def _leave_now(self, victims: Collection[int]) -> bool:
-        """Whether the real scheduler preempts these just now: a later moment says who gets what."""
-        ends = [self._attempts[i] for i in victims]
-        return bool(ends) and all(
+    def _waits_for(self, i: int, victims: Collection[int]) -> bool:
+        """Whether the real scheduler preempts these just now: a later moment says who gets what.
+
+        Unless the attempt for which they leave starts in the same second.
+        """
+        if victims and i in self.waits:
+            return True
+        ends = [self._attempts[j] for j in victims]
+        leave_now = all(
             one.state == PREEMPTED and one.end_s - self._now_s <= self._allowed_s for one in ends
         )
+        waits = bool(ends) and leave_now and self._attempts[i].start_s > self._now_s
+        if waits:
+            self.waits[i] = max(one.end_s for one in ends)
+        return waits
 
     def _give_up(self, victims: Iterable[int]) -> None:
         for i in victims:
             self._room.give_back(i, list(self._running.pop(i)))
 
     def _waiting(self, at: int) -> Waiting:
-        one = self._attempts[self.queue[at]]
-        return Waiting(at, one.gpus, one.limit_s, one.level)
+        i = self.queue[at]
+        one = self._attempts[i]
+        return Waiting(at, one.gpus, one.limit_s, one.level, i not in self.idle)

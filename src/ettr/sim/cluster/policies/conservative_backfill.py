@@ -72,7 +72,7 @@ def planned(
     job needs. The plan is made again in each pass, so that what ends early is used.
 
     Where `room.lower` has jobs, one that waits may preempt those of lower levels as it starts;
-    until then they count as gone.
+    until then they count as gone. A node that one has just left takes others in the next pass.
 
     Args:
         waiting: In the order of the queue.
@@ -93,7 +93,7 @@ def planned(
     for job in waiting:
         keeps = most_kept is None or n_kept < most_kept
         plans.append(gaps.plan(job, now_s, keeps=keeps))
-        n_kept += now_s < plans[-1].start_s < FAR_S
+        n_kept += bool(plans[-1].victims) or now_s < plans[-1].start_s < FAR_S
     return plans
 
 
@@ -116,6 +116,7 @@ class _Gaps:
         self._choose, self._apart_s, self._ends = choose, apart_s, ends
         self._lower, self._victims_of = room.lower, room.victims_of or no_preemption
         self._ready_by_level: dict[int, Times] = {}
+        self._left: set[int] = set()
         n_nodes = len(room.ready_s)
         self._per_node = room.gpus_per_node
         self._ready_s = room.ready_s.copy()
@@ -128,21 +129,38 @@ class _Gaps:
         fit = self._first_fit(job, self._ready_s, now_s)
         lower = [one for one in self._lower if one.level < job.level]
         if fit.start_s == now_s:
-            return self._start(job, fit)
+            return self._start(job, fit, keeps=keeps)
         if lower:
             fit = self._first_fit(job, self._ready_without(lower, job.level), now_s)
         if fit.start_s > now_s:
             return self._wait(job, fit, keeps=keeps)
-        victims = self._victims_of(job, lower, self._room_of(fit.gaps))
+        victims = []
+        if job.may_preempt:
+            victims = self._victims_of(job, lower, self._room_of(fit.gaps))
         if not victims:
             # more would have to go than are preempted for it: it waits for the same nodes
-            return self._wait(job, fit, keeps=keeps)._replace(start_s=now_s + 1)
+            return self._put_off(job, fit, keeps=keeps)
         gone = [one for one in lower if one.number in victims]
-        self._lower = tuple(one for one in self._lower if one not in gone)
-        self._ready_s = removed(self._ready_s, gone)
+        return self._preempt(job, fit, gone, now_s, keeps=keeps)
+
+    def _preempt(
+        self, job: Waiting, fit: _Fit, victims: Sequence[Running], now_s: int, *, keeps: bool
+    ) -> Planned:
+        """A job starts once others have left, for whom the next pass looks.
+
+        Until then those nodes are kept for it, if any are, that it would get if all left that it
+        might preempt (`fit`). Nobody gets those that are being left in this pass.
+        """
+        ready_s = removed(self._ready_s, victims)
+        nodes = self._chosen(job, self._first_fit(job, ready_s, now_s), is_now=True)
+        if self._left.intersection(nodes):
+            return self._put_off(job, fit, keeps=keeps)
+        self._wait(job, fit, keeps=keeps)
+        self._lower = tuple(one for one in self._lower if one not in victims)
+        self._ready_s = ready_s
         self._ready_by_level.clear()
-        started = self._start(job, self._first_fit(job, self._ready_s, now_s))
-        return started._replace(victims=tuple(victims))
+        self._left.update(node for one in victims for node in one.nodes)
+        return Planned(now_s, nodes, tuple(one.number for one in victims))
 
     def _first_fit(self, job: Waiting, ready_s: Times, now_s: int) -> _Fit:
         """The first moment at which enough gaps can take a job, and those gaps by node."""
@@ -161,18 +179,24 @@ class _Gaps:
         on_each, n_nodes = min(job.gpus, self._per_node), max(1, job.gpus // self._per_node)
         return self._choose(Able(able, fit.ready_s[able], on_each, n_nodes, is_now))
 
-    def _start(self, job: Waiting, fit: _Fit) -> Planned:
+    def _start(self, job: Waiting, fit: _Fit, *, keeps: bool) -> Planned:
+        """A job starts, unless others are still leaving its nodes."""
         nodes = self._chosen(job, fit, is_now=True)
+        if self._left.intersection(nodes):
+            return self._put_off(job, fit, keeps=keeps)
         for ready_s in (self._ready_s, *self._ready_by_level.values()):
             _hold(ready_s, nodes, min(job.gpus, self._per_node), fit.start_s + job.limit_s)
         return Planned(fit.start_s, nodes)
+
+    def _put_off(self, job: Waiting, fit: _Fit, *, keeps: bool) -> Planned:
+        """A job that might start now waits for the next pass."""
+        return self._wait(job, fit, keeps=keeps)._replace(start_s=fit.start_s + 1)
 
     def _wait(self, job: Waiting, fit: _Fit, *, keeps: bool) -> Planned:
         if fit.start_s == FAR_S or not keeps:
             return Planned(fit.start_s, [])
         nodes = self._chosen(job, fit, is_now=False)
-        gaps = fit.gaps[np.searchsorted(self._node[fit.gaps], nodes)]
-        self._keep(gaps, fit.start_s, fit.start_s + job.limit_s)
+        self._keep(_gaps_of(nodes, fit, self._node), fit.start_s, fit.start_s + job.limit_s)
         return Planned(fit.start_s, nodes)
 
     def _ready_without(self, lower: Sequence[Running], level: int) -> Times:
@@ -196,6 +220,11 @@ class _Gaps:
         self._opens_s = np.append(self._opens_s, np.full(gaps.size, end_s))
         self._closes_s = np.append(self._closes_s, self._closes_s[gaps])
         self._closes_s[gaps] = start_s
+
+
+def _gaps_of(nodes: Sequence[int], fit: _Fit, node_of: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of the gaps in which a job fits that are of these nodes, ascending."""
+    return fit.gaps[np.searchsorted(node_of[fit.gaps], nodes)]
 
 
 def _hold(ready_s: Times, nodes: list[int], gpus: int, until_s: int) -> None:

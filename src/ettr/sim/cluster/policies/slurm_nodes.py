@@ -7,31 +7,41 @@ from collections.abc import Sequence
 import numpy as np
 
 from ettr.sim.cluster.policies.base import Able
+from ettr.sim.cluster.room import first_members
 
 
 def neighbours(able: Able) -> list[int]:
     """Nodes next to each other, of those that running jobs leave first.
 
-    The run of such nodes with the fewest free GPUs that is long enough; where none is, the run with
-    the most, and so on with what is left. A job of one node gets the fullest node of its run,
-    others the first nodes.
+    The shortest run of such nodes that is long enough, the first of equal ones; where none is, the
+    longest, and so on with what is left. In a run the first nodes: how full they are is the same to
+    Slurm, which counts of each no more GPUs and cores than the job can use.
     """
     ready_s = able.ready_s[:, able.gpus_on_each]
     at_s = np.partition(ready_s, able.n_nodes - 1)[able.n_nodes - 1]
-    free = (able.ready_s <= at_s).sum(axis=1) - 1
-    left = {able.nodes[i]: int(free[i]) for i in np.flatnonzero(ready_s <= at_s)}
+    return _of_runs([able.nodes[i] for i in np.flatnonzero(ready_s <= at_s)], able.n_nodes)
+
+
+def free_neighbours(by_free: Sequence[int], gpus: int) -> list[int] | None:
+    """As `room.place`, which see: the nodes for a job that starts now, as `neighbours`."""
+    per_node = len(by_free) - 1
+    n_nodes = max(1, gpus // per_node)
+    able = 0
+    for nodes in by_free[min(gpus, per_node) :]:
+        able |= nodes
+    count = able.bit_count()
+    return _of_runs(first_members(able, count), n_nodes) if count >= n_nodes else None
+
+
+def _of_runs(left: list[int], n_nodes: int) -> list[int]:
+    """So many of some ascending nodes, from as few runs as there can be."""
     chosen: list[int] = []
-    while (missing := able.n_nodes - len(chosen)) > 0:
-        runs = _runs(list(left))
+    while (missing := n_nodes - len(chosen)) > 0:
+        runs = _runs(left)
         enough = [run for run in runs if len(run) >= missing]
-        if enough:
-            run = min(enough, key=lambda one: sum(left[node] for node in one))
-        else:
-            run = max(runs, key=lambda one: sum(left[node] for node in one))
-        taken = [min(run, key=lambda node: left[node])] if missing == 1 else run[:missing]
-        chosen += taken
-        for node in taken:
-            del left[node]
+        run = min(enough, key=len) if enough else max(runs, key=len)
+        chosen += run[:missing]
+        left = [node for node in left if node not in run[:missing]]
     return sorted(chosen)
 
 
