@@ -171,9 +171,9 @@ def test_a_wait_that_no_job_of_a_seed_has_is_unknown_and_not_0():
     assert found == Interval.unknown()
     assert mean_hours(runs).largest_first_wait_s is None
     assert mean_hours(runs).first_wait_s == 10.0
-    # a wait that no seed moves may be moved by another; hours may not
-    assert math.isinf(difference_interval(runs, [other] * 3, "first_wait_s", 0.9).high)
-    assert difference_interval(runs, [other] * 3, "held_share", 0.9) == Interval(0.0, 0.0, 0.0)
+    # what no seed moves may be moved by another
+    for headline in ("first_wait_s", "held_share"):
+        assert math.isinf(difference_interval(runs, [other] * 3, headline, 0.9).high)
 
 
 @pytest.mark.slow

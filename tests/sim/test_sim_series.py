@@ -11,6 +11,7 @@ from cluster_scenarios import fault, played, quiet
 from ettr.errors import UsageError
 from ettr.sim.cluster.choice import loop_can
 from ettr.sim.cluster.left_out import overfull_series
+from ettr.sim.cluster.replay import Replay
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass
@@ -144,6 +145,8 @@ def test_a_series_without_room_for_its_runs_says_so_in_every_answer():
     # 200 jobs a day, a fifth of them runs of 6,000 s
     assert "THE SERIES pretraining FALLS BEHIND: each day 2.78 days of its runs" in warning
     assert overfull_series([roomy]) == ()
+    # replayed jobs come when their log says
+    assert overfull_series([full], Replay(jobs=())) == ()
     assert overfull_series([runs(series="")]) == ()
     found = what_if(roomy, ["arrivals.jobs_per_day=x4"], [1, 2, 3])
     assert found.warnings == (warning,)

@@ -11,7 +11,6 @@ import pytest
 
 from cluster_scenarios import fault, one_size, small
 from ettr.errors import UsageError
-from ettr.estimates import Interval
 from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.sections.what_if import what_if_section
 from ettr.report.text import section_text
@@ -47,10 +46,12 @@ def tiny() -> ClusterScenario:
     )
 
 
-def test_a_change_of_what_nothing_comes_to_wins_exactly_nothing():
+def test_a_change_of_what_nothing_comes_to_is_named():
     """No job is as long as either limit: another cluster, of which every run is the same."""
-    (one,) = what_if(tiny(), ["scheduling.longest_job_s=604801"], range(3)).interventions
-    assert (one.won_gpu_hours.low, one.won_gpu_hours.high) == (0.0, 0.0)
+    found = what_if(tiny(), ["scheduling.longest_job_s=604801"], range(3))
+    assert found.interventions[0].won_gpu_hours.estimate == 0.0
+    assert "NOTHING DIFFERS" in found.warnings[0]
+    assert what_if(tiny(), ["machines.nodes=11"], range(3)).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_change_of_what_there_is_none_of_is_refused(change: str, why: str):
     some |= {"lemons": "lemons.share=1", "checkpoints": "checkpoints.resubmit_chance=1"}
     if "loop" in name:
         return  # all values of a loop go together
-    both = f"{change},{some[name.partition('.')[0]]}"
+    both = f"{change.partition(',')[0]},{some[name.partition('.')[0]]}"
     assert what_if(made, [both], range(3)).interventions[0].change == both
 
 
@@ -242,9 +243,14 @@ def test_three_counts_that_differ_alike_are_no_certainty():
     assert (found.estimate, found.low, found.high) == (1.0, -math.inf, math.inf)
     none = difference_interval(base, other, "preemptions", 0.9)
     assert (none.estimate, none.low, none.high) == (0.0, -math.inf, math.inf)
-    # what no run changes is certain, and hours that no seed moves are no count
-    assert difference_interval(base, base, "preemptions", 0.9) == Interval(0.0, 0.0, 0.0)
-    assert difference_interval(base, other, "out_gpu_hours", 0.9) == Interval(0.0, 0.0, 0.0)
+    # nor is what no run changes: what it is about may not have happened in three seeds
+    for runs, headline in (
+        (base, "preemptions"),
+        (base, "out_gpu_hours"),
+        (other, "out_gpu_hours"),
+    ):
+        found = difference_interval(base, runs, headline, 0.9)
+        assert (found.estimate, found.low, found.high) == (0.0, -math.inf, math.inf)
     lost = difference_interval(base, other, "lost_gpu_hours", 0.9)
     wanted = mean_interval([0.5, 1.0, 0.2], 0.9)
     assert (lost.low, lost.high) == pytest.approx((wanted.low, wanted.high))
@@ -256,6 +262,34 @@ def test_three_counts_that_differ_alike_are_no_certainty():
     assert "1 (no interval)" in text
     assert "every seed differs by the same number" in text
     assert "No change is shown to win anything" in text
+
+
+def test_a_change_of_what_did_not_happen_in_the_seeds_is_no_effect_of_0():
+    """Two bursts a year: in ten seeds of one week there is none, in a hundred there are some."""
+    made = tiny()
+    bursts = (BurstProcess("filesystem", "cluster", 2.0, 1.0, 60.0),)
+    found = what_if(replace(made, bursts=bursts), ["bursts.filesystem.hit_share=0"], range(1, 4))
+    (one,) = found.interventions
+    assert (one.won_gpu_hours.estimate, one.won_gpu_hours.high) == (0.0, math.inf)
+    (warning,) = found.warnings
+    assert "NOTHING DIFFERS in any of 3 seeds with bursts.filesystem.hit_share=0" in warning
+    text = " ".join(section_text(what_if_section(found)).split())
+    assert "0 (no interval)" in text
+    assert "may not have happened in them" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("lemons.share=0,lemons.share=0.5", "sets lemons.share twice"),
+        ("jobs.8.mean_s=x2,jobs.8.mean_s=x2", "sets jobs.8.mean_s twice"),
+        ("nosuch.x=1", "it has period, machines, scheduling"),
+        ("quotas.user.most_gpus=3", "the scenario has none of them"),
+    ],
+)
+def test_a_change_that_cannot_be_says_what_there_is(change: str, words: str):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        changed_scenario(small(), change)
 
 
 def answer(base: list[ClusterHours], other: list[ClusterHours]) -> WhatIf:

@@ -113,7 +113,9 @@ def _flag(parameter: inspect.Parameter) -> str | None:
     info = described[0] if described else declared
     if info is None:
         return None
-    typed = [one for one in info.param_decls or () if one.startswith("--")]
+    # within Annotated the first name stands where a default would
+    names = [one for one in (info.default, *(info.param_decls or ())) if isinstance(one, str)]
+    typed = [one for one in names if one.startswith("--")]
     return typed[0] if typed else f"--{parameter.name.replace('_', '-')}"
 
 

@@ -232,8 +232,8 @@ def _placed(
     scaled = np.array([one.scaled for one in found])
     centre, spread = float(scaled.mean()), float(scaled.std(ddof=1))
     least = max(one.least_spread for one in found)
-    low, high = _ends(values, scaled, max(spread, least) * math.sqrt(1.0 + 1.0 / n)
-                      * float(stdtrit(n - 1, 0.95)))  # fmt: skip
+    half = max(spread, least) * math.sqrt(1.0 + 1.0 / n) * float(stdtrit(n - 1, 0.95))
+    low, high = _ends(values, scaled, half, 1.0 if unit == "share" else math.inf)
     median = float(np.median(values))
     if real is None or reality is None:
         return PlacedQuantity(name, unit, None, median, low, high, None, n, None, None,
@@ -245,8 +245,11 @@ def _placed(
                           "passed")  # fmt: skip
 
 
-def _ends(values: np.ndarray, scaled: np.ndarray, half: float) -> tuple[float, float]:
-    """Ends of an interval on the scale, as values: the scale is increasing, and known at points."""
+def _ends(values: np.ndarray, scaled: np.ndarray, half: float, most: float) -> tuple[float, float]:
+    """Ends of an interval on the scale, as values: the scale is increasing, and known at points.
+
+    No end is below 0 or above `most`.
+    """
     order = np.argsort(scaled)
     x, y = scaled[order], values[order]
     centre = float(scaled.mean())
@@ -259,7 +262,7 @@ def _ends(values: np.ndarray, scaled: np.ndarray, half: float) -> tuple[float, f
         # beyond the simulations the scale goes on as between its ends
         slope = (y[-1] - y[0]) / (x[-1] - x[0])
         edge = (x[0], y[0]) if at < x[0] else (x[-1], y[-1])
-        found.append(max(0.0, float(edge[1] + (at - edge[0]) * slope)))
+        found.append(min(max(0.0, float(edge[1] + (at - edge[0]) * slope)), most))
     return found[0], found[1]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
+from ettr.analysis.calibration.estimates import Z90, Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit_bursts import LEAST_BURST_NODES, fitted_bursts
 from ettr.analysis.calibration.fit_laws import (
     LEAST_GAPS,
@@ -41,6 +41,8 @@ SILENT = "not-responding"
 OF_HARDWARE, OF_SERVICES = "node-hardware", "system-services"
 """For faults that no error names: those that end jobs, and those that only drain a node."""
 LEAST_REPAIRS = 8
+SPREAD_OF_REPAIRS = 1.0
+"""Of the logarithms of the mean repairs of symptoms; assumed, as between those of rsc-1-like."""
 _PLAIN = FaultProcess(OF_HARDWARE, "constant", 1.0, 0.0, "high", 0.0, 0.0, 1.0, 3600.0, 1.0, 1.0)
 
 
@@ -118,7 +120,7 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
             ),
             **(laws[name] or {}),
             **_effects(own),
-            **(_repair(own.repair_s, own.is_over, "outages") or everything or {}),
+            **(_repair(own.repair_s, own.is_over, "outages") or _drawn_to(everything, own) or {}),
         }))  # fmt: skip
     maker.assumed("faults.as_new_share (a fault sets the node's clock back)")
     maker.entries("faults", entries)  # type: ignore[arg-type]
@@ -345,6 +347,44 @@ def _repair(repair_s: Floats, is_over: Flags, what: str) -> dict[str, Fitted | N
         "repair_sigma": Fitted(
             value, words, min(sigma.low, value), max(min(sigma.high, 5.0), value)
         ),
+    }
+
+
+def _drawn_to(
+    everything: dict[str, Fitted | None] | None, own: _Faults
+) -> dict[str, Fitted | None] | None:
+    """The repair of a symptom of which few repairs are known, drawn towards that of all symptoms.
+
+    Mean repairs of symptoms are taken to differ from the common one by a factor whose logarithm is
+    normal with a standard deviation of `SPREAD_OF_REPAIRS`; the few repairs of its own move it by
+    how many they are. The sigma is the common one, which is wider than that of one symptom: it has
+    no interval.
+
+    Returns:
+        None where not even the common one is known.
+
+    Source:
+        The mean of a normal law with a normal prior: Gelman et al. (2013), Bayesian Data Analysis,
+        section 2.5.
+    """
+    if everything is None:
+        return None
+    mean, sigma = everything["repair_mean_s"], everything["repair_sigma"]
+    if mean is None or sigma is None or not float(mean.value) > 0:
+        return everything
+    known = own.is_over & np.isfinite(own.repair_s) & (own.repair_s > 0)
+    n, spread = int(known.sum()), max(float(sigma.value), 0.5)
+    weight = n * (SPREAD_OF_REPAIRS / spread) ** 2
+    log_mean = math.log(float(mean.value))
+    if n:
+        log_own = float(np.log(own.repair_s[known]).mean()) + spread * spread / 2.0
+        log_mean = (log_mean + weight * log_own) / (1.0 + weight)
+    value = math.exp(log_mean)
+    factor = math.exp(Z90 * SPREAD_OF_REPAIRS / math.sqrt(1.0 + weight))
+    words = f"{n} outages of its own, drawn towards {mean.what}"
+    return {
+        "repair_mean_s": Fitted(value, words, value / factor, value * factor),
+        "repair_sigma": Fitted(sigma.value, f"that of {mean.what}"),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,8 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 MOST_SIZES = 12
 LEAST_LENGTHS = 8
 """Jobs of one size that must have ended for a law of their own."""
+UNKNOWN_ERROR = 1.5
+"""Standard error of a logarithm or a logit of which the logs say next to nothing."""
 _RESUBMITTED_S = 12 * SECONDS_PER_HOUR
 _WEEKEND = 5
 
@@ -342,15 +345,35 @@ def _patience(
 
     start = np.array([-2.0, math.log(max(float(left_s.mean()), 60.0))])
     found = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 400})
-    share = 1.0 / (1.0 + math.exp(-float(found.x[0])))
-    mean_s = math.exp(float(np.clip(found.x[1], 0.0, 20.0)))
-    half = Z90 / math.sqrt(n)
+    point = np.array([float(found.x[0]), float(np.clip(found.x[1], 0.0, 20.0))])
+    half = Z90 * _standard_errors(loss, point)
+    low, share, high = (1.0 / (1.0 + math.exp(-x)) for x in point[0] + half[0] * np.arange(-1, 2))
+    low_s, mean_s, high_s = np.exp(point[1] + half[1] * np.arange(-1, 2)).tolist()
     what = f"{n} jobs cancelled while waiting"
     return {
-        "impatient_share": Fitted(min(share, 1.0), what, share * math.exp(-half),
-                                  min(1.0, share * math.exp(half))),
-        "mean_patience_s": Fitted(mean_s, what),
-    }  # fmt: skip
+        "impatient_share": Fitted(share, what, low, high),
+        "mean_patience_s": Fitted(mean_s, what, low_s, high_s),
+    }
+
+
+def _standard_errors(loss: Callable[[Floats], float], point: Floats) -> Floats:
+    """Of two parameters at the minimum of a negative log-likelihood, each with the other unknown.
+
+    By the inverse of the matrix of second differences; where it is not positive the parameters
+    cannot be told apart, and each has `UNKNOWN_ERROR`.
+    """
+    step = 0.05
+    hessian = np.empty((2, 2))
+    for i, j in ((0, 0), (0, 1), (1, 1)):
+        a, b = np.zeros(2), np.zeros(2)
+        a[i] = b[j] = step
+        second = loss(point + a + b) - loss(point + a - b) - loss(point - a + b)
+        hessian[i, j] = hessian[j, i] = (second + loss(point - a - b)) / (4.0 * step * step)
+    unknown = np.full(2, UNKNOWN_ERROR)
+    if not np.isfinite(hessian).all() or np.linalg.eigvalsh(hessian)[0] <= 0:
+        return unknown
+    made: Floats = np.minimum(np.sqrt(np.diag(np.linalg.inv(hessian))), unknown)
+    return made
 
 
 def _owners(maker: ScenarioMaker, attempts: Attempts, known: Flags) -> None:

@@ -171,8 +171,6 @@ def effect_sensitivity(
             if at is None:
                 return None
             moves = [b - a for a, b in zip(won[0][which], won[at][which], strict=True)]
-            if not any(moves):
-                return Interval(0.0, 0.0, 0.0)
             return interval_of_changes(moves, confidence)
 
         found = [(one, (moved(less), moved(more))) for one, (less, more) in plan.varied]

@@ -140,7 +140,7 @@ def _notes(scenario: ClusterScenario, seed: int, replay: Replay) -> tuple[str, .
     return (
         f"Simulated from scenario {scenario.name} with seed {seed}; {scenario.n_assumed} of its "
         f"{counted(len(scenario.sources), 'value')} are assumed. It began with an empty cluster.",
-        *overfull_series([scenario]),
+        *overfull_series([scenario], replay),
         *not_simulated_lines(not_simulated(scenario)),
         *standing_lines(standing_of(scenario, replay.what)),
     )
@@ -197,5 +197,5 @@ def _summary(
         standing=standing_of(scenario, replay.what),
         replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
         not_simulated=not_simulated(scenario),
-        warnings=overfull_series([scenario]),
+        warnings=overfull_series([scenario], replay),
     )

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar, get_type_hints
@@ -117,7 +118,10 @@ class _ScenarioReader:
         self._problems += [f"{name}: no such table" for name in tables if name not in known]
         name = tables.get("name")
         if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
-            self._problems.append("name: give the cluster a name, a text without a slash")
+            self._problems.append(
+                f"name: {str(name)[:60]!r} is no name of a cluster; give a text that can be "
+                "printed, without a slash"
+            )
         parts = {key: self._part(kind, key, tables.get(key)) for key, kind in _PARTS.items()}
         for key, kind in _OPTIONAL.items():
             if key in tables:
@@ -224,7 +228,9 @@ class _ScenarioReader:
         if kind is int and number.is_integer():
             return int(value)  # type: ignore[call-overload]
         wanted = {str: "a text", float: "a number", int: "a whole number"}[kind]  # type: ignore[index]
-        self._problems.append(f"{key}: {value!r} is not {wanted}")
+        shown = value.isoformat() if isinstance(value, date) else repr(value)
+        quotes = ", in quotes" if kind is str else ""
+        self._problems.append(f"{key}: {shown} is not {wanted}{quotes}")
         return None
 
 

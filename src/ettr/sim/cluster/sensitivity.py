@@ -176,7 +176,7 @@ def sensitivity(
             *free_writes(
                 scenario, [(one.name, side[1]) for one in varied for side in one.sides[:1] if side]
             ),
-            *overfull_series([scenario]),
+            *overfull_series([scenario], replay),
         ),
     )
 

@@ -140,7 +140,27 @@ def what_if(
         standing_of(scenario, replay.what),
         (*replay.notes, *notes),
         tuple(one for one in NOT_SIMULATED if all(one in not_simulated(s) for s in scenarios)),
-        (*free_writes(scenario, changed), *overfull_series(scenarios)),
+        (
+            *free_writes(scenario, changed),
+            *overfull_series(scenarios, replay),
+            *_idle(changes, base, others),
+        ),
+    )
+
+
+def _idle(
+    changes: Sequence[str],
+    base: Sequence[ClusterHours],
+    others: Sequence[Sequence[ClusterHours]],
+) -> tuple[str, ...]:
+    """A warning that changes moved nothing in these runs, if there are any."""
+    idle = [change for change, runs in zip(changes, others, strict=True) if runs == base]
+    if not idle:
+        return ()
+    return (
+        f"NOTHING DIFFERS in any of {len(base)} seeds with {'; '.join(idle)}: what such a change "
+        "is about may be rare and may not have happened in them. That is no effect of 0; give more "
+        "seeds with --runs, or a longer period in the scenario's file.",
     )
 
 
@@ -239,7 +259,7 @@ def _compared(
         return difference_interval(base, other, headline, confidence)
 
     lost = difference("wasted_gpu_hours")
-    won = Interval(None if lost.estimate is None else -lost.estimate, -lost.high, -lost.low)
+    won = Interval(None if lost.estimate is None else 0.0 - lost.estimate, -lost.high, -lost.low)
     return Intervention(
         change=change,
         won_gpu_hours=won,
@@ -257,10 +277,9 @@ def difference_interval(
 ) -> Interval:
     """The mean paired difference of one headline; without ends where none can be estimated.
 
-    Where all seeds differ by the same number, as counts of few seeds do by chance, their spread of
-    0 says nothing. It is 0 for certain where every run is the same, and hours that no seed changes
-    are not the chance of a few. It is unknown where a seed has no such headline: no job of the
-    largest size started.
+    Where all seeds differ by the same number, their spread of 0 says nothing, and a difference of 0
+    no more than any other: what the change is about may not have happened in them. It is unknown
+    where a seed has no such headline: no job of the largest size started.
 
     Args:
         base: Runs of the scenario as it is.
@@ -271,11 +290,7 @@ def difference_interval(
     pairs = [(getattr(a, headline), getattr(b, headline)) for a, b in zip(base, other, strict=True)]
     if any(None in pair for pair in pairs):
         return Interval.unknown()
-    changes = [float(b - a) for a, b in pairs]
-    is_zero = not any(changes) and headline.endswith(("gpu_hours", "held_share"))
-    if is_zero or list(base) == list(other):
-        return Interval(0.0, 0.0, 0.0)
-    return interval_of_changes(changes, confidence)
+    return interval_of_changes([float(b - a) for a, b in pairs], confidence)
 
 
 def interval_of_changes(changes: Sequence[float], confidence: float) -> Interval:
@@ -313,9 +328,13 @@ def changed_scenario(scenario: ClusterScenario, change: str) -> ClusterScenario:
         UsageError: there is no such value, or it cannot be.
     """
     groups: dict[str, Any] = {}
+    names: set[str] = set()
     for one in change.split(","):
         name, equals, text = one.strip().partition("=")
         path = name.strip().split(".")
+        if name.strip() in names:
+            raise UsageError(f"--set {change!r}: it sets {name.strip()} twice; give one value")
+        names.add(name.strip())
         if not equals or not 2 <= len(path) <= 3:
             raise UsageError(
                 f"--set {change!r}: write NAME=VALUE, such as lemons.share=0, "
@@ -323,7 +342,10 @@ def changed_scenario(scenario: ClusterScenario, change: str) -> ClusterScenario:
             )
         group = path[0]
         if group in ABOUT or group not in scenario.__dataclass_fields__:
-            raise UsageError(f"--set {change!r}: a scenario has no {group!r}")
+            known = [one for one in scenario.__dataclass_fields__ if one not in ABOUT]
+            raise UsageError(
+                f"--set {change!r}: a scenario has no {group!r}; it has {', '.join(known)}"
+            )
         value = groups.get(group, getattr(scenario, group))
         if value is None:
             raise UsageError(f"--set {change!r}: the scenario has no [{group}] to change")
@@ -346,7 +368,10 @@ def _with(
     hit = [path[1] in ("*", str(getattr(one, key))) for one in value]
     if not any(hit):
         known = ", ".join(dict.fromkeys(str(getattr(one, key)) for one in value))
-        raise UsageError(f"--set {change!r}: {group} has no {path[1]!r}; it has {known}")
+        raise UsageError(
+            f"--set {change!r}: {group} has no {path[1]!r}; "
+            + (f"it has {known}" if known else "the scenario has none of them")
+        )
     return tuple(
         _part_with(part, path[2], text, change) if is_hit else part
         for part, is_hit in zip(value, hit, strict=True)
