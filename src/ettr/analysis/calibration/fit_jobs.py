@@ -360,7 +360,7 @@ def _standard_errors(loss: Callable[[Floats], float], point: Floats) -> Floats:
     """Of two parameters at the minimum of a negative log-likelihood, each with the other unknown.
 
     By the inverse of the matrix of second differences; where it is not positive the parameters
-    cannot be told apart, and each has `UNKNOWN_ERROR`.
+    cannot be distinguished, and each has `UNKNOWN_ERROR`.
     """
     step = 0.05
     hessian = np.empty((2, 2))
