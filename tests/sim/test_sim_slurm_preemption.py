@@ -154,6 +154,18 @@ def test_nobody_starts_in_the_pass_on_a_node_that_others_are_leaving():
     assert [one.place for one in slurm_easy([head, small], view, 100)] == [2]
 
 
+def test_a_room_counts_the_gpus_of_those_who_leave():
+    room = NodeRoom(2, 8)
+    held(room, (1, 0, 0, (0,), 6, 900), (2, 0, 0, (0,), 2, 900), (3, 0, 0, (1,), 8, 900))
+    assert not room.has([0], 4)
+    assert not room.has([0], 4, [2, 3])
+    assert room.has([0], 4, [1])
+    assert not room.has([0, 1], 4, [1])
+    assert room.has([0, 1], 4, [1, 3])
+    room.close(0)
+    assert not room.has([0], 4, [1])
+
+
 def test_a_job_that_has_just_preempted_others_preempts_no_more():
     room = NodeRoom(1, 8)
     lower = held(room, (1, 0, 0, (0,), 8, 900))

@@ -214,9 +214,14 @@ class NodeRoom:
         """What a policy sees, with the running jobs that may be preempted, and how."""
         return Room(tuple(self.by_free), self.ready_s, tuple(lower), victims_of)
 
-    def has(self, nodes: Sequence[int], gpus_on_each: int) -> bool:
-        """Whether each of these nodes takes jobs and has so many free GPUs."""
-        return all(self.open >> node & 1 and self.free[node] >= gpus_on_each for node in nodes)
+    def has(self, nodes: Sequence[int], gpus_on_each: int, without: Sequence[int] = ()) -> bool:
+        """Whether each of these nodes takes jobs and has so many free GPUs once some jobs leave."""
+        for node in nodes:
+            held = self.jobs[node]
+            free = self.free[node] + sum(held[job][0] for job in without if job in held)
+            if not self.open >> node & 1 or free < gpus_on_each:
+                return False
+        return True
 
     def take(self, job: int, nodes: list[int], gpus_on_each: int, until_s: int) -> None:
         """Give a job GPUs on each of some nodes, until its time limit at most."""

@@ -220,9 +220,9 @@ class Scheduler:
                 if start.victims:
                     break  # what they leave in the plan may be what the next ones get
                 continue
-            self._preempt_for(job, start.victims, now_s)
-            if not self.room.has(start.nodes, min(job.gpus, self._per_node)):
+            if not self.room.has(start.nodes, min(job.gpus, self._per_node), start.victims):
                 continue  # a plan does not hold the nodes of one that preempts others
+            self._preempt_for(job, start.victims, now_s)
             self._start(job, start.nodes, now_s)
             started.append(start.place)
         for at in sorted(started, reverse=True):
