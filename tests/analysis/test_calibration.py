@@ -785,6 +785,10 @@ def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path
         (["fit", "STORE"], "--out SCENARIO.toml"),
         (["fit", "STORE", "--out", "x.toml", "--until", "May"], "2026-01-05"),
         (["fit", "STORE", "--out", "x.toml", "--hold-back", "31"], "are left to fit"),
+        (
+            ["fit", "STORE", "--out", "x.toml", "--until", "1999-01-01"],
+            f"from 2026-01-05 to {END.date()} and the fit would end on 1999-01-01; give 3 days",
+        ),
         (["fit", "STORE", "--out", "x.toml", "--hold-back", "1", "--until", "2026-01-09"], "one"),
         (["backtest", "STORE"], "--hold-back DAYS"),
         (["backtest", "STORE", "--hold-back", "0"], "1 day or more"),

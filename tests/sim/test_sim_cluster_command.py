@@ -333,3 +333,16 @@ def test_show_prints_the_file_and_that_nobody_validated_it():
 def test_an_option_that_an_action_has_no_use_for_is_refused(words: list[str], says: str):
     with pytest.raises(UsageError, match=says):
         ettr_out("simulate", *words)
+
+
+@pytest.mark.parametrize("of_nobody", [True, False], ids=["quota of nobody", "truth in the way"])
+def test_a_run_that_is_refused_leaves_no_store(of_nobody: bool, tmp_path: Path):
+    quota = '[[quotas]]\nsource = "assumed"\nscope = "user"\nname = "ann"\nmost_gpus = 8\n'
+    (tmp_path / "given.toml").write_text(SHORT + (quota if of_nobody else ""), "utf-8")
+    (tmp_path / "truth").mkdir()
+    if not of_nobody:
+        (tmp_path / "truth" / "notes.txt").write_text("mine", "utf-8")
+    words = ["run", str(tmp_path / "given.toml"), "--store", str(tmp_path / "site")]
+    with pytest.raises(EttrError, match="'ann'" if of_nobody else "truth"):
+        ettr_out("simulate", *words, "--truth", str(tmp_path / "truth"))
+    assert not (tmp_path / "site").exists()

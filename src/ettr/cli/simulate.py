@@ -381,7 +381,7 @@ def _run(
 ) -> None:
     """Simulate into a store; the question is seeds, patterns and workers of `--sensitivity`."""
     from ettr.report.document import plain_fields
-    from ettr.sim.cluster.run import simulate_into
+    from ettr.sim.cluster.run import check_run, simulate_into
     from ettr.store import open_store
 
     if store is None:
@@ -389,6 +389,7 @@ def _run(
     folder = truth or _truth_of(store)
     if question is not None:
         check_varied(made, question[1], replay)
+    check_run(made, folder, replay)  # what is refused leaves no empty store
     with simulating_bar(0, "rows") as advance, open_store(store, create=True) as opened:
         found = simulate_into(
             opened,

@@ -138,8 +138,9 @@ def fitted_days(analysis: Analysis, until: datetime | None) -> tuple[datetime, d
     left_days = max(0.0, (end - begin).total_seconds() / SECONDS_PER_DAY)
     if left_days < LEAST_DAYS:
         raise UsageError(
-            f"{analysis.store.where}: {left_days:.1f} days are left to fit; give logs of at least "
-            f"{LEAST_DAYS:g} days before what is held back"
+            f"{analysis.store.where}: {left_days:.1f} days are left to fit, as the logs can be "
+            f"fitted from {begin.date()} to {last.date()} and the fit would end on {end.date()}; "
+            f"give {LEAST_DAYS:g} days or more"
         )
     return begin, end
 

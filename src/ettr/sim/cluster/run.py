@@ -18,6 +18,7 @@ from ettr.sim.cluster.engine import Tally
 from ettr.sim.cluster.left_out import not_simulated, not_simulated_lines, overfull_series
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.outcome import hours_of_truth
+from ettr.sim.cluster.owners import check_owners, owners_of
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of
@@ -77,6 +78,17 @@ class SimulatedStore:
     warnings: tuple[str, ...] = ()
 
 
+def check_run(scenario: ClusterScenario, truth: Path, replay: Replay = DRAWN) -> None:
+    """Check what can be checked before anything is written.
+
+    Raises:
+        UsageError: a quota or shares are of nobody.
+        StoreError: the folder for the truth holds something.
+    """
+    check_owners(scenario, replay.owners or owners_of(scenario))
+    check_truth_folder(truth)
+
+
 def simulate_into(
     store: Store,
     scenario: ClusterScenario,
@@ -100,6 +112,7 @@ def simulate_into(
         replay: Jobs and faults from logs; all are drawn by default.
 
     Raises:
+        UsageError: a quota or shares are of nobody.
         StoreError: the store holds something, the folder does, or either cannot be written.
     """
     if store.files():
@@ -107,7 +120,7 @@ def simulate_into(
             f"{store.where}: holds logs already; simulated rows never mix with others: give a new "
             "store"
         )
-    check_truth_folder(truth)
+    check_run(scenario, truth, replay)
     began_s = process_time()
     what = f"{SIMULATION}\0{text}\0{seed}" + ("" if replay is DRAWN else f"\0{replay.digest}")
     key = hashlib.sha256(what.encode()).hexdigest()[:16]

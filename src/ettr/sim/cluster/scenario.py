@@ -47,6 +47,7 @@ MOST_BURST_FAULTS = 5e6
 MOST_S = 1e10
 """Longest time of a value; sums of such times fit into whole numbers of 64 bits."""
 MOST_LEVEL = 2**31 - 1
+MOST_SHOWN = 1e15
 LARGEST: Mapping[str, float] = {
     "sigma": 5.0,  # beyond it nearly every length is 0, and no simulation reaches the mean
     "repair_sigma": 5.0,
@@ -123,7 +124,7 @@ class ClusterScenario:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if problems := list(problems_of(self)):
+        if problems := dict.fromkeys(problems_of(self)):  # entries of one name may have the same
             raise UsageError(
                 f"scenario {self.name!r} cannot be simulated:"
                 + "".join(f"\n  {one}" for one in problems)
@@ -172,9 +173,12 @@ def _of_period(period: SimulatedPeriod) -> Iterator[str]:
 def _of_machines(scenario: ClusterScenario) -> Iterator[str]:
     machines, scheduling = scenario.machines, scenario.scheduling
     if not 1 <= machines.nodes <= MOST_NODES:
-        yield f"machines.nodes: {machines.nodes:,}; give 1 to {MOST_NODES:,}"
+        yield f"machines.nodes: {_shown(machines.nodes)}; give 1 to {MOST_NODES:,}"
     if not 1 <= machines.gpus_per_node <= MOST_GPUS_PER_NODE:
-        yield (f"machines.gpus_per_node: {machines.gpus_per_node}; give 1 to {MOST_GPUS_PER_NODE}")
+        yield (
+            f"machines.gpus_per_node: {_shown(machines.gpus_per_node)}; give 1 to "
+            f"{MOST_GPUS_PER_NODE}"
+        )
     if machines.nodes_per_rack < 1 or machines.racks_per_pod < 1:
         yield "machines: give 1 or more nodes in a rack and racks in a pod"
     if scheduling.waiting not in WAITING:
@@ -193,17 +197,18 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
     machines = scenario.machines
     per_node = max(1, machines.gpus_per_node)  # 0 is refused with the machines
     for job in scenario.jobs:
+        place = place_of("jobs", job)
         if job.gpus < 1 or (job.gpus > per_node and job.gpus % per_node):
             yield (
-                f"jobs.gpus: {job.gpus}; give 1 to {per_node}, or a multiple of {per_node} for "
+                f"jobs.gpus: {_shown(job.gpus)}; give 1 to {per_node}, or a multiple of {per_node} for "
                 "whole nodes"
             )
         if job.gpus > machines.nodes * per_node:
-            yield f"jobs.gpus: {job.gpus:,}; the cluster has {machines.nodes * per_node:,}"
+            yield f"jobs.gpus: {_shown(job.gpus)}; the cluster has {machines.nodes * per_node:,}"
         if job.law not in LENGTHS or (job.law == "exponential" and job.sigma):
-            yield f"jobs.law: {job.law!r}; give lognormal, or exponential with a sigma of 0"
+            yield f"{place}.law: {job.law!r}; give lognormal, or exponential with a sigma of 0"
         if not job.mean_s > 0:
-            yield f"jobs.mean_s: {job.mean_s:g}; give a length above 0"
+            yield f"{place}.mean_s: {job.mean_s:g}; give a length above 0"
     if not scenario.jobs or not scenario.priorities:
         yield "jobs and priorities: give at least one of each"
     names = [one.name for one in scenario.priorities]
@@ -212,7 +217,7 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
     for job in scenario.jobs:
         if job.priority and job.priority not in names:
             yield (
-                f"jobs.priority: {job.priority!r} has no entry in [[priorities]]; give one of "
+                f"{place_of('jobs', job)}.priority: {job.priority!r} has no entry in [[priorities]]; give one of "
                 f"{', '.join(names)}, or leave it out"
             )
     sums = {"jobs.share": sum(job.share for job in scenario.jobs)}
@@ -279,9 +284,9 @@ def _of_faults(scenario: ClusterScenario) -> Iterator[str]:
         if one.symptom not in EVIDENCE:
             yield f"faults.symptom: {one.symptom!r}; give one of {', '.join(EVIDENCE)}"
         if one.law not in LAWS:
-            yield f"faults.law: {one.law!r}; give one of {', '.join(LAWS)}"
+            yield f"{place_of('faults', one)}.law: {one.law!r}; give one of {', '.join(LAWS)}"
         if one.severity not in SEVERITIES:
-            yield f"faults.severity: {one.severity!r}; give one of {', '.join(SEVERITIES)}"
+            yield f"{place_of('faults', one)}.severity: {one.severity!r}; give one of {', '.join(SEVERITIES)}"
         if one.node_down_chance + one.crash_chance > 1.0 + _SUM_ERROR:
             yield f"faults of {one.symptom}: node_down_chance and crash_chance sum to over 1"
         if not one.form > 0 or not one.repair_mean_s > 0:
@@ -310,10 +315,12 @@ def _of_bursts(scenario: ClusterScenario) -> Iterator[str]:
         if burst.symptom not in known:
             yield f"bursts.symptom: {burst.symptom!r} has no entry in [[faults]]"
         if burst.scope not in SCOPES:
-            yield f"bursts.scope: {burst.scope!r}; give one of {', '.join(SCOPES)}"
+            yield f"{place_of('bursts', burst)}.scope: {burst.scope!r}; give one of {', '.join(SCOPES)}"
         years = scenario.period.days / DAYS_PER_YEAR
-        if burst.per_year * years * scenario.machines.nodes > MOST_BURST_FAULTS:
-            yield f"bursts.per_year: over {MOST_BURST_FAULTS:,.0f} faults if each hits every node"
+        nodes = min(scenario.machines.nodes, MOST_NODES)
+        if burst.per_year * years * nodes > MOST_BURST_FAULTS:
+            place = place_of("bursts", burst)
+            yield f"{place}.per_year: over {MOST_BURST_FAULTS:,.0f} faults if each hits every node"
 
 
 def _of_single_values(scenario: ClusterScenario) -> Iterator[str]:
@@ -324,7 +331,8 @@ def _of_single_values(scenario: ClusterScenario) -> Iterator[str]:
             if value == one.default and value in ("", math.inf):
                 continue  # what may be left out
             if problem := _problem_of(one.name, value):
-                yield f"{where}.{one.name}: {value!r}; {problem}"
+                place = where if one.name == ENTRY_KEYS.get(where) else place_of(where, part)
+                yield f"{place}.{one.name}: {_shown(value)}; {problem}"
 
 
 def _problem_of(name: str, value: float | str) -> str:
@@ -340,6 +348,22 @@ def _problem_of(name: str, value: float | str) -> str:
         return "give a share from 0 to 1"
     largest = LARGEST.get(name, MOST_S if name.endswith("_s") else math.inf)
     return f"give at most {largest:,.0f}" if value > largest else ""
+
+
+def _shown(value: float | str) -> str:
+    """A value as a message names it; numbers that would fill lines are cut."""
+    if isinstance(value, str):
+        return repr(value)
+    if abs(value) <= MOST_SHOWN:
+        return f"{value:,}"
+    return f"over {MOST_SHOWN:g}" if value > 0 else f"under {-MOST_SHOWN:g}"
+
+
+def place_of(group: str, part: Part) -> str:
+    """The name by which a group of values, or an entry of a list, is changed: checks, jobs.8."""
+    key = getattr(part, ENTRY_KEYS[group]) if group in ENTRY_KEYS else ""
+    is_name = key.isprintable() if isinstance(key, str) else abs(key) <= MOST_SHOWN
+    return f"{group}.{key}" if key and is_name else group
 
 
 def parts_of(scenario: ClusterScenario) -> Iterator[tuple[str, Part]]:
