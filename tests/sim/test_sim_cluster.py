@@ -301,9 +301,17 @@ def test_what_cannot_be_is_said_all_at_once():
         ("machines", {"nodes": 10**300}, r"machines\.nodes: over 1e\+15; give 1 to 100,000"),
         ("faults", (fault("nvlink", 1e308),), r"faults\.nvlink\.per_1000_node_days"),
         ("faults", (fault("nvlink", 1.0, from_day=5.0, to_day=1.0),), "from_day"),
-        ("bursts", (BurstProcess("filesystem", "pod", 1e7, 0.8, 60.0),), r"bursts\.filesystem\.per_year"),
+        (
+            "bursts",
+            (BurstProcess("filesystem", "pod", 1e7, 0.8, 60.0),),
+            r"bursts\.filesystem\.per_year",
+        ),
         ("priorities", (Priority("a", 1, 0.5, 0.5), Priority("a", 2, 0.5, 0.5)), "of its own"),
-        ("priorities", (Priority("a", -(10**30), 1.0, 1.0),), r"priorities\.a\.level: under -1e\+15;"),
+        (
+            "priorities",
+            (Priority("a", -(10**30), 1.0, 1.0),),
+            r"priorities\.a\.level: under -1e\+15;",
+        ),
         ("jobs", (replace(one_size(8, 100.0)[0], gpus=-(10**400)),), r"jobs\.gpus: under -1e\+15"),
     ],
 )

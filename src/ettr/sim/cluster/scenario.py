@@ -217,8 +217,8 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
     for job in scenario.jobs:
         if job.priority and job.priority not in names:
             yield (
-                f"{place_of('jobs', job)}.priority: {job.priority!r} has no entry in [[priorities]]; give one of "
-                f"{', '.join(names)}, or leave it out"
+                f"{place_of('jobs', job)}.priority: {job.priority!r} has no entry in "
+                f"[[priorities]]; give one of {', '.join(names)}, or leave it out"
             )
     sums = {"jobs.share": sum(job.share for job in scenario.jobs)}
     for name in ("share_of_shared", "share_of_gangs"):
@@ -283,10 +283,11 @@ def _of_faults(scenario: ClusterScenario) -> Iterator[str]:
     for one in scenario.faults:
         if one.symptom not in EVIDENCE:
             yield f"faults.symptom: {one.symptom!r}; give one of {', '.join(EVIDENCE)}"
+        place = place_of("faults", one)
         if one.law not in LAWS:
-            yield f"{place_of('faults', one)}.law: {one.law!r}; give one of {', '.join(LAWS)}"
+            yield f"{place}.law: {one.law!r}; give one of {', '.join(LAWS)}"
         if one.severity not in SEVERITIES:
-            yield f"{place_of('faults', one)}.severity: {one.severity!r}; give one of {', '.join(SEVERITIES)}"
+            yield f"{place}.severity: {one.severity!r}; give one of {', '.join(SEVERITIES)}"
         if one.node_down_chance + one.crash_chance > 1.0 + _SUM_ERROR:
             yield f"faults of {one.symptom}: node_down_chance and crash_chance sum to over 1"
         if not one.form > 0 or not one.repair_mean_s > 0:
@@ -314,12 +315,12 @@ def _of_bursts(scenario: ClusterScenario) -> Iterator[str]:
     for burst in scenario.bursts:
         if burst.symptom not in known:
             yield f"bursts.symptom: {burst.symptom!r} has no entry in [[faults]]"
+        place = place_of("bursts", burst)
         if burst.scope not in SCOPES:
-            yield f"{place_of('bursts', burst)}.scope: {burst.scope!r}; give one of {', '.join(SCOPES)}"
+            yield f"{place}.scope: {burst.scope!r}; give one of {', '.join(SCOPES)}"
         years = scenario.period.days / DAYS_PER_YEAR
         nodes = min(scenario.machines.nodes, MOST_NODES)
         if burst.per_year * years * nodes > MOST_BURST_FAULTS:
-            place = place_of("bursts", burst)
             yield f"{place}.per_year: over {MOST_BURST_FAULTS:,.0f} faults if each hits every node"
 
 
