@@ -200,8 +200,8 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
         place = place_of("jobs", job)
         if job.gpus < 1 or (job.gpus > per_node and job.gpus % per_node):
             yield (
-                f"jobs.gpus: {_shown(job.gpus)}; give 1 to {per_node}, or a multiple of {per_node} for "
-                "whole nodes"
+                f"jobs.gpus: {_shown(job.gpus)}; give 1 to {per_node}, or a multiple of {per_node} "
+                "for whole nodes"
             )
         if job.gpus > machines.nodes * per_node:
             yield f"jobs.gpus: {_shown(job.gpus)}; the cluster has {machines.nodes * per_node:,}"
