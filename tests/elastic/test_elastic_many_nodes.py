@@ -33,9 +33,11 @@ ETTR = [sys.executable, forked_python.__file__, "ettr"]
 class Job:
     """The run's processes on each node, and what its ranks wrote."""
 
-    def __init__(self, folder: Path, nodes: dict[str, NodeNetwork], **config: object) -> None:
+    def __init__(
+        self, folder: Path, nodes: dict[str, NodeNetwork], node_timeout_s: int, **config: object
+    ) -> None:
         folder.mkdir()
-        self.folder, self.nodes = folder, nodes
+        self.folder, self.nodes, self.node_timeout_s = folder, nodes, node_timeout_s
         settings = {"steps": STEPS, "hold": 12} | config
         (folder / "config.json").write_text(json.dumps(settings))
         self.processes: dict[str, ForkedProcess] = {}
@@ -43,7 +45,8 @@ class Job:
     def start(self, name: str, *options: str) -> None:
         node, first = self.nodes[name], next(iter(self.nodes.values()))
         words = ["--nnodes", "2", "--rdzv", f"{first.address}:29400", "--node-name", name]
-        words += ["-n", str(RANKS), "--spares", "0", "--node-timeout", "4", *options]
+        words += ["-n", str(RANKS), "--spares", "0"]
+        words += ["--node-timeout", str(self.node_timeout_s), *options]
         command = [*ETTR, "elastic", *words, "--", sys.executable, str(WORKER)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with (self.folder / f"{name}.txt").open("a") as output:
@@ -112,11 +115,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def new_job(nodes: dict[str, NodeNetwork], tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Makes a job; what a test that failed leaves running would be joined by the next one's."""
+    """Makes a job; what a test that failed leaves running would be joined by the next one's.
+
+    A node that is killed closes its connections; the time-out is long, so that one on a busy
+    machine is not taken for dead.
+    """
     jobs: list[Job] = []
 
-    def make(name: str, **config: object) -> Job:
-        jobs.append(Job(tmp_path / name, nodes, **config))
+    def make(name: str, node_timeout_s: int = 20, **config: object) -> Job:
+        jobs.append(Job(tmp_path / name, nodes, node_timeout_s, **config))
         return jobs[-1]
 
     yield make
@@ -152,7 +159,7 @@ def test_a_node_killed_whole_moves_to_the_spare_node_and_loses_no_step(
 def test_a_node_that_is_cut_off_ends_its_ranks_before_they_are_replaced_and_comes_back(
     nodes: dict[str, NodeNetwork], undisturbed: list[str], new_job: Callable[..., Job]
 ) -> None:
-    job = new_job("cut")
+    job = new_job("cut", node_timeout_s=4)
     job.start_all()
     job.until(lambda: job.held() and job.spare_is_warm())
     ranks = [pid for pid in nodes["b"].pids() if pid != job.processes["b"].pid]

@@ -211,7 +211,7 @@ def test_an_array_obeys_quotas_too_and_repeats_to_the_byte():
     ("old", "new", "says"),
     [
         ("gpus = 1", "gpus = 2", "arrays.gpus: 2; .* has no entry of that size; it has 1, "),
-        ("share = 0.1", "share = 2", "arrays.share: 2.0; give a share"),
+        ("share = 0.1", "share = 2", "arrays.1.share: 2.0; give a share"),
         ("mean_tasks = 20", "mean_tasks = 0.5", "arrays.mean_tasks: 0.5"),
         ("mean_tasks = 20", "mean_tasks = 50000", "tasks of arrays too"),
         ("most_running = 4", "most_running = 0.5", "is not a whole number"),

@@ -77,7 +77,7 @@ def test_a_scenario_with_such_shares_is_written_changed_and_checked():
 
 def test_a_share_of_nothing_stays_nothing_and_too_much_is_refused():
     for value in (1.5, -0.1):
-        with pytest.raises(UsageError, match=rf"jobs.failed_share: {value}; give a"):
+        with pytest.raises(UsageError, match=rf"jobs.1.failed_share: {value}; give a"):
             by_class(jobs=(JobClass(1, 1.0, 60.0, 0.0, failed_share=value),))
     with pytest.raises(UsageError, match=r"of 16 GPUs: with the other shares of .outcomes. they"):
         by_class(jobs=(JobClass(16, 1.0, 60.0, 0.0, failed_share=0.95),))

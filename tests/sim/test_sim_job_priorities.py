@@ -97,7 +97,7 @@ def test_the_field_is_read_and_written_and_a_file_without_it_stays_without():
     [
         (
             IN_FILE.replace("high", "urgent"),
-            r"jobs\.priority: 'urgent' has no entry in \[\[priorities\]\]; give one of low, "
+            r"jobs\.1\.priority: 'urgent' has no entry in \[\[priorities\]\]; give one of low, "
             "normal, high, or leave it out",
         ),
         (IN_FILE.replace('"high"', "30"), r"jobs\[1\]\.priority: 30 is not a text"),

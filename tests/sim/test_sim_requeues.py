@@ -127,5 +127,5 @@ def test_a_scenario_with_the_share_is_written_changed_and_checked():
     changed = changed_scenario(small(), "jobs.*.requeued_share=0.5")
     assert {one.requeued_share for one in changed.jobs} == {0.5}
     for value in (1.5, -0.1):
-        with pytest.raises(UsageError, match=rf"jobs.requeued_share: {value}; give a"):
+        with pytest.raises(UsageError, match=rf"jobs.8.requeued_share: {value}; give a"):
             put_back(value)

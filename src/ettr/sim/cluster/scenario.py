@@ -355,7 +355,7 @@ def _shown(value: float | str) -> str:
     """A value as a message names it; numbers that would fill lines are cut."""
     if isinstance(value, str):
         return repr(value)
-    if abs(value) <= MOST_SHOWN:
+    if abs(value) <= MOST_SHOWN or not abs(value) < math.inf:
         return f"{value:,}"
     return f"over {MOST_SHOWN:g}" if value > 0 else f"under {-MOST_SHOWN:g}"
 
