@@ -19,9 +19,7 @@ from ettr.sources.ingest import (
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import log_file
 from ettr.store import Store
-from ettr.tables import TABLES
 from ettr.tables.rows import UNNAMED_NOTE
-from ettr.tables.unnamed_clusters import named_clusters
 
 
 def _no_progress(_size_bytes: int, _place: str) -> AbstractContextManager[Progress]:
@@ -35,6 +33,7 @@ def ingest_all(
     source: str | None,
     complain: Callable[[str], None],
     progress: Callable[[int, str], AbstractContextManager[Progress]] = _no_progress,
+    analysis: Analysis | None = None,
 ) -> list[Ingested]:
     """Read each file into the store.
 
@@ -47,6 +46,8 @@ def ingest_all(
         source: Their format; recognised by content if None.
         complain: Takes each note, a sentence.
         progress: Opened for each log, with the bytes of its file and its place as `2 of 7`.
+        analysis: Of that store, asked nothing yet: it keeps what the notes take, for who asks it
+            next. One of its own if None.
 
     Raises:
         SourceError: a log cannot be read as a known format, or none of them holds a record. One
@@ -73,34 +74,35 @@ def ingest_all(
             done.append(one)
     if empty and not done:
         raise empty[0]
-    read, done = done, _with_named_clusters(store, done)
+    analysis = analysis or Analysis(store)
+    read, done = done, _with_named_clusters(analysis, done)
     for one, named in zip(read, done, strict=True):
         for note, words in zip(one.notes, named.notes, strict=True):
             if UNNAMED_NOTE in note:  # only now is it known what became of its rows
                 complain(f"{one.name}: {words}")
     for each in empty:
         complain(f"{each}; nothing was stored of it")
-    complain_of_clocks(store, complain)
+    complain_of_clocks(analysis, complain)
     return done
 
 
-def _with_named_clusters(store: Store, read: list[Ingested]) -> list[Ingested]:
+def _with_named_clusters(analysis: Analysis, read: list[Ingested]) -> list[Ingested]:
     """The same outcomes, their notes in the words of what rows that name no cluster are now."""
     if not any(UNNAMED_NOTE in note for one in read for note in one.notes):
         return read
-    _, naming = named_clusters({name: store.table(name) for name in TABLES})
-    return [replace(one, notes=tuple(map(naming.words, one.notes))) for one in read]
+    words = analysis.stored.naming.words
+    return [replace(one, notes=tuple(map(words, one.notes))) for one in read]
 
 
-def complain_of_clocks(store: Store, complain: Callable[[str], None]) -> None:
+def complain_of_clocks(analysis: Analysis, complain: Callable[[str], None]) -> None:
     """A loud sentence for each pair of logs in the store whose clocks differ by a constant."""
     known = all_sources()
-    names = {file.source for file in store.files()} & set(known)
+    names = {file.source for file in analysis.store.files()} & set(known)
     tables = [set(known[name].tables) for name in names]
     if not (
         any("attempts" in some for some in tables)
         and any(some & {"events", "node_states", "progress"} for some in tables)
     ):
         return
-    for shift in Analysis(store).clock_shifts:
+    for shift in analysis.clock_shifts:
         complain(shift.sentence)

@@ -295,10 +295,10 @@ def read_logs(
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ettr-"))
         store = stack.enter_context(open_store(Path(folder) / "store", create=True))
-        ingested = tuple(ingest_all(store, paths, options, source, _warn))
+        analysis = Analysis(store, assumptions, selection, price)
+        ingested = tuple(ingest_all(store, paths, options, source, _warn, analysis=analysis))
         _warn_of_rejects(ingested)
         named = name or ", ".join(path.name for path in paths)
-        analysis = Analysis(store, assumptions, selection, price)
         return Fleet(analysis, named, stack.pop_all(), ingested)
 
 

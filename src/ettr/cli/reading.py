@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING
 from ettr.cli.output import complain, reading_bar
 
 if TYPE_CHECKING:
+    from ettr.analysis import Analysis
     from ettr.sources.base import ReadOptions
     from ettr.sources.ingest import Ingested
     from ettr.store import Store
 
 
 def ingest_all(
-    store: Store, files: list[Path], options: ReadOptions, source: str | None
+    store: Store,
+    files: list[Path],
+    options: ReadOptions,
+    source: str | None,
+    analysis: Analysis | None = None,
 ) -> list[Ingested]:
-    """Read each file into the store, with a bar on the terminal; notes go to stderr."""
+    """Read each file into the store, with a bar on the terminal; notes go to stderr.
+
+    An analysis of the store that is asked more later keeps what the notes take.
+    """
     from ettr.analysis import reading
 
-    return reading.ingest_all(store, files, options, source, complain, reading_bar)
+    return reading.ingest_all(store, files, options, source, complain, reading_bar, analysis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -83,8 +83,11 @@ def report(
         assumptions = replace(assumptions, n_nodes=reading.nodes)
     if printing.as_text:
         check_writable("--output", output)
-    with _opened(what, options, reading.source) as store:
-        analysis = Analysis(store, assumptions, selection, price)
+
+    def of(store: Store) -> Analysis:
+        return Analysis(store, assumptions, selection, price)
+
+    with _opened(what, options, reading.source, of) as analysis:
         if not printing.as_text:
             from ettr.report.document import plain
             from ettr.report.page import document
@@ -161,23 +164,29 @@ def _is_one_store(what: list[str]) -> bool:
 
 
 @contextmanager
-def _opened(what: list[str], options: ReadOptions, source: str | None) -> Iterator[Store]:
-    """The store that is named, or a temporary one made from the files that are."""
+def _opened(
+    what: list[str],
+    options: ReadOptions,
+    source: str | None,
+    analysis_of: Callable[[Store], Analysis],
+) -> Iterator[Analysis]:
+    """The analysis of the store that is named, or of a temporary one made from files."""
     from ettr.store import open_store
 
     if _is_one_store(what):
         with open_store(what[0]) as store:
-            yield store
+            yield analysis_of(store)
         return
     files = existing_files([Path(name) for name in what])
     with (
         tempfile.TemporaryDirectory(prefix="ettr-") as folder,
         open_store(Path(folder) / "store", create=True) as store,
     ):
-        for one in ingest_all(store, files, options, source):
+        analysis = analysis_of(store)
+        for one in ingest_all(store, files, options, source, analysis):
             if one.rows_rejected:
                 complain(
                     f"{one.name}: {one.rows_rejected:,} of {one.rows_read:,} records rejected; "
                     "the data-quality section says why"
                 )
-        yield store
+        yield analysis

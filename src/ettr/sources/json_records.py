@@ -28,6 +28,7 @@ from ettr.tables.text import text_of
 # a JSON document that is not one record a line is read whole; beyond this it is refused
 DOCUMENT_LIMIT_BYTES = 1 << 30
 
+_VALUE_STARTS = frozenset('{["-0123456789tfnNI')
 # says by which version a document was written
 _META = re.compile(r'"meta"\s*:\s*(?=\{)')
 
@@ -164,20 +165,30 @@ def head_objects(head: bytes, most: int = 20, shape: RecordShape | None = None) 
     at = 0
     while at < len(text) and len(found) < most:
         at = next((i for i in range(at, len(text)) if text[i] not in " \t\r\n,[]"), len(text))
-        try:
-            value, at = DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
+        decoded = _decoded(text, at)
+        if decoded is None:
             line_end = text.find("\n", at)
             place = None if shape is None else next_record(text, at, shape)
             if place is None and line_end < 0:
                 break
             at = line_end + 1 if place is None else place
             continue
+        value, at = decoded
         if isinstance(value, dict):
             found.append(value)
             if shape is not None and not shape.is_record(value):
                 found += [one for one in records_within(value, shape) if isinstance(one, dict)]
     return found[:most]
+
+
+def _decoded(text: str, at: int) -> tuple[Json, int] | None:
+    """The JSON value that begins at a place, and where it ends; None where there is none."""
+    if text[at : at + 1] not in _VALUE_STARTS:
+        return None  # an error of the decoder counts all lines of the text before it
+    try:
+        return DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None
 
 
 def load_json(
