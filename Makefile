@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# a module is compiled when it is first imported: most of torch and Spark never is
+INSTALL := $(PIP) install --no-compile --constraint constraints.txt
 OUT ?= out
 # two more than cores: services, real kills and Slurm's clock are mostly waited for
 WORKERS ?= $(shell expr $$(nproc) + 2)
@@ -24,14 +26,14 @@ setup: $(VENV)/.ready ## the environment: ettr and what its tests need
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 # torch first and by its exact version, so that no other requirement chooses another. Which build it
 # is, with CUDA or without, is what pip's index has: nothing here needs CUDA
 setup-all: setup ## the environment with the extras: torch, trainers, torchft, Spark, PostgreSQL
-	$(PIP) install --constraint constraints.txt torch==2.13.0
-	$(PIP) install --constraint constraints.txt --editable '.[dev,dev-torch,torch,torchft,adapters,spark,postgres,sim]'
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable '.[dev,dev-torch,torch,torchft,adapters,spark,postgres,sim]'
 
 report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html

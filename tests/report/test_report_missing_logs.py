@@ -70,12 +70,11 @@ class Site:
     def __init__(self, folder: Path, names: frozenset[str]) -> None:
         self.names = names
         self.store = folder / "store"
-        for name, (file, text) in LOGS.items():
-            if name in names:
-                (folder / file).write_text(text)
-                options = ("--timezone", "UTC", "--cluster", "c")
-                done = ettr("ingest", self.store, folder / file, *options)
-                assert done.code == 0, done.err
+        texts = {folder / file: text for name, (file, text) in LOGS.items() if name in names}
+        for path, text in texts.items():
+            path.write_text(text)
+        done = ettr("ingest", self.store, *texts, "--timezone", "UTC", "--cluster", "c")
+        assert done.code == 0, done.err
         with open_store(self.store) as opened:
             analysis = Analysis(opened)
             whole = page(analysis)
