@@ -28,7 +28,7 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_text
 from ettr.sim.cluster.sensitivity import HEADLINES, sensitivity, varied_values
 from ettr.sim.cluster.whatif import difference_interval, hours_of, mean_hours, what_if
-from ettr.sim.sweeps import results_of, set_backend
+from ettr.sim.sweeps import on_backend, results_of
 from ettr.store import open_store
 
 
@@ -215,18 +215,21 @@ def test_on_dask_and_ray_the_results_are_the_same(backend: str, module: str, tmp
 def test_what_processes_of_ray_write_stays_out_of_the_output(tmp_path: Path):
     pytest.importorskip("ray")
     asks = (
-        "import time\n"
-        "from ettr.sim.sweeps import results_of, set_backend\n"
+        "import os, time\n"
+        "from ettr.sim.sweeps import on_backend, results_of\n"
         "if __name__ == '__main__':\n"
-        "    set_backend('ray')\n"
-        "    results_of(print, [('loud',)] * 4, 2)\n"
-        "    time.sleep(2)\n"  # Ray forwards it within a second
+        "    with on_backend('ray'):\n"
+        "        import ray\n"
+        "        results_of(print, [('loud',)] * 4, 2)\n"
+        "        ray.remote(max_retries=0)(lambda: os._exit(1)).remote()\n"
+        "        time.sleep(2)\n"  # Ray forwards it within a second
     )
     done = subprocess.run(
         [sys.executable, "-c", asks], cwd=tmp_path, capture_output=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout == b""
+    assert b"worker died" in done.stderr
 
 
 def test_one_worker_needs_no_joblib_and_two_ask_for_it(monkeypatch: pytest.MonkeyPatch):
@@ -234,16 +237,17 @@ def test_one_worker_needs_no_joblib_and_two_ask_for_it(monkeypatch: pytest.Monke
     assert results_of(divmod, [(7, 2), (9, 4)]) == [(3, 1), (2, 1)]
     with pytest.raises(UsageError, match=r"pip install 'ettr\[sim\]'"):
         results_of(divmod, [(7, 2)], 2)
-    with pytest.raises(UsageError, match="joblib is not installed"):
-        set_backend("loky")
+    with pytest.raises(UsageError, match="joblib is not installed"), on_backend("loky"):
+        pass
 
 
 def test_a_backend_that_nobody_has_is_refused(monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(UsageError, match="give one of loky, dask, ray"):
-        set_backend("spark")
+    with pytest.raises(UsageError, match="give one of loky, dask, ray"), on_backend("spark"):
+        pass
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match="pip install joblib dask distributed"):
-        set_backend("dask")
+    needs = "pip install joblib dask distributed"
+    with pytest.raises(UsageError, match=needs), on_backend("dask"):
+        pass
 
 
 def run(*words: str) -> str:

@@ -7,6 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
+from threading import Thread
 from types import ModuleType
 
 from joblib import register_parallel_backend
@@ -19,14 +20,19 @@ ray.shutdown = lambda: print("last words")
 bridge.register_ray = lambda: register_parallel_backend("ray", ThreadingBackend)
 sys.modules.update({"ray": ray, "ray.util": util, "ray.util.joblib": bridge})
 
-from ettr.sim.sweeps import results_of, set_backend
+from ettr.sim.sweeps import on_backend, results_of
 
 def task(n):
     print("warns")
     return n * n
 
-set_backend("ray")
-print(results_of(task, [(2,), (3,)], workers=2))
+with on_backend("ray"):
+    found = results_of(task, [(2,), (3,)], workers=2)
+    # as a thread of Ray's does, when a worker dies
+    listener = Thread(target=print, args=("a worker died",))
+    listener.start()
+    listener.join()
+print(found)
 """
 
 
@@ -36,4 +42,5 @@ def test_a_backend_that_prints_as_it_begins_works_and_ends():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[4, 9]\n"
-    assert [line in done.stderr for line in ("begins", "warns", "last words")] == [True] * 3
+    said = ("begins", "warns", "a worker died", "last words")
+    assert [line in done.stderr for line in said] == [True] * 4

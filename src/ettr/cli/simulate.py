@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -224,15 +225,11 @@ def simulate(
         html=page.html, sensitivity=varied or None,
     )  # fmt: skip
     page.check()
-    if backend is not None:
-        from ettr.sim.sweeps import set_backend
-
-        set_backend(backend)
     if action is Action.FIT:
         fit(scenario, out, until, hold_back, printing)
         return
     if action is Action.BACKTEST:
-        backtest(scenario, store, hold_back, out, replicas, workers, seed, page, printing)
+        backtest(scenario, store, hold_back, out, replicas, workers, backend, seed, page, printing)
         return
     text, name = scenario_text(scenario)
     made = scenario_of(text, name)
@@ -247,17 +244,17 @@ def simulate(
     if action is Action.WHATIF:
         seeds = range(seed, seed + (runs or _RUNS))
         _what_if(
-            made, changes or [], seeds, price, replay, workers or 1, page, printing,
+            made, changes or [], seeds, price, replay, workers or 1, backend, page, printing,
             patterns if varied else None,
         )  # fmt: skip
     elif action is Action.SENSITIVITY:
         seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
-        _sensitivity(made, seeds, patterns, replay, workers or 1, page, printing)
+        _sensitivity(made, seeds, patterns, replay, workers or 1, backend, page, printing)
     else:
         question = None
         if varied:
             seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
-            question = (seeds, patterns, workers or 1)
+            question = _Question(seeds, patterns, workers or 1, backend)
         _run(made, text, name, store, truth, seed, replay, printing, question)
         if jobs_from is not None and store is not None:
             waits_page(made, replay, seed, jobs_from, store, page, printing)
@@ -310,6 +307,7 @@ def _what_if(
     price: Price | None,
     replay: Replay,
     workers: int,
+    backend: str | None,
     page: PageFile,
     printing: Printing,
     patterns: tuple[str, ...] | None = None,
@@ -319,14 +317,16 @@ def _what_if(
     from ettr.report.sections.sensitivity import varied_what_if_section
     from ettr.sim.cluster.effect_sensitivity import effect_plan, with_effects
     from ettr.sim.cluster.whatif import what_if
+    from ettr.sim.sweeps import on_backend
 
     plan = None if patterns is None else effect_plan(made, changes, patterns, replay)
-    with simulating_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
-        found = what_if(
-            made, changes, seeds, lambda done: advance(made.name, done), replay=replay,
-            workers=workers,
-        )  # fmt: skip
-    own = None if plan is None else effects_on_changes(plan, seeds, replay, workers)
+    with on_backend(backend):
+        with simulating_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
+            found = what_if(
+                made, changes, seeds, lambda done: advance(made.name, done), replay=replay,
+                workers=workers,
+            )  # fmt: skip
+        own = None if plan is None else effects_on_changes(plan, seeds, replay, workers)
     shown = with_effects(found, own)
     printing.show("ettr-what-if", shown, varied_what_if_section, "interventions", price=price)
     _complain_of_standing(found, printing)
@@ -341,13 +341,16 @@ def _sensitivity(
     patterns: tuple[str, ...],
     replay: Replay,
     workers: int,
+    backend: str | None,
     page: PageFile,
     printing: Printing,
 ) -> None:
     from ettr.report.sections.sensitivity import sensitivity_section
     from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
+    from ettr.sim.sweeps import on_backend
 
-    with simulating_bar(n_simulations(made, patterns, len(seeds), replay), "runs") as advance:
+    n = n_simulations(made, patterns, len(seeds), replay)
+    with on_backend(backend), simulating_bar(n, "runs") as advance:
         found = sensitivity(
             made, seeds, patterns=patterns, workers=workers, replay=replay,
             progress=lambda done: advance(made.name, done),
@@ -368,6 +371,16 @@ def _complain_of_standing(found: WhatIf | AssumptionSensitivity, printing: Print
             complain(line)
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What `run --sensitivity` asks, and where it is worked out."""
+
+    seeds: range
+    patterns: tuple[str, ...]
+    workers: int
+    backend: str | None
+
+
 def _run(
     made: ClusterScenario,
     text: str,
@@ -377,34 +390,33 @@ def _run(
     seed: int,
     replay: Replay,
     printing: Printing,
-    question: tuple[range, tuple[str, ...], int] | None = None,
+    question: _Question | None = None,
 ) -> None:
-    """Simulate into a store; the question is seeds, patterns and workers of `--sensitivity`."""
+    """Simulate into a store, and answer a question about the scenario."""
     from ettr.report.document import plain_fields
     from ettr.sim.cluster.run import check_run, simulate_into
+    from ettr.sim.sweeps import on_backend
     from ettr.store import open_store
 
     if store is None:
         raise UsageError("simulate run: give a new store for the tables with --store STORE")
     folder = truth or _truth_of(store)
     if question is not None:
-        check_varied(made, question[1], replay)
+        check_varied(made, question.patterns, replay)
     check_run(made, folder, replay)  # what is refused leaves no empty store
-    with simulating_bar(0, "rows") as advance, open_store(store, create=True) as opened:
-        found = simulate_into(
-            opened,
-            made,
-            seed,
-            text,
-            name,
-            folder,
-            lambda rows: advance(made.name, rows),
-            replay,
-        )
-    document, own = _document(found), None
-    if question is not None:
-        seeds, patterns, workers = question
-        own = effects_on_headlines(made, seeds, patterns, replay, workers)
+    own = None
+    with on_backend(None if question is None else question.backend):
+        with simulating_bar(0, "rows") as advance, open_store(store, create=True) as opened:
+            found = simulate_into(
+                opened, made, seed, text, name, folder,
+                lambda rows: advance(made.name, rows), replay,
+            )  # fmt: skip
+        if question is not None:
+            own = effects_on_headlines(
+                made, question.seeds, question.patterns, replay, question.workers
+            )
+    document = _document(found)
+    if own is not None:
         document["sensitivity"] = plain_fields(own)
     if not printing.summary(document):
         _say(found, store, own)

@@ -72,6 +72,7 @@ def backtest(
     out: Path | None,
     replicas: int | None,
     workers: int | None,
+    backend: str | None,
     seed: int,
     page: PageFile,
     printing: Printing,
@@ -85,6 +86,7 @@ def backtest(
     from ettr.report.sections.site_fit import back_test_section
     from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
     from ettr.sim.cluster.scenario_writing import with_validation
+    from ettr.sim.sweeps import on_backend
     from ettr.store import open_store
 
     if hold_back is None:
@@ -95,7 +97,11 @@ def backtest(
     if store is not None:
         text, name = scenario_text(what)
     site, n = store or what, replicas or REPLICAS
-    with open_store(site) as opened, simulating_bar(n, "simulations") as advance:
+    with (
+        open_store(site) as opened,
+        on_backend(backend),
+        simulating_bar(n, "simulations") as advance,
+    ):
         analysis = Analysis(opened)
         split, head = held_back(analysis, hold_back), analysis.selection_head
         not_fitted: tuple[str, ...] = ()

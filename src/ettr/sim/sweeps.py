@@ -5,10 +5,15 @@ Each task is a function of its arguments alone, so that results are the same on 
 
 from __future__ import annotations
 
-import atexit
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+)
 from typing import TypeVar
 
 from ettr.errors import UsageError
@@ -70,47 +75,63 @@ def _in_order(
             yield from results
 
 
-def set_backend(name: str) -> None:
-    """Let joblib run on a backend from now on.
+@contextmanager
+def on_backend(name: str | None) -> Iterator[None]:
+    """Let joblib run on a backend, which is begun and ended with the context.
 
     Dask's address is that of `DASK_SCHEDULER_ADDRESS`, Ray's that of `RAY_ADDRESS`; without them
-    they start on this machine.
+    they start on this machine. Within the context of Ray the standard output is that of errors:
+    Ray prints on it, from a thread of its own, what it hears of its workers, whenever it hears it.
 
     Args:
-        name: One of `BACKENDS`.
+        name: One of `BACKENDS`; None for what joblib is set to.
 
     Raises:
         UsageError: there is no such backend, or what it needs is not installed.
     """
+    if name is None:
+        yield
+        return
     if name not in BACKENDS:
         raise UsageError(f"--backend {name!r}: give one of {', '.join(BACKENDS)}")
-    try:
-        from joblib import parallel_config
+    with ExitStack() as stack:
+        try:
+            from joblib import parallel_config
 
-        if name == "dask":
-            from distributed import Client
-
-            Client(set_as_default=True)
-        elif name == "ray":
-            import ray
-            from ray.util.joblib import register_ray
-
-            if not ray.is_initialized():
-                with redirect_stdout(sys.stderr):
-                    ray.init(log_to_driver=False)
-                atexit.register(_stop_ray)
-            register_ray()
-    except ImportError as error:
-        raise UsageError(
-            f"--backend {name}: {error.name} is not installed; pip install "
-            f"{ {'dask': 'joblib dask distributed', 'ray': 'joblib ray'}.get(name, 'joblib') }"
-        ) from None
-    parallel_config(backend=name)
+            stack.enter_context(_BEGIN[name]())
+        except ImportError as error:
+            raise UsageError(
+                f"--backend {name}: {error.name} is not installed; pip install "
+                f"{ {'dask': 'joblib dask distributed', 'ray': 'joblib ray'}.get(name, 'joblib') }"
+            ) from None
+        stack.enter_context(parallel_config(backend=name))
+        yield
 
 
-def _stop_ray() -> None:
-    """Stop Ray, which says what it has kept to say on the standard output."""
+@contextmanager
+def _dask() -> Iterator[None]:
+    from distributed import Client
+
+    with Client(set_as_default=True):
+        yield
+
+
+@contextmanager
+def _ray() -> Iterator[None]:
     import ray
+    from ray.util.joblib import register_ray
 
+    register_ray()
     with redirect_stdout(sys.stderr):
-        ray.shutdown()
+        ray.init(log_to_driver=False)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+_BEGIN: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
+    "loky": nullcontext,
+    "dask": _dask,
+    "ray": _ray,
+}
