@@ -112,27 +112,28 @@ def named_clusters(tables: Mapping[str, Table]) -> tuple[dict[str, Table], Namin
     Args:
         tables: the store's tables by name.
     """
-    unnamed = [name for name in _NAMED if _has(tables[name], is_named=False)]
+    rows = {name: tables[name].filter(_is_unnamed) for name in _NAMED}
+    unnamed = _with_rows(rows)
     if not unnamed or _is_a_name(tables):
         return dict(tables), Naming()
     naming = _naming(tables, unnamed)
     if not naming.is_known:
         return dict(tables), naming
     made = dict(tables)
+    keyed = [name for name in unnamed if name not in ("events", "log_days")]
+    both = _with_rows({name: tables[name].filter(~_is_unnamed) for name in keyed})
     for name in unnamed:
-        both = name not in ("events", "log_days") and _has(tables[name], is_named=True)
         made[name] = (
-            _without_repeats(tables, name, naming) if both else naming.named(tables[name], name)
+            _without_repeats(tables, name, naming)
+            if name in both
+            else naming.named(tables[name], name)
         )
     return made, naming
 
 
 def _naming(tables: Mapping[str, Table], unnamed: list[str]) -> Naming:
-    names: set[str] = set()
-    for name in _NAMING:
-        found = tables[name].select("cluster").distinct().to_pyarrow().column("cluster")
-        names |= set(found.to_pylist())
-    names.discard(DEFAULT_CLUSTER)
+    found = ibis.union(*(tables[name].select("cluster").distinct() for name in _NAMING))
+    names = {*found.to_pyarrow().column("cluster").to_pylist()} - {DEFAULT_CLUSTER}
     if len(names) < 2:
         return Naming(names.pop() if names else None)
     nodes = materialize(_nodes_by_cluster(tables))
@@ -181,19 +182,22 @@ def _is_a_name(tables: Mapping[str, Table]) -> bool:
     notes = tables["files"].notes.fill_null("")
     guessed = notes.contains(UNNAMED_NOTE) | notes.contains(taken_note(DEFAULT_CLUSTER))
     naming = tables["files"].filter(~guessed)
-    return any(
-        _any(tables[name].semi_join(naming, "file_id").filter(ibis._.cluster == DEFAULT_CLUSTER))
-        for name in _NAMING
+    rows = {name: tables[name].semi_join(naming, "file_id") for name in _NAMING}
+    return bool(_with_rows({name: each.filter(_is_unnamed) for name, each in rows.items()}))
+
+
+_is_unnamed = ibis._.cluster == DEFAULT_CLUSTER
+
+
+def _with_rows(tables: Mapping[str, Table]) -> list[str]:
+    """Names of the tables that have a row; one query, as each costs more than it reads."""
+    if not tables:
+        return []
+    found = ibis.union(
+        *(each.limit(1).select(table=ibis.literal(name)) for name, each in tables.items())
     )
-
-
-def _has(table: Table, *, is_named: bool) -> bool:
-    same = table.cluster != DEFAULT_CLUSTER if is_named else table.cluster == DEFAULT_CLUSTER
-    return _any(table.filter(same))
-
-
-def _any(table: Table) -> bool:
-    return bool(table.limit(1).count().to_pyarrow().as_py())
+    there = found.to_pyarrow().column("table").to_pylist()
+    return [name for name in tables if name in there]
 
 
 def _without_repeats(tables: Mapping[str, Table], name: str, naming: Naming) -> Table:
