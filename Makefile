@@ -3,8 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# a module is compiled when it is first imported: most of torch and Spark never is
-INSTALL := $(PIP) install --no-compile --constraint constraints.txt
+INSTALL := $(PIP) install $(INSTALL_OPTIONS) --constraint constraints.txt
 OUT ?= out
 # two more than cores: services, real kills and Slurm's clock are mostly waited for
 WORKERS ?= $(shell expr $$(nproc) + 2)

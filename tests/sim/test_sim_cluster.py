@@ -266,6 +266,16 @@ def test_shares_that_sum_to_1_but_for_rounding_are_1():
         small(outcomes=outcomes | {"timeout_share": 0.11})
 
 
+def test_a_wrong_number_of_nodes_is_no_reproach_to_the_jobs():
+    for nodes in (-(10**300), 0, 10**300):
+        with pytest.raises(UsageError) as raised:
+            small(machines={"nodes": nodes})
+        said = str(raised.value)
+        assert "machines.nodes" in said
+        assert "jobs.gpus" not in said
+        assert max(map(len, said.splitlines())) < 100
+
+
 def test_what_cannot_be_is_said_all_at_once():
     scenario = small()
     with pytest.raises(UsageError) as raised:

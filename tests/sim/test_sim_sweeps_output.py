@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from threading import Thread
@@ -14,7 +16,7 @@ from joblib import register_parallel_backend
 from joblib._parallel_backends import ThreadingBackend
 
 ray, util, bridge = ModuleType("ray"), ModuleType("ray.util"), ModuleType("ray.util.joblib")
-ray.is_initialized = lambda: False
+ray.is_initialized = lambda: "running" in sys.argv
 ray.init = lambda **_: print("begins")
 ray.shutdown = lambda: print("last words")
 bridge.register_ray = lambda: register_parallel_backend("ray", ThreadingBackend)
@@ -36,11 +38,17 @@ print(found)
 """
 
 
-def test_a_backend_that_prints_as_it_begins_works_and_ends():
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_backend_prints_next_to_the_output_and_ends_only_if_it_began_here(is_running: bool):
+    words = ["running"] if is_running else []
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", PROGRAM, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[4, 9]\n"
-    said = ("begins", "warns", "a worker died", "last words")
-    assert [line in done.stderr for line in said] == [True] * 4
+    said = [line in done.stderr for line in ("warns", "a worker died", "begins", "last words")]
+    assert said == [True, True, not is_running, not is_running]

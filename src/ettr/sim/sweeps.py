@@ -122,12 +122,15 @@ def _ray() -> Iterator[None]:
     from ray.util.joblib import register_ray
 
     register_ray()
+    is_running = ray.is_initialized()  # then who began it ends it
     with redirect_stdout(sys.stderr):
-        ray.init(log_to_driver=False)
+        if not is_running:
+            ray.init(log_to_driver=False)
         try:
             yield
         finally:
-            ray.shutdown()
+            if not is_running:
+                ray.shutdown()
 
 
 _BEGIN: Mapping[str, Callable[[], AbstractContextManager[None]]] = {

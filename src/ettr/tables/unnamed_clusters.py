@@ -34,6 +34,7 @@ _OF_NODES = frozenset({"nodes", "node_states", "events", "log_days"})
 # whose row of a node is one, however many logs have it
 _SHARED_ROWS = frozenset({"nodes"})
 _HAVE_NODES = ("allocations", "nodes", "node_states")
+_IS_UNNAMED = ibis._.cluster == DEFAULT_CLUSTER
 
 _BY_NODES = (
     "taken as the cluster of their nodes where these are nodes of one cluster only, else as "
@@ -112,8 +113,7 @@ def named_clusters(tables: Mapping[str, Table]) -> tuple[dict[str, Table], Namin
     Args:
         tables: the store's tables by name.
     """
-    rows = {name: tables[name].filter(_is_unnamed) for name in _NAMED}
-    unnamed = _with_rows(rows)
+    unnamed = _with_rows({name: tables[name].filter(_IS_UNNAMED) for name in _NAMED})
     if not unnamed or _is_a_name(tables):
         return dict(tables), Naming()
     naming = _naming(tables, unnamed)
@@ -121,7 +121,7 @@ def named_clusters(tables: Mapping[str, Table]) -> tuple[dict[str, Table], Namin
         return dict(tables), naming
     made = dict(tables)
     keyed = [name for name in unnamed if name not in ("events", "log_days")]
-    both = _with_rows({name: tables[name].filter(~_is_unnamed) for name in keyed})
+    both = _with_rows({name: tables[name].filter(~_IS_UNNAMED) for name in keyed})
     for name in unnamed:
         made[name] = (
             _without_repeats(tables, name, naming)
@@ -182,11 +182,9 @@ def _is_a_name(tables: Mapping[str, Table]) -> bool:
     notes = tables["files"].notes.fill_null("")
     guessed = notes.contains(UNNAMED_NOTE) | notes.contains(taken_note(DEFAULT_CLUSTER))
     naming = tables["files"].filter(~guessed)
-    rows = {name: tables[name].semi_join(naming, "file_id") for name in _NAMING}
-    return bool(_with_rows({name: each.filter(_is_unnamed) for name, each in rows.items()}))
-
-
-_is_unnamed = ibis._.cluster == DEFAULT_CLUSTER
+    rows = {name: tables[name].filter(_IS_UNNAMED) for name in _NAMING}
+    of_naming = {name: each.semi_join(naming, "file_id") for name, each in rows.items()}
+    return bool(_with_rows(of_naming))
 
 
 def _with_rows(tables: Mapping[str, Table]) -> list[str]:

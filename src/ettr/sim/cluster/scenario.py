@@ -47,7 +47,8 @@ MOST_BURST_FAULTS = 5e6
 MOST_S = 1e10
 """Longest time of a value; sums of such times fit into whole numbers of 64 bits."""
 MOST_LEVEL = 2**31 - 1
-MOST_SHOWN = 1e15
+_MOST_SHOWN = 1e15
+"""Numbers beyond it are cut in messages: one of hundreds of digits fills lines."""
 LARGEST: Mapping[str, float] = {
     "sigma": 5.0,  # beyond it nearly every length is 0, and no simulation reaches the mean
     "repair_sigma": 5.0,
@@ -197,13 +198,14 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
     machines = scenario.machines
     per_node = max(1, machines.gpus_per_node)  # 0 is refused with the machines
     for job in scenario.jobs:
-        place = place_of("jobs", job)
+        place = _place_of("jobs", job)
         if job.gpus < 1 or (job.gpus > per_node and job.gpus % per_node):
             yield (
                 f"jobs.gpus: {_shown(job.gpus)}; give 1 to {per_node}, or a multiple of {per_node} "
                 "for whole nodes"
             )
-        if job.gpus > machines.nodes * per_node:
+        # of a wrong number of nodes the message is that of the machines
+        if 1 <= machines.nodes <= MOST_NODES and job.gpus > machines.nodes * per_node:
             yield f"jobs.gpus: {_shown(job.gpus)}; the cluster has {machines.nodes * per_node:,}"
         if job.law not in LENGTHS or (job.law == "exponential" and job.sigma):
             yield f"{place}.law: {job.law!r}; give lognormal, or exponential with a sigma of 0"
@@ -217,7 +219,7 @@ def _of_jobs(scenario: ClusterScenario) -> Iterator[str]:
     for job in scenario.jobs:
         if job.priority and job.priority not in names:
             yield (
-                f"{place_of('jobs', job)}.priority: {job.priority!r} has no entry in "
+                f"{_place_of('jobs', job)}.priority: {job.priority!r} has no entry in "
                 f"[[priorities]]; give one of {', '.join(names)}, or leave it out"
             )
     sums = {"jobs.share": sum(job.share for job in scenario.jobs)}
@@ -283,7 +285,7 @@ def _of_faults(scenario: ClusterScenario) -> Iterator[str]:
     for one in scenario.faults:
         if one.symptom not in EVIDENCE:
             yield f"faults.symptom: {one.symptom!r}; give one of {', '.join(EVIDENCE)}"
-        place = place_of("faults", one)
+        place = _place_of("faults", one)
         if one.law not in LAWS:
             yield f"{place}.law: {one.law!r}; give one of {', '.join(LAWS)}"
         if one.severity not in SEVERITIES:
@@ -315,7 +317,7 @@ def _of_bursts(scenario: ClusterScenario) -> Iterator[str]:
     for burst in scenario.bursts:
         if burst.symptom not in known:
             yield f"bursts.symptom: {burst.symptom!r} has no entry in [[faults]]"
-        place = place_of("bursts", burst)
+        place = _place_of("bursts", burst)
         if burst.scope not in SCOPES:
             yield f"{place}.scope: {burst.scope!r}; give one of {', '.join(SCOPES)}"
         years = scenario.period.days / DAYS_PER_YEAR
@@ -332,7 +334,7 @@ def _of_single_values(scenario: ClusterScenario) -> Iterator[str]:
             if value == one.default and value in ("", math.inf):
                 continue  # what may be left out
             if problem := _problem_of(one.name, value):
-                place = where if one.name == ENTRY_KEYS.get(where) else place_of(where, part)
+                place = where if one.name == ENTRY_KEYS.get(where) else _place_of(where, part)
                 yield f"{place}.{one.name}: {_shown(value)}; {problem}"
 
 
@@ -355,15 +357,15 @@ def _shown(value: float | str) -> str:
     """A value as a message names it; numbers that would fill lines are cut."""
     if isinstance(value, str):
         return repr(value)
-    if abs(value) <= MOST_SHOWN or not abs(value) < math.inf:
+    if abs(value) <= _MOST_SHOWN or not abs(value) < math.inf:
         return f"{value:,}"
-    return f"over {MOST_SHOWN:g}" if value > 0 else f"under {-MOST_SHOWN:g}"
+    return f"over {_MOST_SHOWN:g}" if value > 0 else f"under {-_MOST_SHOWN:g}"
 
 
-def place_of(group: str, part: Part) -> str:
+def _place_of(group: str, part: Part) -> str:
     """The name by which a group of values, or an entry of a list, is changed: checks, jobs.8."""
     key = getattr(part, ENTRY_KEYS[group]) if group in ENTRY_KEYS else ""
-    is_name = key.isprintable() if isinstance(key, str) else abs(key) <= MOST_SHOWN
+    is_name = key.isprintable() if isinstance(key, str) else abs(key) <= _MOST_SHOWN
     return f"{group}.{key}" if key and is_name else group
 
 
