@@ -5,7 +5,7 @@ under way; whoever waits for that one waits for the whole timeout, and no call e
 (`docs/how-to/regroup-after-a-loss.md`). So here nobody waits in gloo for long: `wait` checks the
 generation again and again, and abandons the operation once the generation is over. A background
 thread holds what gloo still keeps of it until gloo's own timeout has passed. Sends and receives are
-in `abortable_transfer.py`.
+in `abortable_transfer.py`, all-gathers in `gathers.py`.
 
 Every operation is started without Python's lock. DTensor's own collectives (`full_tensor`, the norm
 of clipping) would start gloo's with it held, and wait there for a mutex under which gloo's thread
@@ -18,143 +18,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ettr.elastic.membership.abortable_transfer import (
-    AbortableTransfer,
-    GenerationOverError,
-    TransferWaiters,
-)
+from ettr.elastic.membership import gathers
+from ettr.elastic.membership.abortable_transfer import AbortableTransfer, TransferWaiters
+from ettr.elastic.membership.abortable_work import AbortableWork, ComposedWork
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store, _DistributedBackendOptions
-    from torch.futures import Future
 
 NAME = "ettr_gloo"
-_POLL = timedelta(milliseconds=50)
-# So many operations are remembered before those that have ended are forgotten.
-_MOST_UNFINISHED = 64
+# So many operations are remembered at least before those that have ended are forgotten.
+_LEAST_REMEMBERED = 64
 
-# What torch calls on a group -> what gloo calls it. The last one is a newer name.
-_COLLECTIVES = {
-    "allgather": "allgather",
-    "_allgather_base": "_allgather_base",
-    "allgather_coalesced": "allgather_coalesced",
-    "allreduce": "allreduce",
-    "allreduce_coalesced": "allreduce_coalesced",
-    "alltoall": "alltoall",
-    "alltoall_base": "alltoall_base",
-    "barrier": "barrier",
-    "broadcast": "broadcast",
-    "gather": "gather",
-    "reduce": "reduce",
-    "scatter": "scatter",
-    "all_gather_single": "_allgather_base",
-}
-# What DTensor calls; gloo has no such names in Python, a plain group over it has.
-_OF_TENSORS = ("all_gather_single_coalesced", "allgather_into_tensor_coalesced")
-
-
-class AbortableWork(dist.Work):
-    """A gloo operation whose wait also ends with the generation."""
-
-    def __init__(self, inner: dist.Work, group: AbortableGloo) -> None:
-        super().__init__()
-        self._inner, self._group = inner, group
-        group.issued(inner)
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the operation.
-
-        Args:
-            timeout: 0: that of the group.
-
-        Raises:
-            GenerationOverError: the generation ended before the operation did.
-            RuntimeError: the operation failed, or has not ended in time.
-        """
-        waited = timedelta(0)
-        while True:
-            # In gloo's own wait, so that an operation that ends is known at once; it may be
-            # waited for again after this wait has run out.
-            try:
-                return bool(self._inner.wait(_POLL))
-            except RuntimeError:
-                if self._inner.is_completed():
-                    return bool(self._inner.wait())  # ended just now, or raises why it failed
-                waited += _POLL
-                if timeout and waited >= timeout:
-                    raise
-            if self._group.over():
-                raise GenerationOverError("a rank was lost during a collective")
-
-    def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
-        return bool(self._inner.is_completed())
-
-    def is_success(self) -> bool:
-        """Whether it has ended well."""
-        return bool(self._inner.is_success())
-
-    def exception(self) -> Any:
-        """Why it failed."""
-        return self._inner.exception()
-
-    def result(self) -> list[Tensor]:
-        """Its output tensors."""
-        tensors: list[Tensor] = self._inner.result()
-        return tensors
-
-    def synchronize(self) -> None:
-        """As gloo's."""
-        self._inner.synchronize()
-
-    def get_future(self) -> Future[Any]:
-        """gloo's future; a wait for it cannot be aborted."""
-        return self._inner.get_future()
-
-
-class AbortableReduceScatter(dist.Work):
-    """A reduce-scatter whose wait also ends with the generation.
-
-    The wait of gloo's own knows no limit but the group's. It is an all-reduce of which each rank
-    keeps its part; here the all-reduce can be abandoned.
-
-    Args:
-        outputs: this rank's part of each tensor, copied once all are reduced.
-    """
-
-    def __init__(
-        self, reduced: list[AbortableWork], outputs: list[Tensor], parts: list[Tensor]
-    ) -> None:
-        super().__init__()
-        self._reduced, self._outputs, self._parts = reduced, outputs, parts
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the operation.
-
-        Args:
-            timeout: 0: that of the group.
-
-        Raises:
-            GenerationOverError: the generation ended before the operation did.
-            RuntimeError: the operation failed, or has not ended in time.
-        """
-        for work in self._reduced:
-            work.wait(timeout)
-        for output, part in zip(self._outputs, self._parts, strict=True):
-            output.copy_(part.view_as(output))
-        self._reduced, self._parts = [], []  # what follows may change the outputs
-        self._outputs = []
-        return True
-
-    def is_completed(self) -> bool:
-        """Whether it has ended well; the outputs are then written."""
-        return all(work.is_completed() for work in self._reduced) and self.wait()
+# gloo's own, under the names by which torch calls them on a group.
+_COLLECTIVES = (
+    "allreduce",
+    "allreduce_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "barrier",
+    "broadcast",
+    "reduce",
+    "scatter",
+)
 
 
 class AbortableGloo(dist.ProcessGroup):
@@ -169,21 +60,19 @@ class AbortableGloo(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         self.over, self._waiters = over, TransferWaiters()
-        self._unfinished = list[dist.Work]()
+        self._unfinished, self._n_remembered = list[dist.Work](), _LEAST_REMEMBERED
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
-        self._plain = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
         # Names and timeouts: the base class finds them here.
         kind = dist.ProcessGroup.BackendType.GLOO
-        for group in (self, self._plain):
-            group._register_backend(torch.device("cpu"), kind, self._gloo)
-            group._set_default_backend(kind)
+        self._register_backend(torch.device("cpu"), kind, self._gloo)
+        self._set_default_backend(kind)
 
     def reduce_and_scatter(
         self,
         outputs: list[Tensor],
         inputs: list[Tensor],
         options: dist.ReduceScatterOptions | None = None,
-    ) -> AbortableReduceScatter:
+    ) -> ComposedWork:
         """Reduce tensors over all ranks; each keeps its part of the first dimension.
 
         Args:
@@ -198,7 +87,7 @@ class AbortableGloo(dist.ProcessGroup):
         start = self._gloo.allreduce  # type: ignore[attr-defined]
         reduced = [AbortableWork(start([one], of_all), self) for one in whole]
         parts = [one.view(-1).chunk(self.size())[self.rank()] for one in whole]
-        return AbortableReduceScatter(reduced, outputs, parts)
+        return ComposedWork(reduced, outputs, list(zip(outputs, parts, strict=True)))
 
     @property
     def collective_timeout(self) -> timedelta:
@@ -211,8 +100,9 @@ class AbortableGloo(dist.ProcessGroup):
 
     def issued(self, work: dist.Work) -> None:
         """Remember a collective until it has ended, whether or not anybody waits for it."""
-        if len(self._unfinished) >= _MOST_UNFINISHED:
+        if len(self._unfinished) >= self._n_remembered:
             self._unfinished = [one for one in self._unfinished if not one.is_completed()]
+            self._n_remembered = max(_LEAST_REMEMBERED, 2 * len(self._unfinished))
         self._unfinished.append(work)
 
     def transfer(self, work: dist.Work) -> AbortableTransfer:
@@ -258,9 +148,9 @@ def _outlast(gloo: dist.ProcessGroupGloo, works: list[dist.Work]) -> None:
             continue  # it has ended, which is all that matters here
 
 
-def _abortable(of: str, name: str) -> Callable[..., AbortableWork]:
+def _abortable(name: str) -> Callable[..., AbortableWork]:
     def call(self: AbortableGloo, *args: object, **options: object) -> AbortableWork:
-        return AbortableWork(getattr(getattr(self, of), name)(*args, **options), self)
+        return AbortableWork(getattr(self._gloo, name)(*args, **options), self)
 
     return call
 
@@ -277,7 +167,7 @@ def _reduce_scatter_one(
     output: Tensor,
     whole: Tensor,
     options: dist.ReduceScatterOptions | None = None,
-) -> AbortableReduceScatter:
+) -> ComposedWork:
     return self.reduce_and_scatter([output], [whole], options)
 
 
@@ -286,7 +176,7 @@ def _reduce_scatter_lists(
     outputs: list[Tensor],
     inputs: list[list[Tensor]],
     options: dist.ReduceScatterOptions | None = None,
-) -> AbortableReduceScatter:
+) -> ComposedWork:
     return self.reduce_and_scatter(outputs, [torch.stack(parts) for parts in inputs], options)
 
 
@@ -298,12 +188,9 @@ _REDUCE_SCATTERS = {
     "reduce_scatter_single_coalesced": AbortableGloo.reduce_and_scatter,
 }
 
-for _name, _gloo_name in _COLLECTIVES.items():
-    setattr(AbortableGloo, _name, _abortable("_gloo", _gloo_name))
-for _name in _OF_TENSORS:
-    if hasattr(dist.ProcessGroup, _name):
-        setattr(AbortableGloo, _name, _abortable("_plain", _name))
-for _name, _reduce_scatter in _REDUCE_SCATTERS.items():
-    setattr(AbortableGloo, _name, _reduce_scatter)
+for _name in _COLLECTIVES:
+    setattr(AbortableGloo, _name, _abortable(_name))
+for _name, _composed in (_REDUCE_SCATTERS | gathers.BY_NAME).items():
+    setattr(AbortableGloo, _name, _composed)
 for _name in ("send", "recv", "recv_anysource"):
     setattr(AbortableGloo, _name, _transfer(_name))

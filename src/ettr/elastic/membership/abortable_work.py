@@ -1,0 +1,161 @@
+"""Operations over gloo whose wait ends with the generation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ettr.elastic.membership.abortable_transfer import GenerationOverError
+
+if TYPE_CHECKING:
+    from torch.futures import Future
+
+_POLL = timedelta(milliseconds=50)
+
+
+class Issuer(Protocol):
+    """The group of an operation, as far as an operation knows it."""
+
+    over: Callable[[], bool]
+
+    def issued(self, work: dist.Work) -> None:
+        """Remember an operation of gloo until it has ended."""
+
+
+class AbortableWork(dist.Work):
+    """A gloo operation whose wait also ends with the generation."""
+
+    def __init__(self, inner: dist.Work, group: Issuer) -> None:
+        super().__init__()
+        self._inner, self._group = inner, group
+        group.issued(inner)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for the operation.
+
+        Args:
+            timeout: 0: that of the group.
+
+        Raises:
+            GenerationOverError: the generation ended before the operation did.
+            RuntimeError: the operation failed, or has not ended in time.
+        """
+        waited = timedelta(0)
+        while True:
+            # In gloo's own wait, so that an operation that ends is known at once; it may be
+            # waited for again after this wait has run out.
+            try:
+                return bool(self._inner.wait(_POLL))
+            except RuntimeError:
+                if self._inner.is_completed():
+                    return bool(self._inner.wait())  # ended just now, or raises why it failed
+                waited += _POLL
+                if timeout and waited >= timeout:
+                    raise
+            if self._group.over():
+                raise GenerationOverError("a rank was lost during a collective")
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return bool(self._inner.is_completed())
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return bool(self._inner.is_success())
+
+    def exception(self) -> Any:
+        """Why it failed."""
+        return self._inner.exception()
+
+    def result(self) -> list[Tensor]:
+        """Its output tensors."""
+        tensors: list[Tensor] = self._inner.result()
+        return tensors
+
+    def synchronize(self) -> None:
+        """As gloo's."""
+        self._inner.synchronize()
+
+    def get_future(self) -> Future[Any]:
+        """gloo's future; a wait for it cannot be aborted."""
+        return self._inner.get_future()
+
+
+class ComposedWork(dist.Work):
+    """Operations that are one for the caller; what they have brought is copied once all are over.
+
+    Args:
+        copies: (to, from) of the same number of elements.
+    """
+
+    def __init__(
+        self,
+        works: list[AbortableWork],
+        outputs: list[Tensor],
+        copies: list[tuple[Tensor, Tensor]],
+    ) -> None:
+        super().__init__()
+        self._works, self._outputs, self._copies = works, outputs, copies
+        self._copying = threading.Lock()
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Wait for all of it.
+
+        Args:
+            timeout: 0: that of the group.
+
+        Raises:
+            GenerationOverError: the generation ended before the operation did.
+            RuntimeError: the operation failed, or has not ended in time.
+        """
+        for work in self._works:
+            work.wait(timeout)
+        self._copy()
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not; if well, the outputs are written."""
+        if not all(work.is_completed() for work in self._works):
+            return False
+        if self.is_success():
+            self._copy()
+        return True
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> Any:
+        """Why it failed."""
+        return next((work.exception() for work in self._works if not work.is_success()), None)
+
+    def result(self) -> list[Tensor]:
+        """Its output tensors."""
+        return self._outputs
+
+    def get_future(self) -> Future[Any]:
+        """A future of the outputs; a wait for it cannot be aborted."""
+        every = torch.futures.collect_all([work.get_future() for work in self._works])
+
+        def outputs(ended: Future[Any]) -> list[Tensor]:
+            for one in ended.value():
+                one.value()  # raises why it failed
+            self._copy()
+            return self._outputs
+
+        return every.then(outputs)
+
+    def _copy(self) -> None:
+        with self._copying, torch.no_grad():
+            copies, self._copies = (
+                self._copies,
+                [],
+            )  # once: the caller may change outputs afterwards
+            for to, brought in copies:
+                to.copy_(brought.view_as(to))
