@@ -5,10 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -55,6 +58,9 @@ class Group:
     def issued(self, work: Operation) -> None:
         self.unfinished.append(work)
 
+    def ended(self, work: Operation) -> None:
+        self.unfinished.remove(work)
+
     def over(self) -> bool:
         self.n_looks += 1
         return self.n_looks > self.over_after
@@ -63,8 +69,11 @@ class Group:
 @pytest.mark.parametrize("late", [False, True])
 def test_a_wait_lasts_until_the_operation_ends(late):
     operation = Operation(5, late=late)  # late: between the look that ran out and the question
-    assert AbortableWork(operation, Group()).wait()
+    work = AbortableWork(operation, group := Group())
+    assert group.unfinished == [operation]
+    assert work.wait()
     assert operation.n_waits == 5
+    assert group.unfinished == []
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -113,6 +122,22 @@ def test_torch_takes_it_for_any_group_of_the_cpu(group):
     work = dist.all_reduce(one, async_op=True)
     assert work.wait()
     assert work.is_completed()
+
+
+@pytest.mark.parametrize("shape", [(2,), (4_000_000,)])
+def test_a_group_keeps_no_tensor_of_an_operation_that_is_over(group, shape):
+    def gather_once() -> weakref.ref:
+        memory = numpy.zeros(shape, numpy.float32)
+        output = torch.from_numpy(memory)
+        dist.all_gather([output], torch.ones(shape))
+        dist.all_reduce(output)
+        assert memory[0] == 1.0
+        return weakref.ref(memory)
+
+    kept, end_s = gather_once(), time.monotonic() + 30.0
+    while kept() is not None and time.monotonic() < end_s:  # gloo's thread lets go a moment later
+        time.sleep(0.01)
+    assert kept() is None
 
 
 def test_a_group_next_to_the_default_one_is_over_with_it(group):

@@ -60,7 +60,7 @@ class AbortableGloo(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         self.over, self._waiters = over, TransferWaiters()
-        self._unfinished, self._n_remembered = list[dist.Work](), _LEAST_REMEMBERED
+        self._unfinished, self._n_remembered = dict[int, dist.Work](), _LEAST_REMEMBERED
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         # Names and timeouts: the base class finds them here.
         kind = dist.ProcessGroup.BackendType.GLOO
@@ -101,9 +101,15 @@ class AbortableGloo(dist.ProcessGroup):
     def issued(self, work: dist.Work) -> None:
         """Remember a collective until it has ended, whether or not anybody waits for it."""
         if len(self._unfinished) >= self._n_remembered:
-            self._unfinished = [one for one in self._unfinished if not one.is_completed()]
+            for one in list(self._unfinished.values()):  # another thread may issue one meanwhile
+                if one.is_completed():
+                    self.ended(one)
             self._n_remembered = max(_LEAST_REMEMBERED, 2 * len(self._unfinished))
-        self._unfinished.append(work)
+        self._unfinished[id(work)] = work
+
+    def ended(self, work: dist.Work) -> None:
+        """Forget a collective, and with it the tensors that it holds."""
+        self._unfinished.pop(id(work), None)
 
     def transfer(self, work: dist.Work) -> AbortableTransfer:
         """A send or receive of this group, which can be aborted."""
@@ -112,7 +118,7 @@ class AbortableGloo(dist.ProcessGroup):
     def detach(self) -> None:
         """Release gloo without waiting for operations that have not ended; call it at the end."""
         self._waiters.close()
-        unfinished = [work for work in self._unfinished if not work.is_completed()]
+        unfinished = [one for one in list(self._unfinished.values()) if not one.is_completed()]
         self._unfinished.clear()
         if not unfinished:
             return

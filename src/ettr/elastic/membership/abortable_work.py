@@ -25,7 +25,10 @@ class Issuer(Protocol):
     over: Callable[[], bool]
 
     def issued(self, work: dist.Work) -> None:
-        """Remember an operation of gloo until it has ended."""
+        """Remember an operation of gloo."""
+
+    def ended(self, work: dist.Work) -> None:
+        """Forget it."""
 
 
 class AbortableWork(dist.Work):
@@ -51,13 +54,17 @@ class AbortableWork(dist.Work):
             # In gloo's own wait, so that an operation that ends is known at once; it may be
             # waited for again after this wait has run out.
             try:
-                return bool(self._inner.wait(_POLL))
+                ended_well = bool(self._inner.wait(_POLL))
             except RuntimeError:
                 if self._inner.is_completed():
+                    self._group.ended(self._inner)
                     return bool(self._inner.wait())  # ended just now, or raises why it failed
                 waited += _POLL
                 if timeout and waited >= timeout:
                     raise
+            else:
+                self._group.ended(self._inner)
+                return ended_well
             if self._group.over():
                 raise GenerationOverError("a rank was lost during a collective")
 
