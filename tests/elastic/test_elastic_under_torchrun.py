@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,21 @@ pytest.importorskip("torch")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
-def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[str]]:
+FORKED = (sys.executable, forked_python.__file__, "torchrun")
+
+
+def under_torchrun(
+    folder: Path,
+    kills: list[dict],
+    *,
+    torchrun: Sequence[str] = FORKED,
+    script: Sequence[str] = (str(WORKER),),
+) -> tuple[list[dict], list[str]]:
     """What the ranks of later attempts recovered, and the hashes at the end."""
     (folder / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
-    command = [sys.executable, forked_python.__file__, "torchrun", "--standalone"]
-    command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
+    run = f"{folder.name}-{os.getpid()}"
+    command = [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    command += ["--rdzv-id", run, "--nproc-per-node", "4", "--max-restarts", "4", *script]
     with (folder / "output.txt").open("w") as output:
         agent = subprocess.Popen(
             [*command, str(folder / "config.json")],
@@ -44,8 +55,7 @@ def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[st
         for one in map(json.loads, path.read_text().splitlines())
         if one["event"] == "recovered" and one["generation"] > 1
     ]
-    left = [p.name for p in SHARED_MEMORY.glob(f"ettr-{os.getuid()}-*-{agent.pid}")]
-    assert left == []
+    assert list(SHARED_MEMORY.glob(f"ettr-{os.getuid()}-{run}-*")) == []
     final = [json.loads((folder / f"final-{slot}.json").read_text())["hash"] for slot in range(4)]
     return recovered, final
 
@@ -60,4 +70,24 @@ def test_shards_outlive_a_restart_and_a_second_kill_during_one(tmp_path: Path) -
     assert lost == {(3, (2,)), (4, (0,))}, (tmp_path / "output.txt").read_text()
     assert {r["source"] for r in recovered} == {"replica"}
     assert all(r["lost_steps"] <= 1 for r in recovered)
+    assert final == undisturbed.final
+
+
+WRAPPER = """#!/bin/sh
+"$@"  # no exec: this shell is the parent of its rank
+"""
+
+
+def test_a_rank_in_a_wrapper_finds_its_shard_after_a_restart(tmp_path: Path) -> None:
+    undisturbed = train(tmp_path / "undisturbed", spares=0)
+    wrapper = tmp_path / "launch.sh"
+    wrapper.write_text(WRAPPER)
+    wrapper.chmod(0o755)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
+    script = [str(wrapper), sys.executable, str(WORKER)]
+    recovered, final = under_torchrun(
+        tmp_path, [kill(2, 6, "compute")], torchrun=torchrun, script=script
+    )
+    lost = {(r["generation"], tuple(r["lost_slots"]), r["source"]) for r in recovered}
+    assert lost == {(2, (2,), "replica")}, (tmp_path / "output.txt").read_text()
     assert final == undisturbed.final

@@ -54,6 +54,7 @@ from ettr.elastic.protection import Protection
 from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.elastic.run_record import RunRecord
 from ettr.elastic.supervision.states import ATTEMPT_TRANSITIONS, AttemptState, transition
+from ettr.elastic.torchrun_agent import torchrun_pid
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery.timings import Measuring
@@ -265,8 +266,8 @@ def group_from_env(
 
 def _folder_of_run() -> Path:
     run = re.sub(r"[^A-Za-z0-9_.-]", "_", os.environ["TORCHELASTIC_RUN_ID"])
-    # The agent is the parent of all ranks over all attempts: two runs of one name stay apart.
-    return SHARED_MEMORY / f"ettr-{os.getuid()}-{run}-{os.getppid()}"
+    # by the agent's process too: two runs of one name stay apart
+    return SHARED_MEMORY / f"ettr-{os.getuid()}-{run}-{torchrun_pid()}"
 
 
 def _on_sigterm(act: Callable[[], None]) -> None:
