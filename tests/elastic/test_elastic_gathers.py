@@ -135,10 +135,10 @@ def test_a_future_brings_the_outputs_and_a_wait_after_it_changes_nothing(ranks, 
         work = group.allgather([outputs], [torch.full(shape, float(rank))])
         got = work.get_future().wait()
         as_sent = [one.mean().item() for one in got] == [0.0, 1.0, 2.0]
-        assert work.is_completed()
-        assert work.is_success()
         outputs[0] += 5
         work.wait()
+        assert work.is_completed()
+        assert work.is_success()
         return as_sent and outputs[0].mean().item() == 5.0
 
     assert ranks.all(gathered) == [True] * WORLD
