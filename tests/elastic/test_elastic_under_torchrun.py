@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,21 +18,13 @@ pytest.importorskip("torch")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
-FORKED = (sys.executable, forked_python.__file__, "torchrun")
-
-
-def under_torchrun(
-    folder: Path,
-    kills: list[dict],
-    *,
-    torchrun: Sequence[str] = FORKED,
-    script: Sequence[str] = (str(WORKER),),
-) -> tuple[list[dict], list[str]]:
+def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[str]]:
     """What the ranks of later attempts recovered, and the hashes at the end."""
     (folder / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
     run = f"{folder.name}-{os.getpid()}"
-    command = [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command += ["--rdzv-id", run, "--nproc-per-node", "4", "--max-restarts", "4", *script]
+    command = [sys.executable, forked_python.__file__, "torchrun"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", run]
+    command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
     with (folder / "output.txt").open("w") as output:
         agent = subprocess.Popen(
             [*command, str(folder / "config.json")],
@@ -73,21 +64,27 @@ def test_shards_outlive_a_restart_and_a_second_kill_during_one(tmp_path: Path) -
     assert final == undisturbed.final
 
 
-WRAPPER = """#!/bin/sh
-"$@"  # no exec: this shell is the parent of its rank
+# What torchrun does for a rank in each attempt, and a wrapper (`--no-python`) that is its parent.
+LAUNCHER = """
+import os, subprocess, sys
+
+print(os.getpid(), flush=True)
+for attempt in range(2):
+    started = {"TORCHELASTIC_RESTART_COUNT": str(attempt), "RANK": "0", "MASTER_PORT": "29500"}
+    for command in (sys.argv[1:], ["sh", "-c", '"$@"; exit $?', "launch.sh", *sys.argv[1:]]):
+        subprocess.run(
+            command, env={**os.environ, "TORCHELASTIC_RUN_ID": "none", **started}, check=True
+        )
 """
+ASKS = "from ettr.elastic.torchrun_agent import torchrun_pid as pid; print(pid(), flush=True)"
 
 
-def test_a_rank_in_a_wrapper_finds_its_shard_after_a_restart(tmp_path: Path) -> None:
-    undisturbed = train(tmp_path / "undisturbed", spares=0)
-    wrapper = tmp_path / "launch.sh"
-    wrapper.write_text(WRAPPER)
-    wrapper.chmod(0o755)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
-    script = [str(wrapper), sys.executable, str(WORKER)]
-    recovered, final = under_torchrun(
-        tmp_path, [kill(2, 6, "compute")], torchrun=torchrun, script=script
+def test_a_rank_and_a_rank_in_a_wrapper_know_their_torchrun() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, sys.executable, "-c", ASKS],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    lost = {(r["generation"], tuple(r["lost_slots"]), r["source"]) for r in recovered}
-    assert lost == {(2, (2,), "replica")}, (tmp_path / "output.txt").read_text()
-    assert final == undisturbed.final
+    torchrun, *found = printed.stdout.split()
+    assert found == [torchrun] * 4

@@ -30,7 +30,7 @@ _SMALL_BYTES = 1 << 16
 _Copy = tuple[Tensor, Tensor]  # to, from
 
 
-class Group(Protocol):
+class CollectiveGroup(Protocol):
     """What is asked of a group of ranks."""
 
     def rank(self) -> int:
@@ -54,7 +54,7 @@ class Group(Protocol):
 
 
 def all_gather(
-    group: Group, output: Tensor, part: Tensor, options: AllgatherOptions | None = None
+    group: CollectiveGroup, output: Tensor, part: Tensor, options: AllgatherOptions | None = None
 ) -> ComposedWork:
     """Gather the parts of all ranks in one tensor.
 
@@ -65,7 +65,7 @@ def all_gather(
 
 
 def all_gather_coalesced(
-    group: Group,
+    group: CollectiveGroup,
     outputs: list[Tensor],
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
@@ -86,7 +86,7 @@ def all_gather_coalesced(
 
 
 def all_gather_lists(
-    group: Group,
+    group: CollectiveGroup,
     outputs: list[list[Tensor]],
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
@@ -104,7 +104,7 @@ def all_gather_lists(
 
 
 def all_gather_lists_coalesced(
-    group: Group,
+    group: CollectiveGroup,
     outputs: list[list[Tensor]],
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
@@ -127,7 +127,10 @@ def all_gather_lists_coalesced(
 
 
 def gather(
-    group: Group, outputs: list[list[Tensor]], parts: list[Tensor], options: dist.GatherOptions
+    group: CollectiveGroup,
+    outputs: list[list[Tensor]],
+    parts: list[Tensor],
+    options: dist.GatherOptions,
 ) -> ComposedWork:
     """Gather the part of each rank at one of them.
 
@@ -169,7 +172,7 @@ BY_NAME: dict[str, Callable[..., Any]] = {
 
 
 def _all_gather(
-    group: Group,
+    group: CollectiveGroup,
     places: Sequence[Tensor],
     part: Tensor,
     options: AllgatherOptions | None,
@@ -228,6 +231,6 @@ def _require(output: Tensor, part: Tensor, n_parts: int) -> None:
         )
 
 
-def _require_one_each(group: Group, n_outputs: int) -> None:
+def _require_one_each(group: CollectiveGroup, n_outputs: int) -> None:
     if n_outputs != group.size():
         raise ValueError(f"{n_outputs} outputs for {group.size()} ranks; give one for each")
