@@ -64,27 +64,21 @@ def test_shards_outlive_a_restart_and_a_second_kill_during_one(tmp_path: Path) -
     assert final == undisturbed.final
 
 
-# What torchrun does for a rank in each attempt, and a wrapper (`--no-python`) that is its parent.
-LAUNCHER = """
-import os, subprocess, sys
-
-print(os.getpid(), flush=True)
-for attempt in range(2):
-    started = {"TORCHELASTIC_RESTART_COUNT": str(attempt), "RANK": "0", "MASTER_PORT": "29500"}
-    for command in (sys.argv[1:], ["sh", "-c", '"$@"; exit $?', "launch.sh", *sys.argv[1:]]):
-        subprocess.run(
-            command, env={**os.environ, "TORCHELASTIC_RUN_ID": "none", **started}, check=True
-        )
+# Prints its torchrun, with a port that it has chosen itself, and fails in the first attempt.
+ASKS = """
+import os
+os.environ["MASTER_PORT"] = "29999"
+from ettr.elastic.torchrun_agent import torchrun_pid
+print("torchrun is", torchrun_pid(), flush=True)
+assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
 """
-ASKS = "from ettr.elastic.torchrun_agent import torchrun_pid as pid; print(pid(), flush=True)"
 
 
-def test_a_rank_and_a_rank_in_a_wrapper_know_their_torchrun() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, sys.executable, "-c", ASKS],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    torchrun, *found = printed.stdout.split()
-    assert found == [torchrun] * 4
+@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@"; exit $?', "launch.sh"]])
+def test_a_rank_knows_its_torchrun_in_every_attempt(wrapper: list[str]) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    command += ["--max-restarts", "1", *wrapper, sys.executable, "-c", ASKS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as torchrun:
+        printed, _ = torchrun.communicate(timeout=300)
+    assert torchrun.returncode == 0
+    assert printed.splitlines() == [f"torchrun is {torchrun.pid}"] * 2

@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 
 _PROCESSES = Path("/proc")
-# torchrun gives them to a rank, and whatever stands between the two has them from torchrun.
-_OF_A_RANK = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "RANK", "MASTER_PORT")
+# torchrun gives them to a rank, and a wrapper between the two has them as well. Others, like
+# MASTER_PORT, a script may have changed before it asks.
+_OF_A_RANK = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "RANK")
 
 
 def torchrun_pid() -> int:

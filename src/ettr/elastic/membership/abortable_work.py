@@ -112,15 +112,7 @@ class ComposedWork(dist.Work):
         self._copying = threading.Lock()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for all of it.
-
-        Args:
-            timeout: 0: that of the group.
-
-        Raises:
-            GenerationOverError: the generation ended before the operation did.
-            RuntimeError: the operation failed, or has not ended in time.
-        """
+        """Wait for each, and copy; as `AbortableWork.wait`."""
         for work in self._works:
             work.wait(timeout)
         self._copy()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 1 << 16
 
 _Copy = tuple[Tensor, Tensor]  # to, from
+
+OptionsT = TypeVar("OptionsT", dist.AllToAllOptions, dist.BroadcastOptions)
 
 
 class CollectiveGroup(Protocol):
@@ -197,15 +199,17 @@ def _all_gather(
 
 
 def _to_all(timeout: timedelta | None) -> dist.AllToAllOptions:
-    options = dist.AllToAllOptions()
-    if timeout is not None:
-        options.timeout = timeout
-    return options
+    return _within(dist.AllToAllOptions(), timeout)
 
 
 def _from_rank(rank: int, timeout: timedelta | None) -> dist.BroadcastOptions:
-    options = dist.BroadcastOptions()
+    options = _within(dist.BroadcastOptions(), timeout)
     options.rootRank, options.rootTensor = rank, 0
+    return options
+
+
+def _within(options: OptionsT, timeout: timedelta | None) -> OptionsT:
+    """Options of an operation that waits as long as its caller allows; None: as the group does."""
     if timeout is not None:
         options.timeout = timeout
     return options
