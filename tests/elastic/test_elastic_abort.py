@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from ettr.elastic.membership.abortable_gloo import AbortableGloo  # noqa: E402
 from ettr.elastic.membership.abortable_transfer import GenerationOverError  # noqa: E402
 from ettr.elastic.membership.abortable_work import AbortableWork  # noqa: E402
 from forked_python import forked_workers  # noqa: E402
+from gloo_ranks import GlooRanks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -98,6 +98,13 @@ def test_a_timeout_of_the_caller_is_kept():
 
 
 @pytest.fixture
+def pair():
+    made = GlooRanks(2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def group():
     ended = []
     process_group.form(1, dist.HashStore(), 0, 1, Timeouts(20, 30, 40), over=lambda: bool(ended))
@@ -148,35 +155,22 @@ def test_a_group_next_to_the_default_one_is_over_with_it(group):
 
 
 @pytest.mark.parametrize("name", ["all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce"])
-def test_what_dtensor_calls_can_be_abandoned_too(name):
+def test_what_dtensor_calls_can_be_abandoned_too(name, pair):
     """As torch calls it from C++, with a peer that does not take part."""
     from torch._C._distributed_c10d import _register_process_group, _unregister_process_group
 
-    store, lost = dist.HashStore(), []
-    with ThreadPoolExecutor(2) as pool:
-        made = [
-            pool.submit(AbortableGloo, store, rank, 2, timedelta(seconds=300), lambda: bool(lost))
-            for rank in range(2)
-        ]
-        first, second = (one.result() for one in made)
-    _register_process_group("pair", first)
+    _register_process_group("pair", pair.groups[0])
     operation = getattr(torch.ops._c10d_functional, name)
     options = {"all_reduce": ("sum", "pair"), "reduce_scatter_tensor": ("sum", 2, "pair")}
     pending = operation(torch.ones(4), *options.get(name, (2, "pair")))
-    lost.append("the peer")
+    pair.lost.append("the peer")
     with pytest.raises(RuntimeError, match="a rank was lost"):
         torch.ops._c10d_functional.wait_tensor(pending)
     _unregister_process_group("pair")
-    second.abort()
-    first.abort()
-    first.detach()
 
 
-def test_a_reduce_scatter_gives_each_rank_its_part():
-    store = dist.HashStore()
-
-    def of(rank: int) -> list[list[float]]:
-        group = AbortableGloo(store, rank, 2, timedelta(seconds=300), lambda: False)
+def test_a_reduce_scatter_gives_each_rank_its_part(pair):
+    def of(group: AbortableGloo, rank: int) -> list[list[float]]:
         rows = torch.arange(6.0).view(6, 1) * (rank + 1)
         single, listed, largest = (torch.zeros(3, 1) for _ in range(3))
         group._reduce_scatter_base(single, rows).wait()
@@ -190,50 +184,22 @@ def test_a_reduce_scatter_gives_each_rank_its_part():
         assert work.wait(), "and a second wait changes nothing"
         return [one.flatten().tolist() for one in (single, largest, listed)]
 
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(of, range(2))
+    first, second = pair.all(of)
     assert first == [[0.0, 3.0, 6.0], [0.0, 2.0, 4.0], [1.0, 4.0, 7.0]]
     assert second == [[9.0, 12.0, 15.0], [6.0, 8.0, 10.0], [10.0, 13.0, 16.0]]
 
 
-class Pair:
-    """Two ranks of one group in one process, for what needs a peer."""
-
-    def __init__(self) -> None:
-        self.lost: list[str] = []
-        store = dist.HashStore()
-
-        def make(rank: int) -> AbortableGloo:
-            wait = timedelta(seconds=300)
-            return AbortableGloo(store, rank, 2, wait, lambda: bool(self.lost))
-
-        with ThreadPoolExecutor(2) as pool:
-            self.first, self.second = pool.map(make, range(2))
-
-    def close(self) -> None:
-        for one in (self.first, self.second):
-            one.abort()
-            one.detach()
-
-
-@pytest.fixture
-def pair():
-    made = Pair()
-    yield made
-    made.close()
-
-
 def test_sends_and_receives_arrive_and_name_their_sender(pair):
     numbers, received = torch.arange(5.0), torch.zeros(5)
-    sent = pair.first.send([numbers], 1, 7)
-    assert pair.second.recv([received], 0, 7).wait()
+    sent = pair.groups[0].send([numbers], 1, 7)
+    assert pair.groups[1].recv([received], 0, 7).wait()
     assert sent.wait()
     assert sent.is_completed()
     assert sent.is_success()
     assert torch.equal(received, numbers)
     anybody = torch.zeros(5)
-    sent = pair.first.send([numbers + 1], 1, 8)
-    work = pair.second.recv_anysource([anybody], 8)
+    sent = pair.groups[0].send([numbers + 1], 1, 8)
+    work = pair.groups[1].recv_anysource([anybody], 8)
     assert work.wait()
     assert sent.wait()
     assert work._source_rank() == 0
@@ -241,8 +207,8 @@ def test_sends_and_receives_arrive_and_name_their_sender(pair):
     # many at a time, waited for in the other order
     several = [torch.full((3,), float(i)) for i in range(4)]
     into = [torch.zeros(3) for _ in several]
-    works = [pair.second.recv([one], 0, i) for i, one in enumerate(into)]
-    works += [pair.first.send([one], 1, i) for i, one in enumerate(several)]
+    works = [pair.groups[1].recv([one], 0, i) for i, one in enumerate(into)]
+    works += [pair.groups[0].send([one], 1, i) for i, one in enumerate(several)]
     assert all(work.wait() for work in reversed(works))
     assert all(torch.equal(a, b) for a, b in zip(several, into, strict=True))
 
@@ -251,22 +217,22 @@ def test_sends_and_receives_arrive_and_name_their_sender(pair):
 def test_a_send_or_receive_is_left_when_a_rank_was_lost(pair, name):
     large = torch.ones(8_000_000)  # more than sockets hold
     to = {"send": (1, 0), "recv": (1, 0), "recv_anysource": (0,)}
-    work = getattr(pair.first, name)([large], *to[name])
+    work = getattr(pair.groups[0], name)([large], *to[name])
     threading.Timer(0.3, pair.lost.append, ["the peer"]).start()
     with pytest.raises(GenerationOverError, match="during a send or receive"):
         work.wait()
 
 
 def test_a_receive_waits_no_longer_than_a_caller_allows(pair):
-    work = pair.first.recv([torch.ones(2)], 1, 0)
+    work = pair.groups[0].recv([torch.ones(2)], 1, 0)
     with pytest.raises(RuntimeError, match=r"has not ended within 0:00:00\.2"):
         work.wait(timedelta(milliseconds=200))
 
 
 def test_what_nobody_waited_for_holds_up_no_end_of_a_generation(pair):
-    begun = pair.first.allreduce([torch.ones(2)])  # an all-gather ahead of its layer, say
+    begun = pair.groups[0].allreduce([torch.ones(2)])  # an all-gather ahead of its layer, say
     assert not begun.is_completed()
-    pair.first.detach()
+    pair.groups[0].detach()
     names = [thread.name for thread in threading.enumerate()]
     assert "ettr-abandoned" in names, "a thread of its own holds gloo until the operation is over"
 

@@ -1,8 +1,6 @@
 """All-gathers and gathers over gloo: each rank's part to its place, whatever the shape and type."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +12,7 @@ from torch import Tensor  # noqa: E402
 from ettr.elastic.membership.abortable_gloo import AbortableGloo  # noqa: E402
 from ettr.elastic.membership.abortable_transfer import GenerationOverError  # noqa: E402
 from ettr.elastic.membership.gathers import _SMALL_BYTES  # noqa: E402
+from gloo_ranks import GlooRanks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -23,32 +22,9 @@ SHAPES = [(), (5,), (3, 4), (0,), (2, 0), LARGE]
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.bool, torch.complex64]
 
 
-class Ranks:
-    """Three ranks of one group in one process."""
-
-    def __init__(self) -> None:
-        self.lost: list[str] = []
-        store, wait = dist.HashStore(), timedelta(seconds=300)
-        self.pool = ThreadPoolExecutor(WORLD)
-        self.groups = list(
-            self.pool.map(
-                lambda rank: AbortableGloo(store, rank, WORLD, wait, lambda: bool(self.lost)),
-                range(WORLD),
-            )
-        )
-
-    def all(self, act: Callable[[AbortableGloo, int], object]) -> list:
-        return list(self.pool.map(lambda rank: act(self.groups[rank], rank), range(WORLD)))
-
-    def close(self) -> None:
-        for group in self.groups:
-            group.abort()
-            group.detach()
-
-
 @pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    made = Ranks()
+def ranks() -> Iterator[GlooRanks]:
+    made = GlooRanks(WORLD)
     yield made
     made.close()
 
@@ -160,7 +136,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent(ranks):
 
 @pytest.mark.parametrize("shape", [(2,), LARGE], ids=str)
 def test_one_that_never_ends_is_abandoned_with_the_generation(shape):
-    ranks = Ranks()
+    ranks = GlooRanks(WORLD)
     try:
         work = ranks.groups[0]._allgather_base(torch.zeros(WORLD, *shape), torch.ones(shape))
         assert not work.is_completed()
