@@ -45,7 +45,8 @@ def cluster() -> Iterator[SlurmCluster]:
 def train(cluster: SlurmCluster, folder: Path) -> str:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"steps": STEPS, "hold": HELD_AFTER}))
-    elastic = f"{ETTR} elastic --nnodes 2 -n 2 --spares 0 --node-timeout 4"
+    # a killed node closes its connections; one on a busy machine is not to be taken for dead
+    elastic = f"{ETTR} elastic --nnodes 2 -n 2 --spares 0 --node-timeout 20"
     command = f"{elastic} -- {sys.executable} {WORKER} {folder}/config.json"
     step = f"srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 {command}"
     return cluster.submit("train", "-N3", "--no-kill", "--no-requeue", wrap=step)
