@@ -71,6 +71,28 @@ def events(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def nothing_left(caught) -> list[str]:
+    return [str(one.message) for one in caught if "finds no shard" in str(one.message)]
+
+
+def test_an_attempt_that_finds_no_shard_of_those_before_says_so_once_on_a_node(
+    under_torchrun, monkeypatch, recwarn, tmp_path
+):
+    under_torchrun(0)._load_handoff()  # there was none before
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    under_torchrun(1)._load_handoff()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert nothing_left(recwarn) == []
+    under_torchrun(2)._load_handoff()
+    (said,) = nothing_left(recwarn)
+    assert said.startswith(f"attempt 2 finds no shard of an attempt before: {tmp_path / 'shm'}")
+    recwarn.clear()
+    # a killed rank has left none, and another has: that is a recovery like any other
+    save_to_shm(tmp_path / "shm", Handoff(2, 1, 2, {("own", 5): torch.ones(4, dtype=torch.uint8)}))
+    under_torchrun(3)._load_handoff()
+    assert nothing_left(recwarn) == []
+
+
 def test_either_group_times_a_restart_and_a_restore_for_the_planner(
     under_torchrun, supervised, tmp_path
 ):
@@ -95,6 +117,7 @@ def test_either_group_times_a_restart_and_a_restore_for_the_planner(
 def test_a_replaced_rank_under_torchrun_does_not_know_how_long_the_restart_took(
     under_torchrun, tmp_path
 ):
+    save_to_shm(tmp_path / "shm", Handoff(0, 1, 2, {("own", 5): torch.zeros(9, dtype=torch.uint8)}))
     recorder = ProgressRecorder(tmp_path / "progress.jsonl", run="r")
     group = under_torchrun(1, recorder=recorder)
     group._load_handoff()

@@ -23,6 +23,7 @@ import socket
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -199,6 +200,7 @@ class TorchrunGroup:
         remove_partial_files(self._folder, self.slot)
         left = load_from_shm(self._folder, self.slot, before=self.attempt, world=self.world)
         if left is None:
+            self._warn_of_nothing_left()
             return
         self._handed_over_s = left.failed_s
         for (kind, step), image in sorted(left.images.items(), key=lambda item: item[0][1]):
@@ -206,6 +208,18 @@ class TorchrunGroup:
             buffer = history.buffer(image.numel())
             buffer.copy_(image)
             history.commit(buffer, step)
+
+    def _warn_of_nothing_left(self) -> None:
+        """Once on each node, where no rank of any attempt before has left its shard."""
+        if self.attempt and not self._folder.exists() and os.environ.get("LOCAL_RANK", "0") == "0":
+            warnings.warn(
+                f"attempt {self.attempt} finds no shard of an attempt before: {self._folder} does "
+                f"not exist. Either every rank of this node failed before its first step, or died "
+                f"without a word; or what starts the ranks, between torchrun and them, changes "
+                f"RANK or TORCHELASTIC_RUN_ID or clears its environment: then give "
+                f"TorchrunGroup(folder=...) a folder of the job's own",
+                stacklevel=2,
+            )
 
     def _save_on_exit(self, generation: Generation | None) -> str:
         """Save what this rank holds for the next attempt; returns what went wrong, in words."""
