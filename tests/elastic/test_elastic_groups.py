@@ -18,7 +18,7 @@ from ettr.elastic import (  # noqa: E402
     Timeouts,
     TorchrunGroup,
 )
-from ettr.elastic.buddies.shm_handoff import Handoff, save_to_shm  # noqa: E402
+from ettr.elastic.buddies.shm_handoff import Handoff, remove_handoff, save_to_shm  # noqa: E402
 from ettr.elastic.membership import rendezvous  # noqa: E402
 from ettr.elastic.membership.rendezvous import Cause, Membership  # noqa: E402
 from ettr.elastic.restore import recover  # noqa: E402
@@ -85,12 +85,16 @@ def test_an_attempt_that_finds_no_shard_of_those_before_says_so_once_on_a_node(
     assert nothing_left(recwarn) == []
     under_torchrun(2)._load_handoff()
     (said,) = nothing_left(recwarn)
-    assert said.startswith(f"attempt 2 finds no shard of an attempt before: {tmp_path / 'shm'}")
+    assert said.startswith(f"attempt 2 finds no shard of an attempt before in {tmp_path / 'shm'}.")
     recwarn.clear()
     # a killed rank has left none, and another has: that is a recovery like any other
     save_to_shm(tmp_path / "shm", Handoff(2, 1, 2, {("own", 5): torch.ones(4, dtype=torch.uint8)}))
     under_torchrun(3)._load_handoff()
     assert nothing_left(recwarn) == []
+    # it has made a step, and then all ranks are killed: the folder is still there
+    remove_handoff(tmp_path / "shm", 1)
+    under_torchrun(4)._load_handoff()
+    assert len(nothing_left(recwarn)) == 1
 
 
 def test_either_group_times_a_restart_and_a_restore_for_the_planner(

@@ -154,7 +154,8 @@ def test_a_node_that_is_back_before_its_loss_is_noticed_keeps_its_name(run: Run)
 
 @pytest.mark.slow
 def test_processes_end_before_the_supervisor_gives_their_slots_away() -> None:
-    run = Run(timeout_s=6.0)
+    timeout_s = 6.0
+    run = Run(timeout_s=timeout_s)
     run.agent("there", join_s=0.5)
     run.until(lambda: "there" in run.pool.alive)
     process, _ = run.pool.alive["there"].start("w0")
@@ -166,7 +167,7 @@ def test_processes_end_before_the_supervisor_gives_their_slots_away() -> None:
         time.sleep(0.01)
     fenced_s = time.monotonic() - begin_s
     assert process.poll() is None  # the supervisor does not know yet
-    assert fenced_s < 6.0
+    assert fenced_s < timeout_s
     run.close()
     assert run.reports["there"].n_fenced == 1
 

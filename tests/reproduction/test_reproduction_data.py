@@ -130,6 +130,10 @@ def test_the_small_sets_have_their_known_shapes():
     ratings = data.jester(folder / "jester")
     assert ratings.shape == (24983, 100)
     assert int((~np.isnan(ratings)).sum()) == 1_810_455
+    digits, labels = data.mnist(folder / "mnist")
+    assert digits.shape == (60_000, 784)
+    published = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(labels).tolist() == published
 
 
 @pytest.mark.slow

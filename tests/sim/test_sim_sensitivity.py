@@ -215,7 +215,7 @@ def test_on_dask_and_ray_the_results_are_the_same(backend: str, module: str, tmp
 def test_what_processes_of_ray_write_stays_out_of_the_output(tmp_path: Path):
     pytest.importorskip("ray")
     heard = tmp_path / "stderr"
-    # Ray forwards a death when it likes: what runs stays until it reads it, and does not hang
+    # Ray forwards a death when it likes: the process stays until its own stderr holds it
     asks = (
         "import os, sys, time\n"
         "from pathlib import Path\n"

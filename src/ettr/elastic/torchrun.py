@@ -37,6 +37,7 @@ from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.buddies.shm_handoff import (
     Handoff,
     ImageKind,
+    holds_handoff,
     load_from_shm,
     record_agreed_step,
     remove_handoff,
@@ -210,14 +211,16 @@ class TorchrunGroup:
             history.commit(buffer, step)
 
     def _warn_of_nothing_left(self) -> None:
-        """Once on each node, where no rank of any attempt before has left its shard."""
-        if self.attempt and not self._folder.exists() and os.environ.get("LOCAL_RANK", "0") == "0":
+        """Once on each node, where no rank of it has left its shard."""
+        if self.attempt == 0 or os.environ.get("LOCAL_RANK", "0") != "0":
+            return
+        if not holds_handoff(self._folder):
             warnings.warn(
-                f"attempt {self.attempt} finds no shard of an attempt before: {self._folder} does "
-                f"not exist. Either every rank of this node failed before its first step, or died "
-                f"without a word; or what starts the ranks, between torchrun and them, changes "
-                f"RANK or TORCHELASTIC_RUN_ID or clears its environment: then give "
-                f"TorchrunGroup(folder=...) a folder of the job's own",
+                f"attempt {self.attempt} finds no shard of an attempt before in {self._folder}. "
+                f"Either every rank of this node failed before its first step, or died without a "
+                f"word; or what starts the ranks, between torchrun and them, changes RANK or "
+                f"TORCHELASTIC_RUN_ID or clears its environment: then give "
+                f"TorchrunGroup(folder=...) a folder of the job's own, the same in every attempt",
                 stacklevel=2,
             )
 

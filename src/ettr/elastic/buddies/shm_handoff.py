@@ -111,6 +111,11 @@ def load_from_shm(folder: Path, slot: int, *, before: int, world: int) -> Handof
     return Handoff(attempt, slot, world, images, described["failed_s"])
 
 
+def holds_handoff(folder: Path) -> bool:
+    """Whether any rank has left its images in a folder, which need not exist."""
+    return any(folder.glob("slot-*"))
+
+
 def record_agreed_step(folder: Path, slot: int, *, attempt: int, step: int) -> None:
     """Record from which step an attempt goes on, before any rank goes further."""
     if _file_of(folder, slot).exists():
