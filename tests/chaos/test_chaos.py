@@ -106,7 +106,23 @@ def test_a_command_that_never_had_children_is_hit(tmp_path):
         clock=time_since(tmp_path / "runs"),
     )
     assert [d.hit for d in report.done] == [True]
+    assert report.done[0].what.endswith("the command itself, which has had no child so far")
     assert report.status == -9
+
+
+def test_a_launcher_is_spared_before_it_has_had_children(tmp_path):
+    # Imports of a launcher may take longer than the first fault is away.
+    slow = "import sys, time; from pathlib import Path; Path(sys.argv[1]).touch()"
+    slow += "\nwhile not Path(sys.argv[2]).exists(): time.sleep(0.01)"
+    report = run(
+        [sys.executable, "-c", slow, str(tmp_path / "runs"), str(tmp_path / "end")],
+        ChaosPlan((one(Fault.KILL, 0.1),)),
+        launcher=True,
+        on_event=lambda _what: (tmp_path / "end").touch(),
+        clock=time_since(tmp_path / "runs"),
+    )
+    assert [(d.hit, d.what) for d in report.done] == [(False, "kill: there is nothing to hit")]
+    assert report.status == 0
 
 
 def test_without_faults_a_command_runs_as_it_would(tmp_path):

@@ -18,6 +18,7 @@ from ettr.errors import UsageError
 
 _POLL_S = 0.02
 _POLLS_BETWEEN_LOOKS = 25  # each look reads all of /proc
+_ITSELF = "the command itself, which has had no child so far"
 
 
 def run(
@@ -25,7 +26,7 @@ def run(
     plan: ChaosPlan,
     *,
     timeout_s: float | None = None,
-    spare_root: bool = True,
+    launcher: bool = False,
     on_event: Callable[[str], None] = lambda _text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ChaosReport:
@@ -37,8 +38,9 @@ def run(
     Args:
         command: the program and its arguments.
         timeout_s: the command is killed after so long; None: never.
-        spare_root: leave the command's own process alone once it has had children (a launcher),
-            also when the last of them is gone.
+        launcher: the command only starts others, so that its own process is never hit. Otherwise it
+            is hit as long as it has had no child, which a launcher that imports for half a minute
+            has not, either.
         on_event: called with each fault, in a sentence.
 
     Raises:
@@ -47,7 +49,7 @@ def run(
     _check(command, plan)
     # A process group of its own, so that nothing of it outlives this call.
     child = subprocess.Popen(list(command), start_new_session=True)
-    injector = _Injector(child.pid, plan, spare_root=spare_root)
+    injector = _Injector(child.pid, plan, launcher=launcher)
     waiting = list(plan.faults)
     begin_s, timed_out = clock(), False
     try:
@@ -82,19 +84,19 @@ class _Injector:
 
     Args:
         root_pid: the command's own process.
-        spare_root: leave it alone once it has had children.
+        launcher: it only starts others, and is left alone; otherwise only once it has had children.
     """
 
-    def __init__(self, root_pid: int, plan: ChaosPlan, *, spare_root: bool) -> None:
-        self._root_pid, self._plan, self._spare_root = root_pid, plan, spare_root
+    def __init__(self, root_pid: int, plan: ChaosPlan, *, launcher: bool) -> None:
+        self._root_pid, self._plan = root_pid, plan
         self._held: list[_Held] = []
-        self._is_launcher = False
+        self._is_launcher = launcher
         self._polls = 0
         self.done: list[InjectedFault] = []
 
     def look_for_children(self) -> None:
         """Note whether the command has children: once it had, it is a launcher until its end."""
-        if self._spare_root and not self._is_launcher:
+        if not self._is_launcher:
             if self._polls % _POLLS_BETWEEN_LOOKS == 0:
                 self._is_launcher = len(faults.descendants(self._root_pid)) > 1
             self._polls += 1
@@ -123,12 +125,16 @@ class _Injector:
     def _on_process(self, planned: PlannedFault, now_s: float) -> str | None:
         processes = faults.descendants(self._root_pid)
         self._is_launcher |= len(processes) > 1
-        if self._spare_root and self._is_launcher:
+        if self._is_launcher:
             processes = [one for one in processes if one.pid != self._root_pid]
         processes = [one for one in processes if self._plan.match in one.command]
         target = faults.pick(processes, planned.target)
         if target is None:
             return None
+        what = self._hit(planned, target, now_s)
+        return f"{what}, {_ITSELF}" if target.pid == self._root_pid else what
+
+    def _hit(self, planned: PlannedFault, target: faults.Process, now_s: float) -> str:
         if planned.fault is Fault.KILL:
             return faults.kill(target)
         if planned.fault is Fault.STOP:

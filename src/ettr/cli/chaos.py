@@ -53,6 +53,12 @@ class FaultTargets(OptionGroup):
     match: Annotated[
         str, typer.Option(metavar="TEXT", help="Hit only processes whose command line holds it.")
     ] = ""
+    launcher: Annotated[
+        bool,
+        typer.Option(
+            "--launcher", help="CMD only starts others: never hit it, not even before they run."
+        ),
+    ] = False
     hold: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long a stop, a limit, a full disk lasts.")
     ] = 5.0
@@ -74,9 +80,9 @@ def chaos(
 ) -> None:
     """Run CMD and do it harm: kill, stop, flip bits, cut files, fill the disk.
 
-    Usage: ettr chaos --fault kill --every 20 -- torchrun ... train.py. Processes are drawn from
-    those below CMD (CMD itself only if it never had any); files only from --folder. Everything held
-    is given back. Exit 1 if CMD did not end with status 0.
+    Usage: ettr chaos --launcher --fault kill --every 20 -- torchrun ... train.py. Processes are
+    drawn from those below CMD (without --launcher CMD itself as long as it has had none); files
+    only from --folder. Everything held is given back. Exit 1 if CMD did not end with status 0.
     """
     from ettr.chaos.run import run
     from ettr.chaos.schedule import ChaosPlan, Fault, schedule
@@ -97,7 +103,9 @@ def chaos(
         hold_s=targets.hold,
         ballast_bytes=targets.ballast,
     )
-    outcome = run(context.args, plan, timeout_s=timeout, on_event=complain)
+    outcome = run(
+        context.args, plan, timeout_s=timeout, launcher=targets.launcher, on_event=complain
+    )
     document = outcome.as_dict() | {"seed": when.seed, "every_s": when.every}
     if report is not None:
         write_text(report, json_.dumps(document, indent=2) + "\n")

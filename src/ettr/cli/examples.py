@@ -60,5 +60,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "verify": ("ettr verify checkpoints --step 12000",),
     "elastic": ("ettr elastic --ranks 4 -- python train.py",),
     "measure-recovery": ("ettr measure-recovery model.py:build experiment --steps 400",),
-    "chaos": ("ettr chaos --fault kill --every 20 -- ettr elastic --ranks 4 -- python train.py",),
+    "chaos": (
+        "ettr chaos --launcher --fault kill --every 20 -- ettr elastic -n 4 -- python train.py",
+    ),
 }
