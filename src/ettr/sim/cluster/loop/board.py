@@ -55,8 +55,10 @@ AT_LIMIT, NO_JOBS, FULL, TOO_SHORT, EMPTIED = range(5)
     N_EMPTIED,
     HOURS_NOW,
     STAMP,
+    PROMISED_S,
+    LEFT_S,
     N_CELLS,
-) = range(23)
+) = range(25)
 # columns of `Board.job`
 (
     NUMBER,
@@ -197,7 +199,6 @@ class Board(NamedTuple):
         promised: A set of nodes, kept for the first job.
         chosen: Nodes for a job.
         victims: Slots of the jobs to preempt.
-        some: Numbers to sort, shape (nodes,).
         left: Free GPUs of nodes as jobs are taken from them in thought.
         left_stamp: When `left` was written.
     """
@@ -227,7 +228,6 @@ class Board(NamedTuple):
     promised: Numbers
     chosen: Numbers
     victims: Numbers
-    some: Numbers
     left: Numbers
     left_stamp: Numbers
 
@@ -279,7 +279,6 @@ def new_board(rules: Rules, rank_of: list[int]) -> Board:
         promised=numbers(n_words),
         chosen=numbers(n_nodes),
         victims=numbers(SLOTS),
-        some=numbers(n_nodes),
         left=numbers(n_nodes),
         left_stamp=numbers(n_nodes),
     )

@@ -6,18 +6,20 @@ from ettr.sim.cluster.loop.board import (
     FAR_S,
     FIRST_PLACE,
     GPUS,
+    LEFT_S,
     LIMIT_S,
     N_NODES,
+    PROMISED_S,
     START_S,
     WORD,
     Board,
-    Numbers,
     Rules,
 )
 from ettr.sim.compiled import compiled
 
 ANYWHERE, NOT_PROMISED, RATHER_PROMISED = range(3)
 _ALL = (1 << WORD) - 1
+_STEPS_GROW = 8
 
 
 @compiled
@@ -179,36 +181,45 @@ def update_ready(board: Board, rules: Rules, node: int) -> None:
 
 
 @compiled
-def nth_smallest(some: Numbers, n: int, place: int) -> int:
-    """The number at a place, from 0, of the first n once they are in order; they are moved."""
-    low, high = 0, n - 1
-    while low < high:
-        pivot = some[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while some[i] < pivot:
-                i += 1
-            while some[j] > pivot:
-                j -= 1
-            if i <= j:
-                kept = some[i]
-                some[i] = some[j]
-                some[j] = kept
-                i += 1
-                j -= 1
-        if place <= j:
-            high = j
-        elif place >= i:
-            low = i
+def n_ready_by(board: Board, rules: Rules, gpus: int, time_s: int) -> int:
+    """On how many nodes so many GPUs are free by a time."""
+    n_ready = 0
+    for node in range(rules.n_nodes):
+        n_ready += int(board.ready_s[gpus, node] <= time_s)
+    return n_ready
+
+
+@compiled
+def when_ready(board: Board, rules: Rules, gpus: int, n_nodes: int, guess_s: int) -> int:
+    """The first time by which so many GPUs are free on so many nodes, or `FAR_S`.
+
+    To count nodes is quick, since it needs no branch: the time is found by halving, around a guess
+    that is right wherever nothing has changed that matters.
+    """
+    too_early_s, enough_s, step_s = guess_s - 1, guess_s, 1
+    if n_ready_by(board, rules, gpus, guess_s) < n_nodes:
+        while n_ready_by(board, rules, gpus, enough_s) < n_nodes:
+            if enough_s == FAR_S - 1:
+                return FAR_S
+            too_early_s, enough_s = enough_s, min(enough_s + step_s, FAR_S - 1)
+            step_s *= _STEPS_GROW
+    else:
+        while too_early_s >= 0 and n_ready_by(board, rules, gpus, too_early_s) >= n_nodes:
+            too_early_s, enough_s = max(too_early_s - step_s, -1), too_early_s
+            step_s *= _STEPS_GROW
+    while enough_s - too_early_s > 1:
+        middle_s = (too_early_s + enough_s) // 2
+        if n_ready_by(board, rules, gpus, middle_s) < n_nodes:
+            too_early_s = middle_s
         else:
-            return int(some[place])
-    return int(some[place])
+            enough_s = middle_s
+    return enough_s
 
 
 @compiled
 def promise(board: Board, rules: Rules, gpus: int) -> int:
     """Choose the nodes that are kept for the first job, as `Room.reservation`; when it starts."""
-    per_node, n = rules.per_node, rules.n_nodes
+    per_node, n, cell = rules.per_node, rules.n_nodes, board.cell
     n_nodes = max(1, gpus // per_node)
     column = min(gpus, per_node)
     ready_s, promised = board.ready_s, board.promised
@@ -216,23 +227,17 @@ def promise(board: Board, rules: Rules, gpus: int) -> int:
         promised[word] = 0
     if n_nodes > n:
         return FAR_S
-    for node in range(n):
-        board.some[node] = ready_s[column, node]
-    at_s = nth_smallest(board.some, n, n_nodes - 1)
+    at_s = when_ready(board, rules, column, n_nodes, cell[PROMISED_S])
     if at_s >= FAR_S:
         return FAR_S
-    n_ready = 0
-    for node in range(n):
-        if ready_s[column, node] <= at_s:
-            n_ready += 1
+    cell[PROMISED_S] = at_s
     # of more nodes than needed those that are ready first stay for others, the lowest of equal ones
     left_s, n_left = -1, 0
-    if n_ready > n_nodes:
-        left_s = nth_smallest(board.some, n, n_ready - n_nodes - 1)
-        n_left = n_ready - n_nodes
-        for node in range(n):
-            if ready_s[column, node] < left_s:
-                n_left -= 1
+    n_more = n_ready_by(board, rules, column, at_s) - n_nodes
+    if n_more > 0:
+        left_s = when_ready(board, rules, column, n_more, cell[LEFT_S])
+        cell[LEFT_S] = left_s
+        n_left = n_more - n_ready_by(board, rules, column, left_s - 1)
     for node in range(n):
         when_s = ready_s[column, node]
         if when_s > at_s or when_s < left_s:

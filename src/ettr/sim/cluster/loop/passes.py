@@ -75,6 +75,8 @@ def overtake(board: Board, rules: Rules, now_s: int) -> bool:
     too_large_off = too_large
     if end - begin < 2:
         return False
+    if not any_has_room(board, rules, begin + 1, end):
+        return False  # on whatever nodes: which are promised would change nothing
     at_s = promise(board, rules, too_large)
     kept = begin + 1
     for place in range(begin + 1, end):
@@ -101,6 +103,19 @@ def overtake(board: Board, rules: Rules, now_s: int) -> bool:
         board.queue[kept + place - end] = board.queue[place]
     cell[QUEUE_END] -= end - kept
     return True
+
+
+@compiled
+def any_has_room(board: Board, rules: Rules, begin: int, end: int) -> bool:
+    """Whether a job of those places of the queue could start now."""
+    too_large = board.job[board.queue[begin - 1], GPUS]
+    for place in range(begin, end):
+        gpus = board.job[board.queue[place], GPUS]
+        if gpus < too_large:
+            if choose(board, rules, gpus, ANYWHERE) > 0:
+                return True
+            too_large = gpus
+    return False
 
 
 @compiled
