@@ -1,5 +1,6 @@
 """`ettr verify` on whole, damaged and lost blocks."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.checkpoint import RunningCheckpoint  # noqa: E402
+from ettr.checkpoint.slots.reader import PayloadReader, Record  # noqa: E402
 
 
 def verify(*words: str | Path) -> Done:
@@ -43,6 +45,34 @@ def test_whole_damaged_and_lost(tmp_path: Path) -> None:
     assert 'ettr_checkpoint_block_age_max_steps{slot="0"} 8' in text
     assert 'ettr_checkpoint_records_lost{slot="0"} 2' in text
     assert "block_age_steps" not in text
+
+
+def test_what_a_run_writes_over_while_it_is_read_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {"w": torch.zeros(8)}
+    with RunningCheckpoint(tmp_path, state, policy="full") as rc:
+
+        def train(*steps: int) -> None:
+            for step in steps:
+                state["w"].fill_(step)
+                rc.step(step)
+                rc.wait()
+
+        train(1, 2)
+        read, calls = PayloadReader.read, itertools.count()
+
+        def interrupted(reader: PayloadReader, record: Record) -> memoryview | None:
+            if next(calls) == 0:
+                train(3, 4)  # both places of the block
+            return read(reader, record)
+
+        monkeypatch.setattr(PayloadReader, "read", interrupted)
+        done = verify(tmp_path)
+        assert done.code == 0, done.out
+        assert "payload of step 2: a run that goes on wrote step 4 over it while it was" in done.out
+        assert "LOST" not in done.out
+        assert done.out.endswith("2 damaged, 0 lost\n")
 
 
 def test_the_age_of_each_block_goes_to_a_file(tmp_path: Path) -> None:

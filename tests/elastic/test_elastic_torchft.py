@@ -1,5 +1,6 @@
 """The tier under torchft: what it records and restores, and real replicas, really killed."""
 
+import itertools
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from ettr.checkpoint import CheckpointError  # noqa: E402
+from ettr.checkpoint import CheckpointError, restoring  # noqa: E402
+from ettr.checkpoint.slots import reader  # noqa: E402
 from ettr.checkpoint.slots.format import HEADER_BYTES  # noqa: E402
 from ettr.checkpoint.slots.reader import open_slot  # noqa: E402
 from ettr.elastic import ReplicaTier  # noqa: E402
@@ -131,6 +133,30 @@ def test_a_first_round_that_was_broken_off_is_no_checkpoint(tmp_path: Path) -> N
     replica.tier.resume(replica.manager)  # the slot is there, and nothing in it
     again = Replica(tmp_path, seed=1)
     assert again.tier.resume(again.manager) == 0
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "call"),
+    [(reader, "read_at", 3), (reader.PayloadReader, "read", 2), (restoring, "good_payloads", 1)],
+    ids=["headers", "checks", "copies"],
+)
+def test_who_starts_while_another_replica_saves_reads_its_slot_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: object, name: str, call: int
+) -> None:
+    living, starting = Replica(tmp_path, every=1), Replica(tmp_path, replica=1, seed=9)
+    living.tier.resume(living.manager)
+    living.train(5)
+    function, calls = getattr(of, name), itertools.count(1)
+
+    def interrupted(*args: object, **kwargs: object) -> object:
+        if next(calls) == call:
+            with torch.enable_grad():
+                living.train(8)  # both places of each block are written anew
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(of, name, interrupted)
+    assert starting.tier.resume(starting.manager) == 8
+    assert starting.values() == living.values()
 
 
 def test_a_checkpoint_that_is_all_damaged_is_reported_and_not_skipped(tmp_path: Path) -> None:

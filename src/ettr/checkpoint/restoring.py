@@ -466,7 +466,7 @@ def _raise_if_missing(
     root: str | os.PathLike[str], coverage: RestoreCoverage, damaged: Sequence[BadBlock]
 ) -> None:
     if missing := coverage.missing():
-        reason = f"; {len(damaged)} damaged places were found" if damaged else ""
+        reason = f"; {_damage(damaged)}" if damaged else ""
         raise CheckpointError(
             f"{root}: {len(missing)} tensors are not covered by intact blocks "
             f"({_first(missing)}){reason}; restore an earlier full checkpoint, or give "
@@ -478,6 +478,10 @@ def _raise_if_missing(
             f"({_first(unused)}); build the same optimizer as the saved run's, or give "
             f"allow_missing=True to go on without them"
         )
+
+
+def _damage(damaged: Sequence[BadBlock]) -> str:
+    return f"{len(damaged)} damaged places were found (the first: {damaged[0].reason})"
 
 
 def _first(names: Sequence[str]) -> str:

@@ -17,9 +17,12 @@ from ettr.checkpoint.slots.reader import (
     Slot,
     bad_record,
     open_slot,
+    record_at,
     slot_names,
 )
 from ettr.checkpoint.slots.resharding import superseded
+
+_SECOND_LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,30 @@ def _verify_slot(slot: Slot) -> list[BadBlock]:
                 damaged.append(bad_record(slot.name, record))
             else:
                 good.add(key)
+    bad_keys = {(bad.fqn, bad.offsets, bad.sizes) for bad in damaged if bad.fqn}
+    good |= _good_by_now(slot, bad_keys - good, reader)
     return [
         bad if not bad.fqn else replace(bad, lost=(bad.fqn, bad.offsets, bad.sizes) not in good)
         for bad in damaged
     ]
+
+
+def _good_by_now(slot: Slot, keys: set[Key], reader: PayloadReader) -> set[Key]:
+    """Which blocks have a good record on a second look.
+
+    A run that goes on writes the places of a block in turn, and may have written both since they
+    were read. Only the latest generation is written by a run that may.
+    """
+    good: set[Key] = set()
+    for file in slot.files[:1]:
+        layout = file.superblock.layout
+        for block in range(len(layout.blocks)):
+            if layout.key(block) in keys:
+                # in vain where that place is written just now: then the other one is whole
+                tried = (record_at(file, block, place) for place in (0, 1) * _SECOND_LOOKS)
+                if any(record and reader.read(record) is not None for record in tried):
+                    good.add(layout.key(block))
+    return good
 
 
 def block_ages(root: str | os.PathLike[str], *, slot: str | None = None) -> list[BlockAge]:

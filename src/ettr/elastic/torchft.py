@@ -49,6 +49,8 @@ from ettr.elastic.buddies.shard_image import pieces_of, reset_step_counts
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 
+_MOST_READS = 20  # of a slot, while a replica that lives goes on writing there
+
 
 class ReplicaManager(Protocol):
     """The part of `torchft.Manager` that is used."""
@@ -220,7 +222,8 @@ class ReplicaTier:
         """Restore from the disk; None: no round was ever complete.
 
         One slot is read, never a mixture: two replicas' copies of a step may be of two attempts at
-        it, with other replicas taking part.
+        it, with other replicas taking part. A replica that lives may write two more rounds over
+        what is read; then its slot is read again.
 
         Raises:
             CheckpointError: something was saved, and no step of it is complete.
@@ -228,14 +231,21 @@ class ReplicaTier:
         if self._root is None:
             return None
         error: CheckpointError | None = None
-        for _, slot in sorted(_complete_steps(self._root), reverse=True):
-            try:
-                return restore(self._root, self._state, slot=slot, mode="consistent")
-            except CheckpointError as damage:
-                error = damage
-        if error is not None:
-            raise error
-        return None
+        for _ in range(_MOST_READS):
+            complete = _complete_steps(self._root)
+            for _, slot in sorted(complete, reverse=True):
+                try:
+                    return restore(self._root, self._state, slot=slot, mode="consistent")
+                except CheckpointError as damage:
+                    error = damage
+            if error is None:
+                return None
+            if _complete_steps(self._root) == complete:
+                raise error  # nobody writes there: it is damaged
+        raise CheckpointError(
+            f"{self._root}: a replica that lives wrote over what was read, {_MOST_READS} times in "
+            f"a row; give a larger every_steps"
+        ) from error
 
     def _make_moments(self) -> None:
         # Blocks hold a parameter with its moments: made now, they do not change the layout later.
@@ -280,20 +290,26 @@ def _complete_steps(root: str | os.PathLike[str]) -> list[tuple[int, str]]:
     Raises:
         CheckpointError: a slot holds blocks of several steps and none of them is complete.
     """
-    complete: list[tuple[int, str]] = []
     if not any(Path(root).glob("slot-*")):
-        return complete
-    for name in slot_names(root):
+        return []
+    steps = {name: _newest_complete(root, name) for name in slot_names(root)}
+    return [(step, name) for name, step in steps.items() if step is not None]
+
+
+def _newest_complete(root: str | os.PathLike[str], name: str) -> int | None:
+    found: set[int] = set()
+    for _ in range(_MOST_READS):
         with ExitStack() as stack:
             records = candidates(open_checkpoint(stack, root, name))
-            steps = common_steps(records)
-            all_steps = {r.header.step for of_key in records.values() for r in of_key}
-        if steps:
-            complete.append((steps[0], name))
-        elif len(all_steps) > 1:
-            raise CheckpointError(
-                f"{root}: slot {name} holds blocks of steps {min(all_steps)} to {max(all_steps)} "
-                f"and no step is complete; see `ettr verify {root}`, or remove the slot to go on "
-                f"without it"
-            )
-    return complete
+            complete = common_steps(records)
+            before, found = found, {r.header.step for of_key in records.values() for r in of_key}
+        if complete:
+            return complete[0]
+        if len(found) <= 1:
+            return None
+        if found == before:
+            break  # or else a replica writes there, and headers were read before and after a round
+    raise CheckpointError(
+        f"{root}: slot {name} holds blocks of steps {min(found)} to {max(found)} and no step is "
+        f"complete; see `ettr verify {root}`, or remove the slot to go on without it"
+    )

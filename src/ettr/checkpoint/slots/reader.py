@@ -227,10 +227,23 @@ def _bad_place(slot: str, file: SlotFile, key: Key, place: int, reason: str) -> 
     return BadBlock(slot, file.superblock.generation, *key, "AB"[place], reason, lost=False)
 
 
+def record_at(file: SlotFile, block: int, place: int) -> Record | None:
+    """The record that stands in a place now; None: none with a good header."""
+    raw = read_at(file.fd, HEADER_BYTES, file.places.offset(block, place))
+    header = unpack_header(raw, file.superblock, block)
+    return None if header is None else Record(file, block, place, header)
+
+
 def bad_record(slot: str, record: Record) -> BadBlock:
     """The finding that a record's payload fails its checksum."""
     key = record.file.superblock.layout.key(record.block)
     reason = f"payload of step {record.header.step}: {record.file.superblock.checksum} differs"
+    now = record_at(record.file, record.block, record.place)
+    if now is not None and now.header != record.header:
+        reason = (
+            f"payload of step {record.header.step}: a run that goes on wrote step "
+            f"{now.header.step} over it while it was read"
+        )
     return _bad_place(slot, record.file, key, record.place, reason)
 
 
