@@ -106,7 +106,7 @@ def test_a_command_that_never_had_children_is_hit(tmp_path):
         clock=time_since(tmp_path / "runs"),
     )
     assert [d.hit for d in report.done] == [True]
-    assert report.done[0].what.endswith("the command itself, which has had no child so far")
+    assert report.done[0].what.endswith("the command itself, of which no child was seen so far")
     assert report.status == -9
 
 

@@ -64,7 +64,7 @@ def test_what_a_run_writes_over_while_it_is_read_is_not_lost(
 
         def interrupted(reader: PayloadReader, record: Record) -> memoryview | None:
             if next(calls) == 0:
-                train(3, 4)  # both places of the block
+                train(3, 4)  # overwrites both copies of the block
             return read(reader, record)
 
         monkeypatch.setattr(PayloadReader, "read", interrupted)

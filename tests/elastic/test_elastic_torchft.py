@@ -151,7 +151,7 @@ def test_who_starts_while_another_replica_saves_reads_its_slot_again(
     def interrupted(*args: object, **kwargs: object) -> object:
         if next(calls) == call:
             with torch.enable_grad():
-                living.train(8)  # both places of each block are written anew
+                living.train(8)  # overwrites both copies of each block
         return function(*args, **kwargs)
 
     monkeypatch.setattr(of, name, interrupted)

@@ -27,7 +27,8 @@ def test_the_promised_nodes_are_those_of_the_reservation(
     # one board for all: each search begins at what the one before has left
     board = new_board(RULES, [0])
     for column, gpus in asked:
-        board.ready_s[:] = column
+        # another column for each number of GPUs, so that a wrong one is seen
+        board.ready_s[:] = [column[n:] + column[:n] for n in range(PER_NODE + 1)]
         at_s = promise(board, RULES, gpus)
         kept = sum(int(word) << WORD * i for i, word in enumerate(board.promised))
         room = Room((0,) * (PER_NODE + 1), board.ready_s.T)

@@ -18,7 +18,7 @@ from ettr.errors import UsageError
 
 _POLL_S = 0.02
 _POLLS_BETWEEN_LOOKS = 25  # each look reads all of /proc
-_ITSELF = "the command itself, which has had no child so far"
+_ITSELF = "the command itself, of which no child was seen so far"
 
 
 def run(

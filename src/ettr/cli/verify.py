@@ -41,7 +41,7 @@ def verify(
     """Check every record of a checkpoint and print the ages of its blocks; exit 1 if one is lost.
 
     A record torn by a kill is damaged and not lost: the block's other copy is intact. While a
-    training run writes into the checkpoint, the record it is writing may show as damaged, never as
+    training run writes into the checkpoint, the record it is writing may show as damaged, not as
     lost.
     """
     from ettr.checkpoint import prometheus_text, write_metrics
