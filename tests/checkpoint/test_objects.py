@@ -169,7 +169,7 @@ def test_groups_that_do_not_fit_are_named(tmp_path: Path) -> None:
         tmp_path, {"model": run.model, "optimizer": one_group, "lrs": run.lrs}, allow_missing=True
     )
     assert report.missing_objects == ("parameter groups",)
-    assert str(report).endswith("not restored: parameter groups")
+    assert ", not restored: parameter groups" in str(report)
 
 
 def test_several_models_and_optimizers(tmp_path: Path) -> None:

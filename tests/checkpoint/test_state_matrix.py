@@ -238,3 +238,49 @@ def test_a_state_is_equal_bit_for_bit_or_refused(tmp_path: Path, kind: str, way:
     report = restore(tmp_path, live)
     assert contents(live) == expected
     assert (report.missing_objects, report.unused_objects, report.missing) == ((), (), ())
+
+
+class Late(torch.optim.AdamW):
+    """Adds a slow copy to what it holds of each parameter at its third step."""
+
+    def step(self, closure=None) -> None:
+        super().step()
+        for entry in self.state.values():
+            if entry["step"] >= 3:
+                entry.setdefault("slow", torch.full_like(entry["exp_avg"], 7.0))
+
+
+def touching(parameters, **options) -> torch.optim.Optimizer:
+    """AdamW after somebody has looked at its moments: that makes empty entries."""
+    optimizer = torch.optim.AdamW(parameters, **options)
+    for parameter in optimizer.param_groups[0]["params"]:
+        assert not optimizer.state[parameter]
+    return optimizer
+
+
+@pytest.mark.parametrize("kind", [Late, touching])
+def test_moments_that_appear_in_entries_which_exist_are_saved(tmp_path: Path, kind) -> None:
+    model = nn.Linear(4, 3)
+    optimizer = kind(model.parameters(), lr=0.1)
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        model(torch.full((2, 4), float(step))).square().sum().backward()
+        optimizer.step()
+
+    with RunningCheckpoint(
+        tmp_path, {"model": model, "optimizer": optimizer}, policy="full"
+    ) as checkpoint:
+        checkpoint.save_all(0)
+        for step in range(1, 6):
+            train(model, optimizer, step)
+            checkpoint.step(step)
+            checkpoint.wait()
+    other = nn.Linear(4, 3)
+    fresh = kind(other.parameters(), lr=0.1)
+    for step in range(4):
+        train(other, fresh, step)
+    report = restore(tmp_path, {"model": other, "optimizer": fresh})
+    assert "anew" not in str(report)
+    for saved, restored in zip(optimizer.state.values(), fresh.state.values(), strict=True):
+        assert saved.keys() == restored.keys()
+        assert all(torch.equal(saved[key], restored[key]) for key in saved)

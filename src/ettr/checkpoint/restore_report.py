@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ettr.checkpoint.perturbation import Perturbation
@@ -91,8 +92,17 @@ class RestoreReport:
         clauses = []
         if self.objects_step is not None and self.objects_step != self.newest_step:
             clauses.append(f"objects of step {self.objects_step}")
-        if left := (*self.missing_objects, *self.unused_objects, *self.unused_tensors):
-            clauses.append(f"not restored: {', '.join(left)}")
+        not_restored = (
+            *self.missing,
+            *self.missing_objects,
+            *self.unused_objects,
+            *self.unused_tensors,
+            *self.unused_moments,
+        )
+        if not_restored:
+            clauses.append(f"not restored: {first_names(not_restored)}")
+        if self.fresh_moments:
+            clauses.append(f"moments begun anew: of {first_names(self.fresh_moments)}")
         return clauses
 
     def _age_clauses(self, policy: RecoveryPolicy | None) -> list[str]:
@@ -111,6 +121,12 @@ class RestoreReport:
         if self.fell_back:
             clauses.append(f"{len(self.fell_back)} damaged places, older copies taken")
         return clauses
+
+
+def first_names(names: Sequence[str], n: int = 5) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - n} more" if len(names) > n else ""
+    return ", ".join(names[:n]) + more
 
 
 def _percent(fraction: float) -> str:

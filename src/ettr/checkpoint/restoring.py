@@ -21,7 +21,7 @@ from ettr.checkpoint.coverage import RestoreCoverage
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.object_selection import ObjectChoice, choose_objects, warn_of_old_format
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
-from ettr.checkpoint.restore_report import RestoreReport
+from ettr.checkpoint.restore_report import RestoreReport, first_names
 from ettr.checkpoint.slots.layout import Component, Key
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
 from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record
@@ -335,8 +335,8 @@ def _raise_if_left_out(
     reasons = list(objects.reasons)
     if unused:
         reasons.append(
-            f"{len(unused)} saved tensors have no place in the model ({_first(unused)}): build it "
-            f"as it was when it was saved, with what was added later"
+            f"{len(unused)} saved tensors have no place in the model ({first_names(unused)}): "
+            f"build it as it was when it was saved, with what was added later"
         )
     if reasons:
         raise CheckpointError(
@@ -469,23 +469,19 @@ def _raise_if_missing(
         reason = f"; {_damage(damaged)}" if damaged else ""
         raise CheckpointError(
             f"{root}: {len(missing)} tensors are not covered by intact blocks "
-            f"({_first(missing)}){reason}; restore an earlier full checkpoint, or give "
+            f"({first_names(missing)}){reason}; restore an earlier full checkpoint, or give "
             f"allow_missing=True to go on without them"
         )
     if unused := coverage.unused_moments:
         raise CheckpointError(
             f"{root}: {len(unused)} saved moments have no place in the optimizer "
-            f"({_first(unused)}); build the same optimizer as the saved run's, or give "
+            f"({first_names(unused)}); build the same optimizer as the saved run's, or give "
             f"allow_missing=True to go on without them"
         )
 
 
 def _damage(damaged: Sequence[BadBlock]) -> str:
     return f"{len(damaged)} damaged places were found (the first: {damaged[0].reason})"
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:

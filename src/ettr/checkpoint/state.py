@@ -18,7 +18,7 @@ from ettr.checkpoint.tensors.model_tensors import (
     model_tensors,
     tensor_signature,
 )
-from ettr.checkpoint.tensors.moments import create_moments
+from ettr.checkpoint.tensors.moments import create_moments, moments_signature
 from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
 from ettr.checkpoint.tensors.shards import (
     Shard,
@@ -285,7 +285,7 @@ class TrainingState:
         return owners
 
     def fingerprint(self) -> int:
-        """By the identities, types and sizes of the tensors, and the number of moments.
+        """By the identities, types and sizes of the tensors, and the moments of each parameter.
 
         Raises:
             CheckpointError: a model or an optimizer was replaced in the dictionary.
@@ -296,7 +296,7 @@ class TrainingState:
                 f"{', '.join(replaced)}: replaced in the dictionary that the checkpoint was made "
                 f"with; make a new RunningCheckpoint"
             )
-        moments = tuple(len(inner.state) for inner in self._local)
+        moments = tuple(moments_signature(inner) for inner in self._local)
         groups = tuple(len(g["params"]) for inner in self._local for g in inner.param_groups)
         return hash((self._signature(), moments, groups, self._tensor_state.fingerprint()))
 

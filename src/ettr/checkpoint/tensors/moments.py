@@ -1,9 +1,9 @@
-"""Create the moments of an optimizer before they are restored, as its first step would."""
+"""The moments of an optimizer: when they have changed, and creating them before a restore."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -14,6 +14,23 @@ from ettr.checkpoint.errors import CheckpointError
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _GLOBAL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+
+
+def moments_signature(optimizer: torch.optim.Optimizer) -> int:
+    """Changes when a moment appears, goes, or changes its type or size.
+
+    An optimizer may add one to what it holds of a parameter already, or fill an entry that was
+    made empty. Computed at every round.
+    """
+    signature: list[object] = []
+    for entry in optimizer.state.values():
+        if not isinstance(entry, Mapping):
+            continue  # of no parameter
+        signature.append(len(entry))
+        for key, value in entry.items():
+            tensor = isinstance(value, Tensor)
+            signature += (key, value.dtype, value.numel()) if tensor else (key, type(value))
+    return hash(tuple(signature))
 
 
 def create_moments(optimizer: torch.optim.Optimizer) -> None:
