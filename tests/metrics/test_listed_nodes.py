@@ -14,6 +14,7 @@ from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.node_jobs import node_jobs
 from ettr.metrics.user_failures import user_failures
 from ettr.tables import ATTEMPTS
+from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -50,7 +51,7 @@ def test_each_figure_is_that_of_the_join():
     tables = listed_cluster()
     attempts, held = tables["attempts"], tables["allocations"]
     assert is_listed(attempts, held)
-    spared, joined = exposure(attempts, held, all_listed=True), exposure(attempts, held)
+    spared, joined = (exposure(facts_of(tables, all_listed=listed)) for listed in (True, False))
     assert spared.none_foreign is joined.none_foreign is True
     assert spared.basis.node_hours == pytest.approx(joined.basis.node_hours, rel=1e-12)
     for name in ("attempts_named", "attempts_counted", "attempts_unknown"):

@@ -9,10 +9,12 @@ import ibis
 import pyarrow as pa
 import pytest
 
+from ettr.facts import Facts
 from ettr.metrics.sizes import SizeUnit, main_size_unit, size_class, size_end_of, size_mix
 from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
 from ettr.tables import ATTEMPTS
+from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -47,9 +49,13 @@ def table(*rows: dict[str, Any]) -> ibis.Table:
     ]
 
 
+def of(attempts: ibis.Table) -> Facts:
+    return facts_of({"attempts": attempts})
+
+
 def test_a_requeued_job_is_one_job_of_two_attempts():
     again = START + timedelta(hours=2)
-    found = totals(table(attempt("1", state="NODE_FAIL"), attempt("1", submit=again)))
+    found = totals(of(table(attempt("1", state="NODE_FAIL"), attempt("1", submit=again))))
     assert (found.jobs, found.attempts) == (1, 2)
     assert (found.cpu_hours, found.node_hours, found.gpu_hours) == (8.0, 2.0, 16.0)
 
@@ -57,39 +63,38 @@ def test_a_requeued_job_is_one_job_of_two_attempts():
 def test_a_job_cancelled_before_it_ran_counts_as_an_attempt_only():
     never = attempt("2", state="CANCELLED", start=None, end=START, elapsed_s=0.0)
     cut = attempt("3", state="CANCELLED")
-    found = totals(table(attempt("1"), never, cut))
+    found = totals(of(table(attempt("1"), never, cut)))
     assert (found.jobs, found.attempts) == (2, 3)
 
 
 def test_an_id_that_returns_for_another_user_is_another_job():
     later = START + timedelta(days=90)
-    found = totals(table(attempt("1"), attempt("1", user="bob", submit=later)))
+    found = totals(of(table(attempt("1"), attempt("1", user="bob", submit=later))))
     assert found.jobs == 2
 
 
 @pytest.mark.slow
 def test_unknown_counts_add_no_hours():
     known, unknown = attempt("1"), attempt("2", n_gpus=None, n_cpus=None)
-    both, alone = totals(table(known, unknown)), totals(table(known))
+    both, alone = totals(of(table(known, unknown))), totals(of(table(known)))
     assert (both.gpu_hours, both.cpu_hours) == (alone.gpu_hours, alone.cpu_hours)
     assert both.node_hours == 2.0
     # where no attempt names a count the hours are not known, which is not 0
-    found = totals(table(unknown))
+    found = totals(of(table(unknown)))
     assert (found.gpu_hours, found.cpu_hours, found.node_hours) == (None, None, 1.0)
 
 
 def test_an_empty_log_has_zeros_and_no_shares():
     empty = table()
-    assert totals(empty).jobs == 0
-    assert totals(empty).gpu_hours == 0.0
-    assert status_mix(empty).states == ()
+    assert totals(of(empty)).jobs == 0
+    assert totals(of(empty)).gpu_hours == 0.0
+    assert status_mix(of(empty)).states == ()
     assert size_mix(empty).classes == ()
 
 
 def test_states_are_shared_by_count_and_by_gpu_time():
-    mix = status_mix(
-        table(attempt("1"), attempt("2"), attempt("3"), attempt("4", state="FAILED", n_gpus=24))
-    )
+    rows = table(attempt("1"), attempt("2"), attempt("3"), attempt("4", state="FAILED", n_gpus=24))
+    mix = status_mix(of(rows))
     by_state = {share.state: share for share in mix.states}
     assert by_state["COMPLETED"].share_of_attempts == 0.75
     assert by_state["COMPLETED"].share_of_gpu_hours == 0.5
@@ -145,7 +150,7 @@ def test_hours_of_what_says_no_gpus_and_no_nodes_are_unknown():
         attempt("3", **mute),
         attempt("4", state="PENDING", **never, **mute),
     )
-    hours = {one.state: (one.gpu_hours, one.node_hours) for one in status_mix(rows).states}
+    hours = {one.state: (one.gpu_hours, one.node_hours) for one in status_mix(of(rows)).states}
     assert hours == {"FAILED": (None, None), "COMPLETED": (8.0, 1.0), "PENDING": (0.0, 0.0)}
     unknown = size_mix(rows).classes[-1]
     assert (unknown.size.label, unknown.gpu_hours, unknown.job_hours) == ("unknown", None, 2.0)
@@ -155,7 +160,7 @@ def test_hours_of_what_says_no_gpus_and_no_nodes_are_unknown():
 def test_every_hour_lies_in_exactly_one_state_and_one_size():
     cluster = build_cluster(ClusterPlan(days=10.0, work_s=2 * 86400), seed=3)
     attempts = on_duckdb(cluster.tables)["attempts"]
-    whole, states, sizes = totals(attempts), status_mix(attempts), size_mix(attempts)
+    whole, states, sizes = totals(of(attempts)), status_mix(of(attempts)), size_mix(attempts)
     assert whole.gpu_hours == pytest.approx(cluster.truth.gpu_s / 3600)
     assert whole.node_hours == pytest.approx(cluster.truth.node_s_all / 3600)
     for parts in (states.states, sizes.classes):

@@ -18,6 +18,7 @@ from ettr.metrics.selected import selected_ends, selected_jobs
 from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
 from ettr.selection import Selection
+from fact_tables import facts_of
 from synthetic.cluster import ORIGIN, ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -39,10 +40,11 @@ def measured(tables: dict[str, ibis.Table], selection: Selection, end: datetime)
     t = tables
     jobs = selected_jobs(t["attempts"], t["allocations"], t["nodes"], selection, end)
     failures = selected_ends(t["failures"], t["attempts"], t["allocations"], t["nodes"], selection)
-    exposed = exposure(jobs.attempts, jobs.allocations)
+    facts = facts_of(t, jobs=jobs, accounted_rows=jobs.attempts)
+    exposed = exposure(facts)
     rate = failure_rates(exposed.by_attempt, failures).all_jobs
-    ran = totals(jobs.attempts)
-    states = status_mix(jobs.attempts).states
+    ran = totals(facts)
+    states = status_mix(facts).states
     return {
         "failures": rate.failures,
         "attempts": ran.attempts,

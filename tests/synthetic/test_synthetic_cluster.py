@@ -11,6 +11,7 @@ from ettr.metrics.mttf import mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.rates import failure_rates
 from ettr.taxonomy import load_taxonomy
+from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -63,7 +64,7 @@ def test_red_herrings_of_a_careless_user_are_no_failures(cluster, tables):
 
 
 def test_rates_and_mttf_hold_what_was_planted(cluster, tables):
-    exposed = exposure(tables["attempts"], tables["allocations"]).by_attempt
+    exposed = exposure(facts_of(tables)).by_attempt
     found = failure_rates(exposed, tables["failures"])
     planted = sum(PLAN.rate_per_node_day.values())
     assert found.large_jobs.per_1000_node_days.contains(planted * 1000)

@@ -205,7 +205,7 @@ class Analysis(SharedStages):
     @cached_property
     def status(self) -> StatusMix:
         """How attempts end."""
-        return status_mix(self.jobs.attempts)
+        return status_mix(self.facts)
 
     @cached_property
     def user_failures(self) -> UserFailures:

@@ -10,9 +10,11 @@ from functools import cached_property
 import ibis
 
 from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.given_facts import facts_of
 from ettr.analysis.selecting import selected_period
 from ettr.analysis.stored_tables import StoredTables, stored_tables
 from ettr.errors import StoreError
+from ettr.facts import Facts
 from ettr.metrics.event_census import event_census
 from ettr.metrics.event_days import event_days
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
@@ -21,6 +23,7 @@ from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.selected import in_period, on_nodes
 from ettr.selection import Selection
 from ettr.store import Store
+from ettr.store.local_copy import LocalCopy
 from ettr.tables.event_summaries import (
     EVENT_CENSUS,
     EVENT_NODE_DAYS,
@@ -52,7 +55,17 @@ class LogStages:
     @cached_property
     def stored(self) -> StoredTables:
         """The store's tables, as the logs have them and as every stage reads them."""
-        return stored_tables(self.store, self.assumptions)
+        return stored_tables(self.read_store, self.assumptions)
+
+    @cached_property
+    def read_store(self) -> Store:
+        """The store as facts read it: on DuckDB."""
+        return self.store if self.store.backend.name == "duckdb" else LocalCopy(self.store)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The facts of the store under the selection."""
+        return facts_of(self, None)
 
     @property
     def tables(self) -> dict[str, ibis.Table]:
@@ -130,7 +143,7 @@ class LogStages:
     @cached_property
     def event_census(self) -> ibis.Table:
         """How many events there are of each kind on each day."""
-        kept = self.store.summary(EVENT_CENSUS)
+        kept = self.read_store.summary(EVENT_CENSUS)
         if kept is None:
             return event_census(self.tables["events"])
         return materialize(EVENT_CENSUS.summed(kept))
@@ -154,7 +167,7 @@ class LogStages:
     def _summary_by_node(self, summary: EventSummary) -> ibis.Table | None:
         """A summary of the store under names of clusters; None where it cannot answer."""
         naming = self.stored.naming
-        kept = None if naming.is_by_node else self.store.summary(summary)  # it knows no files
+        kept = None if naming.is_by_node else self.read_store.summary(summary)  # it knows no files
         return None if kept is None else naming.named(kept, "events")
 
     @cached_property

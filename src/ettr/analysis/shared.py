@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import ibis
 
 from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.given_facts import facts_of
 from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution import Attribution, attribute
@@ -32,7 +33,7 @@ from ettr.metrics.selected import (
     with_parts_held,
 )
 from ettr.metrics.sizes import SizeUnit, main_size_unit
-from ettr.metrics.totals import Totals, gpu_hours_of, totals
+from ettr.metrics.totals import Totals, totals
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.tables.materialize import as_view, materialize
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 
 _OF_ALL_LOGS = (
-    *("stored", "taxonomy", "logs_period", "logs_clusters", "event_census"),
+    *("read_store", "stored", "taxonomy", "logs_period", "logs_clusters", "event_census"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
     *("held_by_node_fail", "ended_by_nodes", "logs_have_open_suspended"),
@@ -89,6 +90,8 @@ class SharedStages(LogStages):
         for name in (*_OF_ALL_LOGS, *(_OF_CLUSTERS if same_clusters else ())):
             if name in other.__dict__:
                 self.__dict__[name] = other.__dict__[name]
+        if "facts" in other.__dict__:
+            self.facts = facts_of(self, other.facts)
 
     @cached_property
     def selection_head(self) -> SelectionHead:
@@ -182,9 +185,7 @@ class SharedStages(LogStages):
     @cached_property
     def exposure(self) -> Exposure:
         """Node-time that jobs ran: the denominator of every failure rate."""
-        return exposure(
-            self.jobs.attempts, self.jobs.allocations, all_listed=self.every_node_is_listed
-        )
+        return exposure(self.facts)
 
     @cached_property
     def logs_list_every_node(self) -> bool:
@@ -393,12 +394,12 @@ class SharedStages(LogStages):
     @cached_property
     def totals(self) -> Totals:
         """Jobs, attempts and hours."""
-        return totals(self.jobs.attempts, self._accounted())
+        return totals(self.facts)
 
     @cached_property
     def ran_gpu_hours(self) -> float | None:
         """`totals.gpu_hours`, without the rest of them."""
-        return gpu_hours_of(self._accounted())
+        return self.totals.gpu_hours
 
     def _accounted(self) -> ibis.Table:
         """The selected attempts, with the parts of heterogeneous jobs apart."""

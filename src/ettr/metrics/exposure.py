@@ -15,19 +15,16 @@ apart. Time suspended is no runtime. A node that two jobs share is exposed twice
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import ibis
 from ibis.expr.types import Table
 
-from ettr.metrics.instants import first_row
-from ettr.metrics.selected import counted, held_s
-from ettr.tables import ALLOCATIONS
-from ettr.tables.materialize import materialize
+from ettr.facts import Facts, made
+from ettr.facts.interop import as_ibis
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number
 
 _ROUNDING = 1e-9
-_OF_NODES = ("cluster", "node", "attempt_id", "start", "elapsed_s", "n_nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,121 +82,65 @@ class ExposureBasis:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The exposure of a set of attempts, once by attempt and once by node.
+    """The exposure of the selected attempts: the facts `exposure` and `exposure_nodes`.
 
     Attributes:
-        by_attempt: One row an attempt, kept on the backend: `start`, `end`, `elapsed_s`, `n_nodes`,
-            `n_gpus` as in `attempts`, `belongs` (whether it counts as an attempt, or adds time
-            alone), `named` (whether its nodes are) and `node_s`, node-seconds, null where unknown.
-            `n_held` says how many rows of `allocations` it has.
-        by_node: One row an attempt and node, as in `allocations`: `cluster`, `node`, `attempt_id`,
-            `start`, `elapsed_s`, and `n_nodes`, 1. Of an attempt that names no nodes there is one
-            row with `node` null and `n_nodes` its number of nodes.
+        facts: Where both are.
         basis: What was used for how many attempts.
         none_foreign: Every row of the allocations that it was made from is of one of its attempts.
     """
 
-    by_attempt: Table
-    by_node: Table
+    facts: Facts
     basis: ExposureBasis
     none_foreign: bool
 
+    @property
+    def by_attempt(self) -> Table:
+        """The fact `exposure` for expressions."""
+        return as_ibis(self.facts, "exposure")
 
-def exposure(attempts: Table, allocations: Table, *, all_listed: bool = False) -> Exposure:
-    """The exposure of attempts, from the best that the log says of each.
-
-    Args:
-        attempts: rows of the table `attempts`.
-        allocations: the table `allocations`; rows of other attempts do not count.
-        all_listed: the lists of nodes of the attempts say all that they held
-            (`ettr.metrics.listed_nodes`): the join is spared.
-    """
-    rows = _listed(attempts) if all_listed else _joined(attempts, allocations)
-    by_attempt = materialize(
-        rows.select(
-            *("attempt_id", "start", "end", "elapsed_s", "n_nodes", "n_gpus", "n_held"),
-            belongs=counted(rows),
-            named=rows.held_s.notnull(),
-            node_s=ibis.coalesce(rows.held_s, held_s(rows, "n_nodes")),
-        )
-    )
-    basis = _basis(by_attempt)
-    if all_listed:
-        by_node = _by_node(attempts, allocations, basis, foreign=False)
-        return Exposure(by_attempt, by_node, basis, none_foreign=True)
-    all_held = first_row(
-        allocations.aggregate(held_s=allocations.elapsed_s.sum(), rows=allocations.count())
-    )
-    held_hours = (all_held["held_s"] or 0.0) / SECONDS_PER_HOUR
-    foreign = held_hours > basis.named_node_hours * (1.0 + _ROUNDING)
-    of_attempts = by_attempt.n_held.sum().to_pyarrow().as_py() or 0
-    return Exposure(
-        by_attempt,
-        _by_node(attempts, allocations, basis, foreign),
-        basis,
-        none_foreign=all_held["rows"] == of_attempts,
-    )
+    @property
+    def by_node(self) -> Table:
+        """The fact `exposure_nodes` for expressions."""
+        return as_ibis(self.facts, "exposure_nodes")
 
 
-def _joined(attempts: Table, allocations: Table) -> Table:
-    """Attempts with the time and the number of their rows of `allocations`, null without any."""
-    held = allocations.group_by("attempt_id").agg(
-        held_s=allocations.elapsed_s.sum(),
-        n_held=allocations.count(),
-    )
-    return attempts.left_join(held, "attempt_id")
+def exposure(facts: Facts) -> Exposure:
+    """The exposure of the selected attempts, from the best that the log says of each."""
+    row = facts.row("exposure_basis")
+    held = None if facts.given("all_listed") else facts.row("held_totals")
+    none_foreign = held is None or held["n_held"] == row["n_held"]
+    return Exposure(facts, _basis(row), none_foreign)
 
 
-def _listed(attempts: Table) -> Table:
-    """The same, where the list of nodes of an attempt says all that it held."""
-    is_listed = attempts.node_list.notnull() & (attempts.n_nodes > 0)
-    return attempts.mutate(
-        n_held=ibis.cases((is_listed, attempts.n_nodes), else_=ibis.null("int64")),
-        held_s=ibis.cases(
-            (is_listed, attempts.elapsed_s * attempts.n_nodes), else_=ibis.null("float64")
-        ),
-    )
+@made("exposure", (), reads=("exposure_joined", "exposure_listed"), takes=("all_listed",))
+def _by_attempt(facts: Facts) -> str:
+    """The list of nodes of each attempt may say all that it held: then a join is spared."""
+    return facts.table("exposure_listed" if facts.given("all_listed") else "exposure_joined")
 
 
-def _basis(by_attempt: Table) -> ExposureBasis:
-    one = by_attempt
-    # its nodes may say how long it ran where its own row does not
-    ran = (one.elapsed_s.coalesce(one.node_s) > 0).fill_null(False)
-    counted = ~one.named & (one.n_nodes > 0).fill_null(False)
-    unsaid = one.start.notnull() & one.elapsed_s.isnull() & one.node_s.isnull()
-    row = first_row(
-        one.aggregate(
-            node_s=one.node_s.sum(where=ran),
-            named_s=one.node_s.sum(where=ran & one.named),
-            named=(ran & one.named).sum(),
-            counted=(ran & counted).sum(),
-            # what ran held a node: 0 of them is no number either
-            unknown=(ran & ~one.named & ~counted).sum(),
-            without_runtime=unsaid.sum(),
-        )
-    )
+@made(
+    "exposure_nodes",
+    (),
+    reads=("exposure_nodes_all", "exposure_nodes_named", "exposure_basis", "held_totals"),
+    takes=("all_listed",),
+)
+def _by_node(facts: Facts) -> str:
+    """Two joins are left out where they change nothing."""
+    basis = facts.row("exposure_basis")
+    foreign = False
+    if not facts.given("all_listed"):
+        foreign = facts.row("held_totals")["held_s"] > basis["named_s"] * (1.0 + _ROUNDING)
+    alone = not foreign and not basis["counted"]
+    return facts.table("exposure_nodes_named" if alone else "exposure_nodes_all")
+
+
+def _basis(row: dict[str, Any]) -> ExposureBasis:
     return ExposureBasis(
-        node_hours=(row["node_s"] or 0.0) / SECONDS_PER_HOUR,
-        named_node_hours=(row["named_s"] or 0.0) / SECONDS_PER_HOUR,
-        attempts_named=int(row["named"] or 0),
-        attempts_counted=int(row["counted"] or 0),
-        attempts_unknown=int(row["unknown"] or 0),
-        attempts_without_runtime=int(row["without_runtime"] or 0),
+        node_hours=row["node_s"] / SECONDS_PER_HOUR,
+        named_node_hours=row["named_s"] / SECONDS_PER_HOUR,
+        attempts_named=int(row["named"]),
+        attempts_counted=int(row["counted"]),
+        attempts_unknown=int(row["unknown"]),
+        attempts_without_runtime=int(row["without_runtime"]),
     )
-
-
-def _by_node(attempts: Table, allocations: Table, basis: ExposureBasis, foreign: bool) -> Table:
-    """Allocations, and the attempts without; the joins are left out where they change nothing."""
-    held = allocations.semi_join(attempts, "attempt_id") if foreign else allocations
-    named = _of_nodes(held.mutate(n_nodes=ibis.literal(1, "int64")))
-    if not basis.attempts_counted:
-        return named
-    ran = attempts.filter((attempts.elapsed_s > 0) & (attempts.n_nodes > 0))
-    counted = ran.anti_join(allocations, "attempt_id").mutate(node=ibis.null("string"))
-    return ibis.union(named, _of_nodes(counted), distinct=False)
-
-
-def _of_nodes(rows: Table) -> Table:
-    """The columns of `Exposure.by_node`; a union asks that both sides may hold nulls."""
-    types = {column.name: column.kind.value for column in ALLOCATIONS if column.name in _OF_NODES}
-    return rows.select(*_OF_NODES).cast({**types, "n_nodes": "int64"})

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import ibis
 from ibis.expr.types import FloatingScalar
 
-from ettr.metrics.selected import held_s, n_counted, node_share
+from ettr.facts import Facts
+from ettr.metrics.selected import held_s, node_share
 from ettr.units import SECONDS_PER_HOUR
 
 
@@ -34,18 +35,9 @@ class StatusMix:
     states: tuple[StatusShare, ...]
 
 
-def status_mix(attempts: ibis.Table) -> StatusMix:
+def status_mix(facts: Facts) -> StatusMix:
     """Attempts, GPU-hours and node-hours by state; states not ended yet stand as they are."""
-    rows = (
-        attempts.group_by("state")
-        .aggregate(
-            attempts=n_counted(attempts),
-            gpu_s=held_or_unknown(attempts, "n_gpus"),
-            node_s=held_or_unknown(attempts, "n_nodes"),
-        )
-        .to_pyarrow()
-        .to_pylist()
-    )
+    rows = facts.rows("status")
     rows.sort(key=lambda row: (-row["attempts"], row["state"]))
     whole = {name: sum(row[name] or 0 for row in rows) for name in ("attempts", "gpu_s", "node_s")}
     return StatusMix(

@@ -1,0 +1,6 @@
+"""Facts of a store: hand-written SQL files that take stored tables to what questions read."""
+
+from ettr.facts.facts import Facts, Given
+from ettr.facts.files import Fact, fact, fact_names, made
+
+__all__ = ["Fact", "Facts", "Given", "fact", "fact_names", "made"]

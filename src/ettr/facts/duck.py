@@ -1,0 +1,69 @@
+"""DuckDB as the engine of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ettr.facts.facts import Columns, as_column
+from ettr.facts.files import Rows
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+_AT_ONCE = 1000
+
+
+class Duck:
+    """Statements on one connection of DuckDB, whose facts are temporary tables and views.
+
+    Args:
+        connection: an open connection, which stays its owner's to close.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
+        self._alive: list[object] = []
+
+    def keep_alive(self, some: object) -> None:
+        """Hold on to what a view of this connection refers to."""
+        self._alive.append(some)
+
+    def run(self, sql: str, bound: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+        """Run one statement."""
+        return self.connection.execute(sql, dict(bound) if bound else None)
+
+    def create(self, name: str, sql: str, bound: Mapping[str, Any], *, view: bool) -> None:
+        """Keep what a statement selects, as a table or as a view."""
+        if view and bound:
+            raise ValueError(f"{name} is a view, which binds nothing: {', '.join(bound)}")
+        self.run(f"CREATE TEMP {'VIEW' if view else 'TABLE'} {name} AS {sql}", bound)
+
+    def put(self, name: str, columns: Sequence[tuple[str, str]], rows: Rows) -> None:
+        """Keep few rows that were made elsewhere."""
+        typed = ", ".join(f'"{column}" {kind}' for column, kind in columns)
+        self.run(f"CREATE TEMP TABLE {name} ({typed})")
+        marks = f"({', '.join('?' * len(columns))})"
+        for first in range(0, len(rows), _AT_ONCE):
+            some = rows[first : first + _AT_ONCE]
+            values = ", ".join([marks] * len(some))
+            self.connection.execute(
+                f"INSERT INTO {name} VALUES {values}",  # noqa: S608
+                [value for row in some for value in row],
+            )
+
+    def rows(self, sql: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Rows of a statement as dictionaries."""
+        found = self.run(sql, bound)
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def columns(self, sql: str, bound: Mapping[str, Any]) -> Columns:
+        """Columns of a statement as arrays."""
+        found = self.run(sql, bound).fetchnumpy()
+        return {name: as_column(values) for name, values in found.items()}
+
+    def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
+        """Rows of a statement as an Arrow table."""
+        return self.run(sql, bound).to_arrow_table()

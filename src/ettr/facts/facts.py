@@ -1,0 +1,187 @@
+"""A store's facts by name, each computed when it is first asked for and then kept.
+
+What a fact depends on is read off its text (`ettr.facts.files`), closed over all that it reads: two
+selections share every fact that takes nothing in which they differ, and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ettr.facts.files import Fact, fact, fact_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ettr.facts.duck import Duck
+
+Given = Mapping[str, Any]
+Columns = dict[str, npt.NDArray[Any]]
+_NUMBER = count()
+MOST_KEPT_ROWS = 200_000
+"""Rows up to which what was fetched is kept for the next question."""
+
+
+class Facts:
+    """Tables of one store by name, on one engine.
+
+    >>> facts.rows("status")          # a list of dictionaries; null is None
+    >>> facts.columns("failures")     # NumPy arrays by column; null is NaN, or None in text
+    >>> facts.table("failures")       # its name in the engine, for a statement of your own
+    >>> facts.under(since_us=0)       # the same store, other values: what is shared stays
+
+    Args:
+        engine: where statements run.
+        given: the values that facts take by name (`$since_us`); one that is a function of the
+            facts is computed when it is first needed.
+        stored: the engine's names of tables that stand under no file, by name.
+    """
+
+    def __init__(self, engine: Duck, given: Given, stored: Mapping[str, str]) -> None:
+        self.engine = engine
+        self._given = dict(given)
+        self._stored = dict(stored)
+        self._made: dict[tuple[str, tuple[Any, ...]], str] = {}
+        self._fetched: dict[tuple[str, str], Any] = {}
+        self._closures: dict[str, tuple[str, ...]] = {}
+
+    def under(self, **changes: Any) -> Facts:
+        """The facts of the same store where some values are others."""
+        other = Facts(self.engine, self._given | changes, {})
+        other._stored, other._made, other._fetched = self._stored, self._made, self._fetched
+        other._closures = self._closures
+        return other
+
+    def given(self, name: str) -> Any:
+        """A value by name.
+
+        Raises:
+            KeyError: none was given under it.
+        """
+        value = self._given[name]
+        if isinstance(value, Deferred):
+            value = self._given[name] = value.of(self)
+        return value
+
+    def store(self, name: str, physical: str) -> None:
+        """Make a table of the engine known under a name."""
+        self._stored[name] = physical
+        self._closures.clear()
+
+    def table(self, name: str) -> str:
+        """The engine's name of a fact, computed with all that it reads."""
+        if name in self._stored:
+            return self._stored[name]
+        key = self._key(name)
+        if key not in self._made:
+            one = fact(name)
+            physical = f"fact_{name}_{next(_NUMBER)}"  # facts of others may be on the connection
+            if one.make is not None:
+                rows = one.make(self)
+                if isinstance(rows, str):
+                    physical = rows
+                else:
+                    self.engine.put(physical, one.columns, rows)
+            else:
+                self.engine.create(
+                    physical, one.code_with(self.table), self._bound(one), view=one.keep == "view"
+                )
+            self._made[key] = physical
+        return self._made[key]
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a small fact as dictionaries."""
+        return self._kept(name, "rows", self.engine.rows)
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The only row of a fact."""
+        (one,) = self.rows(name)
+        return one
+
+    def columns(self, name: str) -> Columns:
+        """Columns of a fact as arrays, for arithmetic.
+
+        Numbers that may be null are floats with NaN, which holds microseconds exactly; text and
+        booleans that may be null are objects with None.
+        """
+        return self._kept(name, "columns", self.engine.columns)
+
+    def arrow(self, name: str) -> pa.Table:
+        """Rows of a fact as an Arrow table."""
+        return self._kept(name, "arrow", self.engine.arrow)
+
+    def _kept(self, name: str, form: str, ask: Callable[[str, Mapping[str, Any]], Any]) -> Any:
+        known = name not in self._stored
+        one = fact(name) if known else None
+        if one is not None and one.keep == "no":
+            return ask(one.code_with(self.table), self._bound(one))
+        key = self.table(name), form
+        if key not in self._fetched:
+            found = ask(f"SELECT * FROM {key[0]}", {})  # noqa: S608
+            if _length(found) > MOST_KEPT_ROWS:
+                return found
+            self._fetched[key] = found
+        return self._fetched[key]
+
+    def _bound(self, one: Fact) -> dict[str, Any]:
+        return {name: self.given(name) for name in one.takes}
+
+    def _key(self, name: str) -> tuple[str, tuple[Any, ...]]:
+        return name, tuple(_identity(self.given(taken)) for taken in self._closure(name))
+
+    def _closure(self, name: str) -> tuple[str, ...]:
+        """Names of all values that a fact takes, by itself or through what it reads."""
+        if name in self._stored:
+            return ()
+        if name not in self._closures:
+            one = fact(name)
+            unknown = [
+                other
+                for other in one.reads
+                if other not in self._stored and other not in fact_names()
+            ]
+            if unknown:
+                raise KeyError(f"{name} reads {', '.join(unknown)}, which is no fact")
+            found = set(one.takes).union(*(self._closure(other) for other in one.reads))
+            self._closures[name] = tuple(sorted(found))
+        return self._closures[name]
+
+
+class Deferred:
+    """A value that is computed from the facts when it is first needed."""
+
+    def __init__(self, of: Callable[[Facts], Any]) -> None:
+        self.of = of
+
+
+def _identity(value: Any) -> Any:
+    """What tells one value from another: the value, or which object it is."""
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
+
+
+def _length(found: Any) -> int:
+    if isinstance(found, dict):
+        return len(next(iter(found.values()))) if found else 0
+    return len(found)
+
+
+def as_column(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A fetched column as a plain array: null is NaN in numbers, None elsewhere."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.is_masked(values):
+        return np.asarray(values.data)
+    if values.dtype.kind in "iuf":
+        return np.asarray(values.astype(np.float64).filled(np.nan))
+    found = values.data.astype(object)
+    found[np.ma.getmaskarray(values)] = None
+    return found

@@ -1,0 +1,132 @@
+"""The files behind the facts, and what each of them depends on, read off its text.
+
+A fact is `sql/NAME.sql`, written in DuckDB's dialect: a header of comments (one row is ...;
+columns, units, what null means), then one statement. What it reads are the names after FROM and
+JOIN; what it takes are the names after `$`. A line `-- keep: view` in the header keeps it as a
+view, which takes nothing, and `-- keep: no` runs it anew each time; the rest are tables.
+
+A rule that SQL would make unreadable (a state machine over few rows, a taxonomy's verdicts) is a
+fact made in Python: a function under `made`, which names what it reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ettr.facts.facts import Facts
+
+SQL = Path(__file__).parent / "sql"
+_READS = re.compile(r"\b(FROM|JOIN)(\s+)([a-z_][a-z0-9_]*)\b(?!\s*\()", re.IGNORECASE)
+_TAKES = re.compile(r"\$([a-z_][a-z0-9_]*)")
+_COMMENT = re.compile(r"--[^\n]*")
+_KEEP = re.compile(r"^-- keep: (view|no)$", re.MULTILINE)
+Rows = Sequence[tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact, before any store.
+
+    Attributes:
+        name: What others call it.
+        text: The whole file; empty where it is made in Python.
+        code: The statement without comments.
+        keep: "table", "view" or "no".
+        reads: Names of the facts and stored tables that it reads.
+        takes: Names of the values that it takes.
+        columns: Of one made in Python, its columns with their SQL types.
+        make: What makes its rows, in the order of `columns`.
+    """
+
+    name: str
+    text: str
+    code: str
+    keep: str
+    reads: tuple[str, ...]
+    takes: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...] = ()
+    make: Callable[[Facts], Rows | str] | None = None
+
+    def code_with(self, physical: Callable[[str], str]) -> str:
+        """The statement with every table that it reads under another name."""
+
+        def renamed(found: re.Match[str]) -> str:
+            if found[3] not in self.reads:
+                return found[0]
+            return f"{found[1]}{found[2]}{physical(found[3])}"
+
+        return _READS.sub(renamed, self.code)
+
+
+_MADE: dict[str, Fact] = {}
+
+
+def made(
+    name: str,
+    columns: Sequence[tuple[str, str]],
+    *,
+    reads: Sequence[str] = (),
+    takes: Sequence[str] = (),
+) -> Callable[[Callable[[Facts], Rows | str]], Callable[[Facts], Rows | str]]:
+    """Register a function that makes the rows of a small fact in Python.
+
+    Args:
+        name: the fact's name.
+        columns: its columns with their SQL types, in the order of the rows' values.
+        reads: facts that the function asks for.
+        takes: values that it looks up in `Facts.given`.
+    """
+
+    def register(make: Callable[[Facts], Rows | str]) -> Callable[[Facts], Rows | str]:
+        _MADE[name] = Fact(name, "", "", "table", tuple(reads), tuple(takes), tuple(columns), make)
+        return make
+
+    return register
+
+
+def fact_names() -> frozenset[str]:
+    """Names of all facts."""
+    return _in_files() | _MADE.keys()
+
+
+def fact(name: str) -> Fact:
+    """The fact of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _MADE[name] if name in _MADE else _of_file(name)
+
+
+@cache
+def _in_files() -> frozenset[str]:
+    return frozenset(path.stem for path in SQL.glob("*.sql"))
+
+
+@cache
+def _of_file(name: str) -> Fact:
+    if name not in _in_files():
+        raise KeyError(name)
+    text = (SQL / f"{name}.sql").read_text(encoding="utf-8")
+    code = _COMMENT.sub("", text).strip().rstrip(";")
+    keep = _KEEP.search(text)
+    named = dict.fromkeys(found[3] for found in _READS.finditer(code))
+    steps = set(
+        re.findall(
+            r"(?:\bWITH|,)\s+(?:RECURSIVE\s+)?([a-z_][a-z0-9_]*)\s+AS\s*\(", code, re.IGNORECASE
+        )
+    )
+    return Fact(
+        name,
+        text,
+        code,
+        keep[1] if keep else "table",
+        tuple(other for other in named if other not in steps),
+        tuple(dict.fromkeys(_TAKES.findall(code))),
+    )
