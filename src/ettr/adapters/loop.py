@@ -8,17 +8,31 @@ for step in run.steps(1000):
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
-from ettr.checkpoint import RandomStates, RunningCheckpoint, Start, StepReport
+from ettr.checkpoint import (
+    CheckpointError,
+    FencedError,
+    RandomStates,
+    RunningCheckpoint,
+    RunStopped,
+    Start,
+    StepReport,
+    StopNotice,
+)
+from ettr.checkpoint.notice import AgreedStop
 from ettr.progress import ProgressRecorder
+
+_LOG = logging.getLogger("ettr.checkpoint")
+_OTHERS_SAVE_S = 30.0  # a rank that has saved waits so long for the others
 
 
 class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
@@ -31,6 +45,8 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         progress: file of the progress record; ranks after the first add their number to its name.
             None: nothing is recorded.
         slot: None: the rank in `torch.distributed`, 0 without it.
+        notice: what asks the run to end; None: SIGTERM does. The step that is under way ends, all
+            is saved, and the process ends with status 75 (`RunStopped`); all ranks after one step.
         options: of `RunningCheckpoint`. Unless given: the policy `full`, every 10 steps.
 
     Raises:
@@ -45,9 +61,12 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         run: str,
         progress: str | os.PathLike[str] | None = None,
         slot: int | None = None,
+        notice: StopNotice | None = None,
         clock: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
+        self.notice = notice or StopNotice()
+        self._agreed, self._step_s, self._save_s = AgreedStop(), 0.0, 0.0
         rank = rank_of_process() if slot is None else slot
         self._clock, self._begin_s = clock, clock()
         self.checkpoint = RunningCheckpoint(
@@ -65,6 +84,10 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         Raises:
             CheckpointError: there is something, and it cannot be resumed from.
         """
+        self.notice.listen()
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            store = dist.distributed_c10d._get_default_store()
+            self._agreed = AgreedStop(store, dist.get_world_size())
         restored_s = self._clock()
         start = self.checkpoint.resume_or_begin()
         now_s = self._clock()
@@ -72,11 +95,12 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
             self.recorder.start(start.step, restored_s - self._begin_s)
             if start.resumed:
                 self.recorder.restore(start.step, now_s - restored_s, source="resume")
+        self._save_s = now_s - restored_s  # all was read, and written once
         self._begin_s = now_s
         return start
 
     def done(self, step: int, *, save: bool = True) -> None:
-        """Record a step that was made, and save if a round is due.
+        """Record a step that was made, and save if a round is due or the run is to end.
 
         Call it after the update and what belongs to it.
 
@@ -86,26 +110,36 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         Raises:
             FencedError: another process has taken this slot; this one must end.
             CheckpointError: it was closed.
+            RunStopped: the run was asked to end.
         """
         now_s = self._clock()
+        self._step_s = now_s - self._begin_s
         if self.recorder is not None:
-            self.recorder.step(step, now_s - self._begin_s)
+            self.recorder.step(step, self._step_s)
         self._begin_s = now_s
         if save:
             self.save(step)
 
     def save(self, step: int) -> StepReport:
-        """Save if a round is due and the writer is free, and record it.
+        """Save if a round is due and the writer is free, and record it; end if asked to.
 
         Raises:
             FencedError: another process has taken this slot; this one must end.
             CheckpointError: it was closed.
+            RunStopped: the run was asked to end.
         """
+        if self.ends_after(step):
+            self._stop(step)
         report = self.checkpoint.step(step)
         if self.recorder is not None and report.blocks and report.error is None:
             self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
         self._begin_s = self._clock()
         return report
+
+    def ends_after(self, step: int) -> bool:
+        """Whether the run is to end after this step; ask once a step, on every rank."""
+        asked = self.notice.asked(needs_s=self._step_s + 2 * self._save_s)
+        return self._agreed.ends_after(step, asked=asked is not None)
 
     def end(self, step: int) -> None:
         """Save all of the last step and record the end.
@@ -122,7 +156,7 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         """The numbers of the steps that are left, each saved and recorded once it was made.
 
         Raises:
-            FencedError, CheckpointError: as `begin`, `done` and `end`.
+            FencedError, CheckpointError, RunStopped: as `begin`, `done` and `end`.
         """
         with self:
             for step in range(self.begin().step + 1, n_steps + 1):
@@ -132,12 +166,27 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
 
     def close(self) -> None:
         """Finish what is being written; twice is harmless."""
+        self.notice.close()
         self.checkpoint.close()
         if self.recorder is not None:
             self.recorder.close()
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _stop(self, step: int) -> NoReturn:
+        reason = self.notice.asked() or "another rank was asked to end"
+        try:
+            report = self.checkpoint.save_all(step)
+            _LOG.warning("%s: all of step %d is saved, the run ends", reason, step)
+            if self.recorder is not None:
+                self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
+        except FencedError:
+            raise
+        except CheckpointError as error:
+            _LOG.warning("%s: the run ends; %s; older copies remain", reason, error)
+        self._agreed.wait_for_all(_OTHERS_SAVE_S)
+        raise RunStopped(step, reason)
 
 
 class FrameworkCallback:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ettr.checkpoint.age_metrics import prometheus_text, write_metrics
     from ettr.checkpoint.dcp import CheckedReader, CheckedWriter, verify_dcp
     from ettr.checkpoint.export import Export, export_dcp, export_safetensors
+    from ettr.checkpoint.notice import RunStopped, StopNotice
     from ettr.checkpoint.object_selection import saved_objects
     from ettr.checkpoint.perturbation import Perturbation
     from ettr.checkpoint.recovery_cost import (
@@ -62,12 +63,14 @@ __all__ = [
     "RecoveryCosts",
     "RecoveryExperiment",
     "RestoreReport",
+    "RunStopped",
     "RunningCheckpoint",
     "SavedValues",
     "Start",
     "State",
     "Stateful",
     "StepReport",
+    "StopNotice",
     "Survey",
     "TensorState",
     "TrainingState",
@@ -103,12 +106,14 @@ _MODULE_OF = {
     "RecoveryCosts": "recovery_cost",
     "RecoveryExperiment": "recovery_cost",
     "RestoreReport": "restore_report",
+    "RunStopped": "notice",
     "RunningCheckpoint": "running_checkpoint",
     "SavedValues": "tensors.typed_values",
     "Start": "resuming",
     "State": "state",
     "Stateful": "tensors.objects",
     "StepReport": "running_checkpoint",
+    "StopNotice": "notice",
     "Survey": "verification",
     "TensorState": "state",
     "TrainingState": "state",
