@@ -125,10 +125,12 @@ def loss_of(model, step, slot):
     return (model(x).squeeze(1) - x.sum(1).tanh()).square().mean()
 
 
-def settle(generation) -> None:
+def settle(generation, model, step: int) -> None:
     """However slow the disk is: no round is skipped because the writer is busy with another."""
     if CONFIG.get("settled"):
         generation._running.checkpoint.wait()
+    if CONFIG.get("tamper") == [generation.slot, step, generation.number]:
+        next(model.parameters()).to_local().data.add_(1.0)  # not an update
 
 
 def rest(step: int) -> None:
@@ -168,6 +170,8 @@ def main() -> None:
     options = {"block_bytes": 512, "budget": budget, "disk": disk}
     protection = Protection(
         buddy=CONFIG.get("buddy", True),
+        parity=CONFIG.get("parity", 0),
+        parity_images=CONFIG.get("parity_images", False),
         running=running,
         running_options=options | CONFIG.get("running_options", {}),
         full=FOLDER / "full" if CONFIG.get("full_every") else None,
@@ -252,7 +256,7 @@ def main() -> None:
             if where == "save" and running is None:
                 die(kill)
             step += 1
-            settle(generation)
+            settle(generation, model, step)
             log.write(
                 json.dumps(
                     {

@@ -53,6 +53,29 @@ def test_a_second_death_in_the_step_that_is_done_again_is_recovered_from_memory(
     assert outcome.final == undisturbed.final
 
 
+def test_from_a_parity_bit_for_bit_and_from_the_next_source_where_it_does_not_hold(
+    undisturbed: Outcome, tmp_path: Path
+) -> None:
+    # while it computes; within its update, when the others are a step further; and after another
+    # rank's parameter was changed outside of an update
+    kills = [kill(2, 5, "compute"), kill(1, 10, "update"), kill(3, 15, "compute")]
+    outcome = train(tmp_path / "parity", parity=4, full_every=4, kills=kills, tamper=[0, 14, 3])
+    assert [loss.slot for loss in outcome.report.losses] == [2, 1, 3]
+    survivors_keep_their_pid(outcome)
+    found = [{(r["source"], r["step"]) for r in outcome.generation(number)} for number in (2, 3, 4)]
+    assert found == [{("replica", 4)}, {("rollback", 8)}, {("rollback", 12)}]
+    assert outcome.final == undisturbed.final
+
+
+def test_from_a_parity_with_images_at_any_moment(undisturbed: Outcome, tmp_path: Path) -> None:
+    kills = [kill(1, 5, "update"), kill(0, 5, "update", **{"from": 2}), kill(3, 11, "compute")]
+    outcome = train(tmp_path / "images", parity=4, parity_images=True, kills=kills)
+    assert [loss.slot for loss in outcome.report.losses] == [1, 0, 3]
+    found = [{(r["source"], r["step"]) for r in outcome.generation(number)} for number in (2, 3, 4)]
+    assert found == [{("replica", 4)}, {("replica", 4)}, {("replica", 10)}]
+    assert outcome.final == undisturbed.final
+
+
 def test_partial_recovery_leaves_survivors_as_they_are(tmp_path: Path) -> None:
     outcome = train(
         tmp_path / "partial",

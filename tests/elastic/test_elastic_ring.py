@@ -24,7 +24,7 @@ MANY_BYTES = 64 << 20  # far more than two sockets hold: a send of it waits for 
 
 
 def alone(slot: int, world: int = 2, idle_s: float = NEVER_S, over=lambda: False) -> Ring:
-    return Ring(slot, world, token=f"secret-{slot}", idle_s=idle_s, over=over)
+    return Ring(slot, (slot + 1) % world, token=f"secret-{slot}", idle_s=idle_s, over=over)
 
 
 def rings(world: int, idle_s: float = NEVER_S, over=lambda: False) -> list[Ring]:

@@ -161,13 +161,12 @@ class ElasticGroup:
         finally:
             self._heartbeat.close()
 
-    def open_ring(self, membership: Membership, slot: int) -> Ring:
+    def open_ring(self, membership: Membership, slot: int, following: int) -> Ring:
         """Open a rank's connections to its neighbours in a generation."""
         host = self._address[0]
         return Ring(
             slot,
-            membership.world,
-            stride=membership.buddy_stride,
+            following,
             idle_s=self._timeouts.collective_s,
             over=lambda: self._heartbeat.newest > membership.generation,
             reachable_host=None if host.startswith("127.") else host,

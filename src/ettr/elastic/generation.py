@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ettr.elastic.buddies.exchange import BuddyExchange
+from ettr.elastic.buddies.parity import ParityExchange, parity_groups
 from ettr.elastic.buddies.shard_image import Piece
 from ettr.elastic.errors import RankFailedError
 from ettr.elastic.group import RankGroup
@@ -51,7 +52,7 @@ class Generation:
         self.state = GenerationState.FORMED
         self._group = group
         self._messages = RankMessages(store, slot, self.world)
-        self._buddies: BuddyExchange | None = None
+        self._buddies: BuddyExchange | ParityExchange | None = None
         self._report: RecoveryReport | None = None
         self._shard: ModelShard | None = None
         self._running: RunningGuard | None = None
@@ -184,13 +185,27 @@ class Generation:
             self.state, state, GENERATION_TRANSITIONS, f"generation {self.number}"
         )
 
-    def _open_buddies(self) -> BuddyExchange:
-        exchanged = self._group.protection.buddy and self.world > 1
-        ring = self._group.open_ring(self.membership, self.slot) if exchanged else None
-        stride = self.membership.buddy_stride
-        return BuddyExchange(self._group.shards, self.slot, self.world, stride, ring)
+    def _open_buddies(self) -> BuddyExchange | ParityExchange:
+        group, stride = self._group, self.membership.buddy_stride
+        shards, protection = group.shards, group.protection
+        for members in self._parity_groups:
+            if self.slot in members:
+                following = members[(members.index(self.slot) + 1) % len(members)]
+                ring = group.open_ring(self.membership, self.slot, following)
+                return ParityExchange(shards, self.slot, members, protection.parity_images, ring)
+        buddy = (self.slot + stride) % self.world
+        exchanged = protection.copies and self.world > 1
+        opened = group.open_ring(self.membership, self.slot, buddy) if exchanged else None
+        return BuddyExchange(shards, self.slot, self.world, stride, opened)
 
-    def _scope(self, buddies: BuddyExchange) -> RecoveryScope:
+    @property
+    def _parity_groups(self) -> tuple[tuple[int, ...], ...]:
+        size = self._group.protection.parity
+        if not size or self.world == 1:
+            return ()
+        return parity_groups(self.world, size, self.membership.buddy_stride)
+
+    def _scope(self, buddies: BuddyExchange | ParityExchange) -> RecoveryScope:
         group = self._group
         return RecoveryScope(
             number=self.number,
@@ -199,6 +214,8 @@ class Generation:
             shards=group.shards,
             messages=self._messages,
             buddies=buddies,
+            buddy_stride=self.membership.buddy_stride,
+            parity_groups=self._parity_groups,
             timed=group.timings.timed(),
             fingerprints=group.fingerprints,
         )
@@ -206,7 +223,7 @@ class Generation:
     def _guard(self, step: int, shard: ModelShard) -> None:
         """Copy the updated shard to wherever it is guarded."""
         shard.capture_objects(step)
-        if self._group.protection.buddy and self._buddies is not None:
+        if self._group.protection.copies and self._buddies is not None:
             self._buddies.copy(shard.pieces, step)
         if self._running is not None:
             self._running.step(step)

@@ -32,7 +32,7 @@ class RankGroup(Protocol):
     def timings(self) -> Measuring:
         """What was timed of the run."""
 
-    def open_ring(self, membership: Membership, slot: int) -> Ring:
+    def open_ring(self, membership: Membership, slot: int, following: int) -> Ring:
         """Open a rank's connections to its neighbours in a generation."""
 
     def recovered(self, membership: Membership, report: RecoveryReport, begin_s: float) -> None:

@@ -20,6 +20,11 @@ class Protection:
     Attributes:
         buddy: Every rank keeps its last two updates and those of the previous rank in host memory:
             four images of a shard with its moments. Exact.
+        parity: Ranks of a group that keep one XOR parity of their shards, in place of a buddy's
+            copies: 1/(parity - 1) of a shard on each. Exact for one lost rank of a group; but if it
+            is lost between the vote and the end of the copy, another source is taken. 0: none.
+        parity_images: Keep two images of the own shard and two parities besides, so that there is
+            no such moment.
         running: Folder of a running checkpoint, of which each rank saves a part at every step.
         earlier_run: If a run is to start at step 0 and `running` holds later steps: `keep` moves
             them aside, `stop` is an error. (To resume from them allow `RecoverySource.COMPOSITE`.)
@@ -35,6 +40,8 @@ class Protection:
     """
 
     buddy: bool = True
+    parity: int = 0
+    parity_images: bool = False
     running: Path | None = None
     earlier_run: str = "keep"
     running_options: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +60,8 @@ class Protection:
         problems = []
         if self.full_every_steps < 1:
             problems.append(f"full_every_steps: {self.full_every_steps} was given; it is 1 or more")
+        if self.parity < 0 or self.parity == 1:
+            problems.append(f"parity: {self.parity} was given; it is 2 ranks or more, or 0")
         if self.mttf_s is not None and not self.mttf_s > 0:
             problems.append(f"mttf_s: {self.mttf_s} was given; it lies above 0")
         if self.earlier_run not in EARLIER_RUN:
@@ -64,6 +73,11 @@ class Protection:
             raise UsageError("protection: " + "; ".join(problems))
 
     @property
+    def copies(self) -> bool:
+        """Whether shards are copied to other ranks, whole or as a parity."""
+        return self.buddy or self.parity > 0
+
+    @property
     def timings_folder(self) -> Path | None:
         """Where the timings of the run are kept for a job that loses every process."""
         return self.full or self.running
@@ -71,5 +85,6 @@ class Protection:
     @property
     def scheme(self) -> str:
         """What is used, as one word: `buddy+full`; `none` for nothing."""
-        used = ("buddy", self.buddy), ("running", self.running), ("full", self.full)
+        memory = "parity" if self.parity else "buddy"
+        used = (memory, self.copies), ("running", self.running), ("full", self.full)
         return "+".join(name for name, on in used if on) or "none"

@@ -86,7 +86,7 @@ class TorchrunGroup:
         last_failed_s: When the failure was met (Unix seconds); None: there was none.
 
     Raises:
-        UsageError: torchrun did not start this process.
+        UsageError: torchrun did not start this process, or a parity was asked for.
     """
 
     def __init__(
@@ -100,6 +100,11 @@ class TorchrunGroup:
     ) -> None:
         if not started_by_torchrun():
             raise UsageError("TORCHELASTIC_RUN_ID is not set: start the script with torchrun")
+        if protection is not None and protection.parity:
+            raise UsageError(
+                "parity needs survivors, and torchrun restarts every rank: start the script with "
+                "`ettr elastic`, or give buddy=True"
+            )
         self.protection, self.fingerprints = protection or Protection(), fingerprints
         self.shards, self.timings = ShardStore(), Measuring()
         self.state = AttemptState.STARTING
@@ -147,13 +152,12 @@ class TorchrunGroup:
         process_group.destroy()
         return result
 
-    def open_ring(self, membership: Membership, slot: int) -> Ring:
+    def open_ring(self, membership: Membership, slot: int, following: int) -> Ring:
         """Open a rank's connections to its neighbours in this attempt."""
         one_node = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
         return Ring(
             slot,
-            membership.world,
-            stride=membership.buddy_stride,
+            following,
             idle_s=self._timeouts.collective_s,
             over=self._over.is_set,
             reachable_host=None if one_node else os.environ.get("MASTER_ADDR"),

@@ -31,11 +31,6 @@ class BuddyExchange:
         self._previous_bytes = 0
 
     @property
-    def stride(self) -> int:
-        """Slots from a rank to the one that holds its copies."""
-        return self._stride
-
-    @property
     def address(self) -> RingAddress | None:
         """Where the previous slot finds this rank; None: nothing is exchanged."""
         return None if self._ring is None else self._ring.address
@@ -63,8 +58,12 @@ class BuddyExchange:
             self._ring.exchange(step, image, into)
             self._shards.neighbour.commit(into, step)
 
-    def hand_back(self, inventory: RankInventory, step: int) -> None:
-        """Bring the image of a step to each slot that lacks it, from the rank that has the copy."""
+    def hand_back(self, pieces: Sequence[Piece], inventory: RankInventory, step: int) -> bool:
+        """Bring the image of a step to each slot that lacks it, from the rank that has the copy.
+
+        Returns:
+            True: TCP delivers what was sent.
+        """
         for slot in range(self._world):
             if step in inventory.own[slot] or inventory.live[slot] == step:
                 continue
@@ -74,6 +73,7 @@ class BuddyExchange:
                 into = self._shards.own.buffer(inventory.sizes[slot])
                 self._connected.receive("next", step, into)
                 self._shards.own.commit(into, step)
+        return True
 
     def copy_missing(self, pieces: Sequence[Piece], inventory: RankInventory, step: int) -> None:
         """Make every copy of a step that should be held and is not; then drop newer ones."""

@@ -47,8 +47,7 @@ class Ring:
 
     Args:
         slot: this rank.
-        world: number of ranks, at least 2.
-        stride: the next slot of the ring is so many slots further on.
+        following: the next slot of the ring, another one.
         token: this rank's secret, without which it accepts no connection; None: a random one.
         idle_s: a transfer of which no byte moves for so long has failed.
         over: whether the generation is over, so that waiting is pointless.
@@ -58,15 +57,14 @@ class Ring:
     def __init__(
         self,
         slot: int,
-        world: int,
+        following: int,
         *,
-        stride: int = 1,
         token: str | None = None,
         idle_s: float,
         over: Callable[[], bool],
         reachable_host: str | None = None,
     ) -> None:
-        self._slot, self._next = slot, (slot + stride) % world
+        self._slot, self._next = slot, following
         self._token = token or secrets.token_hex(16)
         self._idle_s, self._over = idle_s, over
         self._listener, self._hosts = _listen(reachable_host)

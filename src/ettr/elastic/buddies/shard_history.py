@@ -18,16 +18,24 @@ from ettr.elastic.buddies.shard_image import (
     Part,
     PartName,
     Piece,
+    drifting_parts,
     image_bytes,
     live_parts,
+    put_image,
+    put_parts,
     take_image,
 )
 
 
 class ShardHistory:
-    """Two images of one shard, each of one step; a new one replaces the older."""
+    """Two images of one shard, each of one step; a new one replaces the older.
+
+    Attributes:
+        n_images: 1: a new one replaces the only one.
+    """
 
     def __init__(self) -> None:
+        self.n_images = 2
         self._images: list[Tensor] = []
         self._steps = [-1, -1]
 
@@ -43,8 +51,8 @@ class ShardHistory:
     def buffer(self, n_bytes: int) -> Tensor:
         """The buffer of the older image, which is no longer held from here on."""
         if not self._images or self._images[0].numel() != n_bytes:
-            self._images = [torch.empty(n_bytes, dtype=torch.uint8) for _ in range(2)]
-            self._steps = [-1, -1]
+            self._images = [torch.empty(n_bytes, dtype=torch.uint8) for _ in range(self.n_images)]
+            self._steps = [-1] * self.n_images
         index = self._steps.index(min(self._steps))
         self._steps[index] = -1
         return self._images[index]
@@ -67,7 +75,11 @@ class ShardHistory:
 
     def drop(self) -> None:
         """Hold nothing."""
-        self._steps = [-1, -1]
+        self._steps = [-1] * len(self._steps)
+
+    def release(self) -> None:
+        """Hold nothing, and no memory."""
+        self._images, self._steps = [], [-1, -1]
 
 
 @dataclass(slots=True)
@@ -78,13 +90,18 @@ class ShardStore:
         live: The local tensors themselves at `live_step`; None where the process is new, or where
             an update was broken off half way.
         own: Images of this rank's shard.
-        neighbour: Images of the previous slot's shard.
+        neighbour: Images of the previous slot's shard, or this rank's parity of its group.
+        checksums: Step -> of this rank's shard and of the previous one's in the group; parity only.
+        drifting: Step -> what changes between updates too, and the random state, where no image
+            holds them.
     """
 
     live: dict[PartName, Part] | None = None
     live_step: int = -1
     own: ShardHistory = field(default_factory=ShardHistory)
     neighbour: ShardHistory = field(default_factory=ShardHistory)
+    checksums: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    drifting: dict[int, tuple[dict[PartName, Part], Tensor]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -94,6 +111,21 @@ class ShardStore:
     def hold_live(self, pieces: Sequence[Piece], step: int) -> None:
         """Hold the live tensors, without a copy."""
         self.live, self.live_step = live_parts(pieces), step
+
+    def keep_drifting(self, pieces: Sequence[Piece], step: int) -> None:
+        """Keep what will not be of this step any more when the next update begins."""
+        self.drifting = {step: (drifting_parts(pieces), torch.get_rng_state())}
+
+    def put_back(self, pieces: Sequence[Piece], step: int) -> None:
+        """Put this rank's shard of a step into a rebuilt model: from its image, or as it lives."""
+        if step in self.own.steps:
+            # with the random state as the step left it, which has moved on since
+            put_image(pieces, self.own.image_of(step))
+            return
+        drifting, random_state = self.drifting.get(step, ({}, None))
+        put_parts(pieces, {**(self.live or {}), **drifting})
+        if random_state is not None:
+            torch.set_rng_state(random_state)
 
     def copy_own(self, pieces: Sequence[Piece], step: int) -> Tensor:
         """Copy the live shard over the older of its two images."""

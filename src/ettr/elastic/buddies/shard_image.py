@@ -7,12 +7,13 @@ put into the model of its replacement.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ettr.checkpoint import CheckpointError, TrainingState
 from ettr.checkpoint.object_selection import choose_objects
@@ -148,6 +149,42 @@ def image_bytes(pieces: Sequence[Piece]) -> int:
     """Bytes of the image: all pieces, followed by the random state of the CPU."""
     end = pieces[-1].offset + -(-pieces[-1].n_bytes // _ALIGN) * _ALIGN if pieces else 0
     return end + int(torch.get_rng_state().numel())
+
+
+class ImageReader:
+    """Reads bytes of the image that the live shard would give, without making it."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces, self._ends = pieces, [piece.offset + piece.n_bytes for piece in pieces]
+        random_state = torch.get_rng_state()
+        self._random_state = image_bytes(pieces) - random_state.numel(), random_state
+
+    def read(self, begin: int, n_bytes: int) -> Tensor:
+        """A copy of the bytes from `begin` on; zeros behind the end."""
+        into, end = torch.zeros(n_bytes, dtype=torch.uint8), begin + n_bytes
+        parts = [self._random_state]
+        with torch.no_grad():
+            for piece in self._pieces[bisect_right(self._ends, begin) :]:
+                if piece.offset >= end:
+                    break
+                value = _as_tensor(piece.live()).reshape(-1).view(torch.uint8)
+                parts.append((piece.offset, value))
+            for at, value in parts:
+                first, last = max(begin, at), min(end, at + value.numel())
+                if first < last:
+                    into[first - begin : last - begin].copy_(value[first - at : last - at])
+        return into
+
+
+def drifting_parts(pieces: Sequence[Piece]) -> dict[PartName, Part]:
+    """Copies of what changes between two updates too: buffers, and tensors without a module."""
+    return {
+        piece.part: part.clone() if isinstance(part := piece.live(), Tensor) else part
+        for piece in pieces
+        if isinstance(piece.owner, Shard)
+        and piece.owner.optimizer is None
+        and not isinstance(piece.owner.tensor, nn.Parameter)
+    }
 
 
 def take_image(pieces: Sequence[Piece], image: Tensor) -> None:

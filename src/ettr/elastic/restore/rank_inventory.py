@@ -67,7 +67,7 @@ class Holdings:
     Attributes:
         live: Step of its live shard; None: it has none.
         own: Steps of the images of its shard.
-        neighbour: Steps of the images of the previous slot's shard.
+        neighbour: Steps of the images of the previous slot's shard, or of its parity.
         n_bytes: Of an image of its shard.
         full: Steps of the full checkpoints that it sees, the newest first.
         timed: What it has timed of the run (`RunTimings.to_dict`).
@@ -93,6 +93,7 @@ class RankInventory:
         full: Steps of the full checkpoints that every rank sees, the newest first.
         timed: What the survivors have timed, as one.
         buddy_stride: Slots from a rank to the one that holds its copies.
+        parity_groups: Slots that share a parity; empty: copies are whole.
     """
 
     live: tuple[int | None, ...]
@@ -102,9 +103,15 @@ class RankInventory:
     full: tuple[int, ...]
     timed: RunTimings
     buddy_stride: int = 1
+    parity_groups: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
-    def of(cls, ranks: Sequence[Holdings], buddy_stride: int = 1) -> RankInventory:
+    def of(
+        cls,
+        ranks: Sequence[Holdings],
+        buddy_stride: int = 1,
+        parity_groups: tuple[tuple[int, ...], ...] = (),
+    ) -> RankInventory:
         """From the messages of all ranks, in the order of the slots."""
         survivors = [rank for rank in ranks if rank.live is not None] or ranks
         timed = combined_timings(RunTimings.from_dict(rank.timed) for rank in survivors)
@@ -121,6 +128,7 @@ class RankInventory:
             tuple(sorted(seen_by_all, reverse=True)),
             timed,
             buddy_stride,
+            parity_groups,
         )
 
     @property
@@ -164,11 +172,23 @@ class RankInventory:
             self.timed, lost_bytes=self.lost_bytes, total_bytes=self.total_bytes, policy=policy
         )
 
+    def has(self, slot: int, step: int) -> bool:
+        """Whether the process of a slot holds its own shard of a step."""
+        return step in self._of_process(slot)
+
     def held(self, slot: int) -> frozenset[int]:
         """Steps of a slot that are in some memory."""
-        images = self.own[slot] | self.neighbour[(slot + self.buddy_stride) % self.world]
+        own = self._of_process(slot)
+        for group in self.parity_groups:
+            if slot in group:
+                others = [other for other in group if other != slot]
+                held = (self._of_process(other) & self.neighbour[other] for other in others)
+                return own | frozenset.intersection(*held)
+        return own | self.neighbour[(slot + self.buddy_stride) % self.world]
+
+    def _of_process(self, slot: int) -> frozenset[int]:
         live = self.live[slot]
-        return images if live is None else images | {live}
+        return self.own[slot] if live is None else self.own[slot] | {live}
 
     def common_step(self) -> int | None:
         """The newest step that is held of every slot; None: there is none."""

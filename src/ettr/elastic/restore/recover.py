@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from ettr.checkpoint import CheckpointError
 from ettr.elastic.buddies.exchange import BuddyExchange
+from ettr.elastic.buddies.parity import ParityExchange
 from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.buddies.shard_image import (
     copied_parts,
@@ -45,6 +46,7 @@ class RecoveryScope:
         shards: This rank's memory over the generations.
         messages: To all ranks of the generation.
         buddies: The connections to the neighbours.
+        buddy_stride, parity_groups: Which rank holds what of a lost one.
         timed: What this rank has timed of the run.
         fingerprints: Hash the shard before and after.
     """
@@ -54,14 +56,16 @@ class RecoveryScope:
     protection: Protection
     shards: ShardStore
     messages: RankMessages
-    buddies: BuddyExchange
+    buddies: BuddyExchange | ParityExchange
     timed: RunTimings
+    buddy_stride: int = 1
+    parity_groups: tuple[tuple[int, ...], ...] = ()
     fingerprints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class _FullLoad:
-    """Message of each rank that tried to load a full checkpoint."""
+class _Loaded:
+    """Message of each rank that tried to load a full checkpoint, or to rebuild a shard."""
 
     failed: bool
 
@@ -126,7 +130,7 @@ class Recovery:
             ),
         )
         self._scope.buddies.join(ranks)
-        return RankInventory.of(ranks, self._scope.buddies.stride)
+        return RankInventory.of(ranks, self._scope.buddy_stride, self._scope.parity_groups)
 
     def _noted(self) -> RunTimingsJson | None:
         """What a job of which no process lives has timed."""
@@ -165,8 +169,11 @@ class Recovery:
             lost_slots=inventory.lost,
             decision=decision,
         )
-        if decision.choice is RecoverySource.REPLICA and common is not None:
-            self._from_memory(inventory, common)
+        if (
+            decision.choice is RecoverySource.REPLICA
+            and common is not None
+            and self._from_memory(inventory, common)
+        ):
             return replace(report, step=common, source_bytes=inventory.lost_bytes)
         if decision.choice is RecoverySource.PARTIAL and self._running is not None:
             oldest = self._running.restore_lost(inventory)
@@ -205,15 +212,24 @@ class Recovery:
                 reached_step=reached_step,
             )
 
-    def _from_memory(self, inventory: RankInventory, step: int) -> None:
-        """Every rank to one step: its own memory, or its buddy's."""
-        shards = self._shards
-        self._scope.buddies.hand_back(inventory, step)
-        if step in shards.own.steps:
-            # with the random state as the step left it, which has moved on since
-            put_image(self._pieces, shards.own.image_of(step))
-        else:
-            put_parts(self._pieces, shards.live or {})
+    def _from_memory(self, inventory: RankInventory, step: int) -> bool:
+        """Every rank to one step: its own memory, or its buddy's; whether all are whole."""
+        shards, slot = self._shards, self._scope.slot
+        if held := inventory.has(slot, step):
+            shards.put_back(self._pieces, step)
+        whole = self._scope.buddies.hand_back(self._pieces, inventory, step)
+        if self._protection.parity:  # a tensor that something else than an update has changed
+            ranks = self._scope.messages.gather("rebuilt", _Loaded(failed=not whole))
+            if any(rank.failed for rank in ranks):
+                warnings.warn(
+                    "a shard that was rebuilt from the parity is not the one that was lost: a "
+                    "parameter or moment was changed outside of update(); another source is taken",
+                    stacklevel=2,
+                )
+                return False
+        if not held:
+            shards.put_back(self._pieces, step)
+        return True
 
     def _from_full(self, inventory: RankInventory) -> int:
         """All ranks from the newest intact full checkpoint; 0: the state as it was built."""
@@ -234,7 +250,7 @@ class Recovery:
                     f"state is taken",
                     stacklevel=2,
                 )
-            ranks = self._scope.messages.gather(f"full-{step}", _FullLoad(failed))
+            ranks = self._scope.messages.gather(f"full-{step}", _Loaded(failed))
             if not any(rank.failed for rank in ranks):
                 return step
         put_image(self._pieces, self._built)
@@ -274,7 +290,7 @@ class Recovery:
     def _copy_again(self, inventory: RankInventory, report: RecoveryReport) -> None:
         """Make every image that should be held of the agreed step, where it is missing."""
         shards, step = self._shards, report.step
-        if not self._protection.buddy:
+        if not self._protection.copies:
             shards.drop_images()
         elif report.source != str(RecoverySource.REPLICA):
             self._scope.buddies.copy(self._pieces, step)
