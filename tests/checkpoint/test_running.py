@@ -129,6 +129,7 @@ def test_a_save_before_the_first_update_has_no_moments(tmp_path: Path) -> None:
     train(other, other_opt, 3)
     report = restore(tmp_path, TrainingState(other, other_opt))
     assert set(report.fresh_moments) == {name for name, _ in model.named_parameters()}
+    assert len(other_opt.state) == len(report.fresh_moments)
     for moments in other_opt.state.values():
         assert float(moments["step"]) == 0
         assert not moments["exp_avg"].any()

@@ -293,3 +293,36 @@ def test_a_start_at_0_keeps_later_steps_or_stops(alone, tmp_path):
     assert {age.step for age in block_ages(tmp_path / "kept-from-step-2")} == {2}
     with pytest.raises(UsageError, match="earlier_run: 'ask' was given; it is one of keep, stop"):
         Protection(earlier_run="ask")
+
+
+class Counting(torch.optim.SGD):
+    """Counts its steps in Python, in the optimizer of the model's only part."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for parameter in self.param_groups[0]["params"]:
+            moments = self.state[parameter]
+            moments["step"] = moments.get("step", 0) + 1
+            moments.setdefault("sum", torch.zeros_like(parameter)).add_(parameter.grad)
+
+
+class Container(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        self.optimizers = [Counting(parameters)]
+        super().__init__(self.optimizers[0].param_groups, {})
+
+    def step(self, closure=None):
+        self.optimizers[0].step()
+
+
+def test_moments_within_a_container_and_counts_in_python_are_rolled_back(alone, tmp_path):
+    model = torch.nn.Linear(3, 1)
+    optimizer = Container(model.parameters())
+    moments = optimizer.optimizers[0].state
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    save_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
+    optimizer.step()
+    load_full(tmp_path, 4, TrainingState(model, optimizer, groups=False))
+    assert [moments[p]["step"] for p in model.parameters()] == [1, 1]
+    assert all(torch.equal(moments[p]["sum"], p.grad) for p in model.parameters())

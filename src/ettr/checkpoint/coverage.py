@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class RestoreCoverage:
 
     def note_unused(self, shard: Shard, name: str) -> None:
         """Note a saved moment for which there is no place in an optimizer."""
-        if shard.optimizer is not None or self._whole_run:
+        if shard.optimizers or self._whole_run:
             self._unused.add(f"{name} of {shard.spec.fqn}")
 
     @property
@@ -77,25 +77,42 @@ class RestoreCoverage:
         """Note that a record of the shard did not hold this moment."""
         self._absent.setdefault(id(shard), set()).add(name)
 
-    def reset_absent_moments(self) -> list[str]:
-        """Zero the step counts of moments that no record held; returns the parameters' names.
+    def reset_absent_moments(self, create: Callable[[], object]) -> list[str]:
+        """Begin moments anew that no record held; returns the parameters' names.
 
         Zero moments with a large step count would make the next update several times too long,
         for want of bias correction.
+
+        Args:
+            create: makes the optimizer create the moments that it has none of, from the parameters
+                as they were restored.
         """
-        reset = []
-        for shard in self._shards:
-            names = self._absent.get(id(shard), set())
-            if names:
-                reset.append(shard.spec.fqn)
+        absent = [shard for shard in self._shards if self._absent.get(id(shard))]
+        anew = [shard for shard in absent if not self._some_moment(shard)]
+        for shard in anew:
+            for optimizer in shard.optimizers:
+                optimizer.state.pop(shard.tensor, None)
+        if anew:
+            create()
+        for shard in absent:
             for component in shard.spec.components:
-                if component.name not in names or (id(shard), component.name) in self._regions:
+                name = component.name
+                if name not in self._absent[id(shard)] or (id(shard), name) in self._regions:
+                    continue
+                if shard in anew and name != "step":
                     continue
                 if component.kind == "number":
-                    shard.set_number(component.name, 0)
+                    shard.set_number(name, 0)
                 else:
-                    shard.tensor_value(component.name).zero_()
-        return reset
+                    shard.tensor_value(name).zero_()
+        return [shard.spec.fqn for shard in absent]
+
+    def _some_moment(self, shard: Shard) -> bool:
+        return any(
+            (id(shard), component.name) in self._regions
+            for component in shard.spec.components
+            if component.name != PARAM
+        )
 
 
 def _n_covered(regions: list[Region], shard: Shard) -> int:

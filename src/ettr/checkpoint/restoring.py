@@ -22,6 +22,7 @@ from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.object_selection import ObjectChoice, choose_objects, warn_of_old_format
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.restore_report import RestoreReport, first_names
+from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.layout import Component, Key
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
 from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record
@@ -39,7 +40,7 @@ from ettr.checkpoint.slots.record_selection import (
 from ettr.checkpoint.state import State, as_state
 from ettr.checkpoint.tensors.objects import ObjectRecord
 from ettr.checkpoint.tensors.regions import Region, intersection, n_elements, region_of
-from ettr.checkpoint.tensors.shards import PARAM, Shard
+from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard
 from ettr.checkpoint.tensors.tensor_slices import (
     as_tensor,
     copy_in_this_thread,
@@ -143,12 +144,14 @@ def _restore(
     begin = time.perf_counter()
     _check_mode(options.mode, options.step)
     target = as_state(state)
-    target.materialise()
+    not_made = _make_moments(target)
     live = target.shards()
     before = [shard.parameter.clone() for shard in live] if options.drill else None
     with ExitStack() as stack:
         slot, preferred = (_slot_name(root, one) for one in (options.slot, options.objects_of))
         checkpoint = open_checkpoint(stack, root, slot, shared=_shared(live), preferred=preferred)
+        if _create_saved_moments(checkpoint, live):
+            live = target.shards()
         wanted = _Wanted(options.mode, options.step, _has_objects(target))
         plan = _plan(checkpoint, live, wanted, PayloadReader(check=options.check))
         objects = choose_objects(target, objects_of(checkpoint, plan.chosen), preferred)
@@ -160,6 +163,8 @@ def _restore(
         copied = _copy_all(plan, checkpoint, live, cast=options.cast, whole_run=target.whole_run)
         perturbation = _perturbation(checkpoint, copied, live, before, options.reached_step)
     if not options.allow_missing:
+        if not_made is not None and copied.coverage.unused_moments:
+            raise not_made
         _raise_if_missing(root, copied.coverage, checkpoint.damaged)
     fresh_moments = _settle_step_counts(target, copied.coverage)
     objects.load(target)
@@ -193,15 +198,51 @@ def restorable_steps(
         CheckpointError: there is no checkpoint.
     """
     target = as_state(state)
-    target.materialise()
+    _make_moments(target)
     live = target.shards()
     names = {shard.spec.fqn for shard in live}
     with ExitStack() as stack:
         read, preferred = (_slot_name(root, one) for one in (slot, objects_of))
         checkpoint = open_checkpoint(stack, root, read, shared=_shared(live), preferred=preferred)
+        if _create_saved_moments(checkpoint, live):
+            names = {shard.spec.fqn for shard in target.shards()}
         records_of = _exact_records(checkpoint, names, objects=_has_objects(target))
         complete = consistent_steps(records_of, PayloadReader(), preferred)
         return [step for step, chosen in complete if _covers(chosen, live)]
+
+
+def _make_moments(target: State) -> CheckpointError | None:
+    """Make the optimizer create its moments; the reason where it cannot: what was saved is made."""
+    try:
+        target.materialise()
+    except CheckpointError as error:
+        return error
+    return None
+
+
+def _create_saved_moments(checkpoint: OpenCheckpoint, live: Sequence[Shard]) -> bool:
+    """Make saved moments that an optimizer of the same class lacks; whether there were any.
+
+    Some are made after the first step only, or by a step with real gradients.
+    """
+    of_name = {shard.spec.fqn: shard for shard in live if shard.optimizers}
+    made = False
+    for slot in checkpoint.slots:
+        superblock = superblock_of(slot)
+        holders = superblock.layout.holders if superblock is not None else {}
+        for spec in superblock.layout.tensors if superblock is not None and holders else ():
+            fqn, _, factor = spec.fqn.partition(FACTOR)
+            shard = of_name.get(fqn)
+            if shard is None or (spec.fqn in of_name and factor):
+                continue
+            held = {component.name for component in shard.spec.components}
+            for component in spec.components:
+                if factor:
+                    whole = replace(component, name=factor, kind="whole", shape=spec.shape)
+                    made |= shard.create(whole, holders.get(factor, ()))
+                elif component.name not in held and component.name in holders:
+                    made |= shard.create(component, holders[component.name])
+    return made
 
 
 def _shared(live: Sequence[Shard]) -> Callable[[Key], bool] | None:
@@ -489,7 +530,7 @@ def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:
     step_count = coverage.step_count()
     if step_count is not None:
         target.set_step_of_empty_shards(step_count)
-    return coverage.reset_absent_moments()
+    return coverage.reset_absent_moments(lambda: _make_moments(target))
 
 
 def _report(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.restore_report import first_names
 from ettr.checkpoint.tensors.model_tensors import (
     TensorPlace,
     extra_states,
@@ -20,6 +21,14 @@ from ettr.checkpoint.tensors.model_tensors import (
 )
 from ettr.checkpoint.tensors.moments import create_moments, moments_signature
 from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
+from ettr.checkpoint.tensors.optimizers import (
+    hides_state,
+    is_partitioned,
+    parts_of,
+    saved_whole,
+    steps_others,
+    unsaved_state,
+)
 from ettr.checkpoint.tensors.shards import (
     Shard,
     ShardOwner,
@@ -169,23 +178,23 @@ class TrainingState:
         self._given: tuple[Mapping[str, object], dict[str, object]] = {}, {}
         self._looked_up: tuple[tuple[object, ...], dict[str, TensorPlace]] | None = None
         self._replica, self._with_groups = replica, groups
-        self._local = [_local_optimizer(optimizer) for optimizer in self.optimizers]
-        for inner in self._local:
+        self.parts = [parts_of(optimizer) for optimizer in self.optimizers]
+        for inner in self._all_parts():
             if isinstance(inner, torch.optim.LBFGS):
                 raise CheckpointError(
                     "LBFGS keeps lists of tensors for all parameters together and cannot be saved "
                     "in blocks; give model and optimizer in one dictionary, where it is saved as "
                     "an object"
                 )
-        both = zip(self.optimizers, self._local, strict=True)
-        self._partitioned = any(given is not inner for given, inner in both)
+        self._partitioned = any(is_partitioned(optimizer) for optimizer in self.optimizers)
         self.shards()  # a tensor that cannot be saved is an error now, not at the first save
 
     @classmethod
     def of(cls, parts: Mapping[str, object], *, replica: tuple[int, int] = (0, 1)) -> Self:
         """The state of a dictionary of modules, optimizers, tensors and objects with `state_dict`.
 
-        An optimizer whose state does not belong to single parameters (LBFGS) is saved as an object.
+        An optimizer whose state does not belong to single parameters (LBFGS, and those whose own
+        `state_dict` holds more) is saved as an object.
 
         Raises:
             UsageError: a value is of another kind; it is named.
@@ -216,6 +225,7 @@ class TrainingState:
 
     def shards(self) -> list[Shard]:
         """The local shards, each parameter with its moments; empty local shards are left out."""
+        self._check_optimizers()
         places, owners = self._places(), self._owners()
         foreign = owners.keys() - {id(place.tensor) for place in places.values()}
         if foreign:
@@ -271,18 +281,36 @@ class TrainingState:
         """The optimizer of each parameter, by the identity of the parameter."""
         replica = (0, 1) if self._partitioned else self._replica
         owners: dict[int, ShardOwner] = {}
-        for inner in self._local:
-            for group in inner.param_groups:
-                for parameter in group["params"]:
-                    if id(parameter) in owners:
-                        raise CheckpointError(
-                            f"two optimizers train one parameter ({list(parameter.shape)}): the "
-                            f"moments of one of them can be saved. Give the other under a name of "
-                            f"its own, as an object whose state_dict is that of the optimizer"
-                        )
-                    counted = counts_versions(inner, group, parameter)
-                    owners[id(parameter)] = ShardOwner(inner, replica, counted)
+        for parts in self.parts:
+            of_parts: dict[int, ShardOwner] = {}
+            for part in parts:
+                for group in part.param_groups:
+                    for parameter in group["params"]:
+                        known = of_parts.get(id(parameter), ShardOwner(replica=replica))
+                        counted = known.counted and counts_versions(part, group, parameter)
+                        holders = (*known.optimizers, part)
+                        of_parts[id(parameter)] = ShardOwner(holders, replica, counted)
+            if twice := owners.keys() & of_parts.keys():
+                raise CheckpointError(
+                    f"two optimizers train {len(twice)} parameters: the moments of one of them "
+                    f"can be saved. Give the other under a name of its own, as an object whose "
+                    f"state_dict is that of the optimizer"
+                )
+            owners |= of_parts
         return owners
+
+    def _all_parts(self) -> list[torch.optim.Optimizer]:
+        return [part for parts in self.parts for part in parts]
+
+    def _check_optimizers(self) -> None:
+        """Pass if all that the optimizers hold can be saved as moments and options."""
+        for optimizer in self.optimizers:
+            if unsaved := unsaved_state(optimizer):
+                raise CheckpointError(
+                    f"{type(optimizer).__name__} holds more than moments and options of its "
+                    f"parameters: {first_names(unsaved)}. Give it as an object: of a class with "
+                    f"state_dict and load_state_dict that hand on to it"
+                )
 
     def fingerprint(self) -> int:
         """By the identities, types and sizes of the tensors, and the moments of each parameter.
@@ -296,24 +324,30 @@ class TrainingState:
                 f"{', '.join(replaced)}: replaced in the dictionary that the checkpoint was made "
                 f"with; make a new RunningCheckpoint"
             )
-        moments = tuple(moments_signature(inner) for inner in self._local)
-        groups = tuple(len(g["params"]) for inner in self._local for g in inner.param_groups)
-        return hash((self._signature(), moments, groups, self._tensor_state.fingerprint()))
+        moments: list[object] = []
+        for optimizer, within in zip(self.optimizers, self.parts, strict=True):
+            moments += (moments_signature(part) for part in within)
+            if not any(part.state for part in within) and hides_state(optimizer):
+                moments.append(len(unsaved_state(optimizer)))
+        groups = tuple(len(g["params"]) for part in self._all_parts() for g in part.param_groups)
+        signature = self._signature(), tuple(moments), groups, self._tensor_state.fingerprint()
+        return hash(signature)
 
     def _signature(self) -> tuple[object, ...]:
         return tuple(tensor_signature(model) for model in self.models.values())
 
     def materialise(self) -> None:
         """Create the moments of parameters that have none; see `create_moments`."""
-        for inner in self._local:
-            create_moments(inner)
+        for part in self._all_parts():
+            if not steps_others(part):
+                create_moments(part)
 
     def set_step_of_empty_shards(self, step_count: float) -> None:
         """Set the step count of parameters whose local shard is empty.
 
         It updates no element, but a state dictionary may take it for that of all ranks.
         """
-        for inner in self._local:
+        for inner in self._all_parts():
             for tensor, moments in inner.state.items():
                 if local_tensor(tensor).numel() == 0 and isinstance(moments.get("step"), Tensor):
                     moments["step"].fill_(step_count)
@@ -334,13 +368,17 @@ class TrainingState:
         if not self._with_groups or not self.optimizers:
             return []
         name_of = {id(place.tensor): name for name, place in self._places().items()}
-        return list(_groups_of(self.optimizers, name_of))
+        return [
+            group
+            for optimizer, parts in zip(self.optimizers, self.parts, strict=True)
+            for group in _groups_of([optimizer] if is_partitioned(optimizer) else parts, name_of)
+        ]
 
 
 def _kind(name: str, one: object) -> str:
     if isinstance(one, nn.Module):
         return "model"
-    if isinstance(one, torch.optim.Optimizer) and not isinstance(one, torch.optim.LBFGS):
+    if isinstance(one, torch.optim.Optimizer) and not saved_whole(one):
         return "optimizer"
     if isinstance(one, Tensor):
         return "tensor"
@@ -357,13 +395,16 @@ def _add(named: dict[str, _T], name: str, one: _T) -> None:
 
 
 def _groups_of(
-    optimizers: Iterable[torch.optim.Optimizer], name_of: Mapping[int, str]
-) -> Iterable[LiveGroup]:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            names = tuple(name_of[id(p)] for p in group["params"] if id(p) in name_of)
-            if names:
-                yield LiveGroup(names, group)
+    parts: Iterable[torch.optim.Optimizer], name_of: Mapping[int, str]
+) -> Iterator[LiveGroup]:
+    """The groups of an optimizer's parts; a container's copy of those that it steps counts not."""
+    taken: set[str] = set()
+    for part in parts:
+        for group in part.param_groups:
+            names = [name_of[id(p)] for p in group["params"] if id(p) in name_of]
+            if names := [name for name in names if name not in taken]:
+                taken |= set(names)
+                yield LiveGroup(tuple(names), group)
 
 
 def as_state(state: State | nn.Module | Mapping[str, object]) -> State:
@@ -381,9 +422,3 @@ def as_state(state: State | nn.Module | Mapping[str, object]) -> State:
         return TrainingState.of(state)
     # The dictionary itself: its values may be replaced.
     return TensorState(state)  # type: ignore[arg-type]
-
-
-def _local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    # ZeroRedundancyOptimizer keeps the optimizer of its own partition in `optim`.
-    inner = getattr(optimizer, "optim", None)
-    return inner if isinstance(inner, torch.optim.Optimizer) else optimizer

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from ettr.checkpoint.slots.layout import RESERVED
 from ettr.checkpoint.slots.reader import Record, SlotFile
 from ettr.checkpoint.state import State, TrainingState
-
-_FACTOR = "#"  # before the name of a moment with blocks of its own
+from ettr.checkpoint.tensors.shards import FACTOR
 
 
 def unused_tensors(state: State, records: Iterable[Record]) -> tuple[str, ...]:
@@ -30,7 +29,7 @@ def unused_tensors(state: State, records: Iterable[Record]) -> tuple[str, ...]:
         if slot not in newest or generation > newest[slot].superblock.generation:
             newest[slot] = file
     held = [
-        {spec.fqn.partition(_FACTOR)[0] for spec in file.superblock.layout.tensors}
+        {spec.fqn.partition(FACTOR)[0] for spec in file.superblock.layout.tensors}
         for file in newest.values()
     ]
     if not held:

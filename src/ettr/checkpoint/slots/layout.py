@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TypeAlias, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NotRequired, TypeAlias, TypedDict
 
 DTYPE_BYTES = {
     "float64": 8,
@@ -51,6 +51,7 @@ class LayoutJson(TypedDict):
     # name, shape, components (name, dtype, kind, shape)
     tensors: list[tuple[str, list[int], list[tuple[str, str, str, list[int]]]]]
     blocks: list[tuple[int, list[int], list[int]]]  # tensor, offsets, sizes
+    holders: NotRequired[dict[str, list[tuple[str, str]]]]  # not in files of earlier versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,15 @@ class BlockSpec:
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """The tensors and blocks of one slot."""
+    """The tensors and blocks of one slot.
+
+    holders: moment -> (class of the optimizer that keeps it, its key there) of each that does;
+    without those of subclasses' inner tensors. Empty in files of earlier versions.
+    """
 
     tensors: tuple[TensorSpec, ...]
     blocks: tuple[BlockSpec, ...]
+    holders: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict, compare=False)
 
     def key(self, block: int) -> Key:
         """The block's global coordinates: (name, offsets, sizes)."""
@@ -126,7 +132,8 @@ class SlotLayout:
             for t in self.tensors
         ]
         blocks = [[b.tensor, b.offsets, b.sizes] for b in self.blocks]
-        return json.dumps({"tensors": tensors, "blocks": blocks}, separators=(",", ":"))
+        layout = {"tensors": tensors, "blocks": blocks, "holders": self.holders}
+        return json.dumps(layout, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, raw: LayoutJson) -> SlotLayout:
@@ -141,6 +148,7 @@ class SlotLayout:
                 for fqn, shape, components in raw["tensors"]
             ),
             tuple(BlockSpec(t, tuple(o), tuple(s)) for t, o, s in raw["blocks"]),
+            {n: [(c, key) for c, key in held] for n, held in raw.get("holders", {}).items()},
         )
 
 

@@ -106,8 +106,18 @@ def plan_slot(
         blocks.append(BlockSpec(len(tensors), (0,) * len(spec.shape), spec.shape))
         tensors.append(spec)
         shard_of_block.append(_NO_SHARD)
-    layout = SlotLayout(tuple(tensors), tuple(blocks))
+    layout = SlotLayout(tuple(tensors), tuple(blocks), _holders(shards))
     return SlotPlan(layout, shards, np.array(shard_of_block, np.int64))
+
+
+def _holders(shards: Sequence[Shard]) -> dict[str, list[tuple[str, str]]]:
+    holders: dict[str, list[tuple[str, str]]] = {}
+    for shard in shards:
+        for name, holder in shard.holders():
+            of_name = holders.setdefault(name, [])
+            if holder not in of_name:
+                of_name.append(holder)
+    return holders
 
 
 def _cut(

@@ -66,16 +66,22 @@ def create_moments(optimizer: torch.optim.Optimizer) -> None:
 
 @contextmanager
 def _learning_rates_at_zero(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    rates = [group.get("lr") for group in optimizer.param_groups]
+    """Put back rates, other options, and what the optimizer counts in attributes."""
+    before = [dict(group) for group in optimizer.param_groups]
+    values = [{k: v.clone() for k, v in g.items() if isinstance(v, Tensor)} for g in before]
+    counts = {k: v for k, v in vars(optimizer).items() if isinstance(v, int | float)}
     try:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            if rate is not None:
+        for group in optimizer.param_groups:
+            if (rate := group.get("lr")) is not None:
                 group["lr"] = torch.zeros_like(rate) if isinstance(rate, Tensor) else 0.0
         yield
     finally:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            if rate is not None:
-                group["lr"] = rate
+        for group, options, tensors in zip(optimizer.param_groups, before, values, strict=True):
+            group.update(options)
+            for key, value in tensors.items():
+                with torch.no_grad():
+                    group[key].copy_(value)
+        vars(optimizer).update(counts)
 
 
 @contextmanager

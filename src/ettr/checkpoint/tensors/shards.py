@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,8 +23,8 @@ from ettr.checkpoint.tensors.model_tensors import TensorPlace
 from ettr.checkpoint.tensors.regions import Region, region_of
 
 PARAM = "param"
+FACTOR = "#"  # between a parameter and a moment of it that has blocks of its own
 UNCOUNTED = -3  # instead of a version: changes of this tensor are not counted
-Moments: TypeAlias = Mapping[str, object]  # an optimizer's state of one parameter
 # A moment of another shape than its parameter is saved with every block up to this size; above it,
 # it is saved as a tensor with blocks of its own (Adafactor's row and column factors).
 _WHOLE_LIMIT_ELEMENTS = 1024
@@ -33,10 +32,14 @@ _WHOLE_LIMIT_ELEMENTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class _ValuePath:
-    """The way to a value: PARAM or an optimizer's key, then attributes of subclasses."""
+    """The way to a value: PARAM or an optimizer's key, then attributes of subclasses.
+
+    holder: which of the shard's optimizers has it.
+    """
 
     key: str
     inner: tuple[str, ...] = ()
+    holder: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Shard:
 
     Attributes:
         replica: (index, count) of identical copies.
-        optimizer: The one that trains it; it may not have made moments yet.
+        optimizers: Those that hold moments of it; they may not have made them yet.
         uncut: All of it is one block.
     """
 
@@ -54,7 +57,7 @@ class Shard:
     sizes: tuple[int, ...]
     replica: tuple[int, int]
     place: TensorPlace
-    optimizer: torch.optim.Optimizer | None = None
+    optimizers: Sequence[torch.optim.Optimizer] = ()
     counted: bool = True  # whether its optimizer's updates count as versions
     uncut: bool = False
     paths: Mapping[str, _ValuePath] = field(default_factory=dict)
@@ -79,9 +82,7 @@ class Shard:
         path, tensor = self.paths[name], self.place.tensor
         if path.key == PARAM:
             return _inner(local_tensor(tensor), path.inner)
-        if self.optimizer is None:
-            raise CheckpointError(f"{self.spec.fqn}: {name} has no optimizer")
-        value: Tensor | float = self.optimizer.state[tensor][path.key]
+        value: Tensor | float = self.optimizers[path.holder].state[tensor][path.key]
         return _inner(local_tensor(value), path.inner) if isinstance(value, Tensor) else value
 
     def tensor_value(self, name: str) -> Tensor:
@@ -102,8 +103,39 @@ class Shard:
 
     def set_number(self, name: str, value: float) -> None:
         """Set a component that is a Python number."""
-        if self.optimizer is not None:
-            self.optimizer.state[self.place.tensor][self.paths[name].key] = value
+        path = self.paths[name]
+        moments = self.optimizers[path.holder].state[self.place.tensor]
+        moments[path.key] = type(moments[path.key])(value)
+
+    def holders(self) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Each moment, with the class of the optimizer that keeps it and its key there."""
+        for name, path in self.paths.items():
+            if path.key != PARAM and not path.inner:
+                moment = self.spec.fqn.rpartition(FACTOR)[2] if name == PARAM else name
+                yield moment, (type(self.optimizers[path.holder]).__name__, path.key)
+
+    def create(self, component: Component, holders: Sequence[tuple[str, str]]) -> bool:
+        """Make a moment that is not there, for a restore; returns whether it was made.
+
+        Args:
+            holders: the classes that kept it, each with its key.
+        """
+        tensor = self.place.tensor
+        for optimizer in self.optimizers:
+            key = dict(holders).get(type(optimizer).__name__)
+            moments = optimizer.state[tensor] if key is not None else {}
+            if key is None or key in moments:
+                continue
+            dtype = getattr(torch, component.dtype)
+            if component.kind == "sliced":
+                moments[key] = torch.zeros_like(tensor, dtype=dtype, requires_grad=False)
+            elif component.kind == "number":
+                moments[key] = 0.0 if dtype.is_floating_point else 0
+            else:
+                device = "cpu" if key == "step" else self.parameter.device
+                moments[key] = torch.zeros(component.shape, dtype=dtype, device=device)
+            return True
+        return False
 
     def version(self) -> int:
         """Grows with every in-place change of the parameter or of a moment; or `UNCOUNTED`."""
@@ -111,20 +143,20 @@ class Shard:
         updated_unseen = tensor.requires_grad and not self.counted
         if updated_unseen or any(p.inner for p in self.paths.values()):
             return UNCOUNTED
-        moments = {} if self.optimizer is None else self.optimizer.state.get(tensor, {})
-        tensors = [value for value in moments.values() if isinstance(value, Tensor)]
+        held = (optimizer.state.get(tensor, {}) for optimizer in self.optimizers)
+        tensors = [v for moments in held for v in moments.values() if isinstance(v, Tensor)]
         return int(tensor._version + sum(value._version for value in tensors))
 
 
 @dataclass(frozen=True, slots=True)
 class ShardOwner:
-    """The optimizer of a parameter, if any, and how its plain copies are shared out.
+    """The optimizers with moments of a parameter, and how its plain copies are shared out.
 
     replica: (index, count) among identical copies of a tensor that is no DTensor.
     counted: whether the optimizer's updates count as versions; see `counts_versions`.
     """
 
-    optimizer: torch.optim.Optimizer | None = None
+    optimizers: Sequence[torch.optim.Optimizer] = ()
     replica: tuple[int, int] = (0, 1)
     counted: bool = True
 
@@ -153,34 +185,45 @@ def shards_of(fqn: str, place: TensorPlace, owner: ShardOwner) -> list[Shard]:
         CheckpointError: a tensor or a moment cannot be saved; it is named.
     """
     tensor = place.tensor
-    moments: Moments = {}
-    if owner.optimizer is not None:
-        moments = owner.optimizer.state.get(tensor, {})
     leaves = list(_leaves(fqn, PARAM, local_tensor(tensor)))
     primary = leaves[0].tensor
     builder = _Builder(fqn, tuple(primary.shape), isinstance(tensor, DTensor))
     for leaf in leaves:
-        builder.add(PARAM, leaf)
-    factors = {}
-    for name, value in moments.items():
-        if value is None:
-            continue
+        builder.add(_ValuePath(PARAM), leaf)
+    factors: dict[str, tuple[_ValuePath, Tensor]] = {}
+    for name, (path, value) in _moments(owner.optimizers, tensor).items():
         if isinstance(value, bool | int | float):
-            builder.add_number(name, value)
+            builder.add_number(name, path, value)
         elif not isinstance(value, Tensor):
             raise CheckpointError(
                 f"{fqn}: the optimizer keeps {name} as a {type(value).__name__}; tensors and "
                 f"numbers can be saved. Use another optimizer, or a full checkpoint"
             )
         elif _has_own_blocks(value, primary):
-            factors[name] = value
+            factors[name] = path, value
         else:
             for leaf in _leaves(f"{fqn}: {name}", name, local_tensor(value)):
-                builder.add(name, leaf)
+                builder.add(path, leaf)
     shard = builder.shard(place, owner)
     if not math.prod(shard.sizes):
         return []
-    return [shard, *(f for name, value in factors.items() for f in _factor(shard, name, value))]
+    return [
+        shard,
+        *(f for name, of_name in factors.items() for f in _factor(shard, name, *of_name)),
+    ]
+
+
+def _moments(
+    optimizers: Sequence[torch.optim.Optimizer], tensor: Tensor
+) -> dict[str, tuple[_ValuePath, object]]:
+    """The moments of a parameter by name; where two optimizers use a key, with the class of one."""
+    moments: dict[str, tuple[_ValuePath, object]] = {}
+    for holder, optimizer in enumerate(optimizers):
+        for key, value in optimizer.state.get(tensor, {}).items():
+            if value is not None:
+                name = f"{type(optimizer).__name__}/{key}" if key in moments else key
+                moments[name] = _ValuePath(key, holder=holder), value
+    return moments
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
@@ -270,10 +313,10 @@ class _Builder:
         self._paths: dict[str, _ValuePath] = {}
         self._uncut = False
 
-    def add(self, key: str, leaf: _Leaf) -> None:
+    def add(self, path: _ValuePath, leaf: _Leaf) -> None:
         """Add a tensor: cut with the parameter if it has its shape, otherwise with every block."""
         shape, dtype = tuple(leaf.tensor.shape), dtype_name(leaf.tensor.dtype)
-        self._paths[leaf.name] = _ValuePath(key, leaf.inner)
+        self._paths[leaf.name] = replace(path, inner=leaf.inner)
         if shape == self._sizes:
             self._components.append(Component(leaf.name, dtype))
             return
@@ -287,9 +330,9 @@ class _Builder:
             self._uncut = True
         self._components.append(Component(leaf.name, dtype, "whole", shape))
 
-    def add_number(self, name: str, value: float) -> None:
+    def add_number(self, name: str, path: _ValuePath, value: float) -> None:
         """Add a Python number."""
-        self._paths[name] = _ValuePath(name)
+        self._paths[name] = path
         dtype = "float64" if isinstance(value, float) else "int64"
         self._components.append(Component(name, dtype, "number"))
 
@@ -307,24 +350,24 @@ class _Builder:
             self._sizes,
             replica,
             place,
-            optimizer=owner.optimizer,
+            optimizers=owner.optimizers,
             counted=owner.counted,
             uncut=self._uncut,
             paths=self._paths,
         )
 
 
-def _factor(shard: Shard, name: str, moment: Tensor) -> Iterator[Shard]:
+def _factor(shard: Shard, name: str, path: _ValuePath, moment: Tensor) -> Iterator[Shard]:
     """A moment that is saved as a tensor with blocks of its own; none where it is empty here."""
-    fqn = f"{shard.spec.fqn}#{name}"
+    fqn = f"{shard.spec.fqn}{FACTOR}{name}"
     place = TensorPlace({name: moment}, name)
     for factor in shards_of(fqn, place, ShardOwner(replica=shard.replica)):
         yield replace(
             factor,
             place=shard.place,
-            optimizer=shard.optimizer,
+            optimizers=shard.optimizers,
             counted=shard.counted,
-            paths={PARAM: _ValuePath(name)},
+            paths={PARAM: path},
         )
 
 

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -62,10 +63,24 @@ def tensors_of(state: TrainingState) -> dict[str, Tensor]:
 
 
 def _moments(state: TrainingState, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
-    for optimizer in state.optimizers:
-        for name, value in optimizer.state.get(parameter, {}).items():
+    for moments in _held(state, parameter):
+        for name, value in moments.items():
             if isinstance(value, Tensor):
                 yield name, value
+
+
+def _held(state: TrainingState, parameter: Tensor) -> list[dict[str, Any]]:
+    return [part.state.get(parameter, {}) for parts in state.parts for part in parts]
+
+
+def _numbers(state: TrainingState) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Moments that are Python numbers, such as step counts: name, what holds it, its key there."""
+    for prefix, model in state.models.items():
+        for fqn, parameter in model.named_parameters():
+            for moments in _held(state, parameter):
+                for key, value in moments.items():
+                    if isinstance(value, int | float):
+                        yield f"{prefix}.{fqn}#{key}", moments, key
 
 
 def full_steps(root: Path) -> list[int]:
@@ -117,6 +132,12 @@ def load_full(root: Path, step: int, state: TrainingState) -> None:
     random_state = _random_state_of(folder, dist.get_rank())
     if random_state.exists():
         set_rng_state(read_values(random_state).values["rng"])
+    for path in (random_state, *folder.glob("random-*")):
+        if path.exists():
+            numbers = read_values(path).values.get("numbers", {})
+            for name, held, key in _numbers(state):
+                held[key] = numbers.get(name, held[key])
+            break
     if state.objects() or state.groups():
         _load_objects(state, folder)
 
@@ -164,6 +185,7 @@ class _Writer(CheckedWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         objects = encode_objects(self._state.objects(), self._state.groups(), self._step)
         values = {"rng": rng_state(), **({"objects": objects} if objects else {})}
+        values["numbers"] = {name: held[key] for name, held, key in _numbers(self._state)}
         write_values(_random_state_of(self.path, dist.get_rank()), values, self._step)
         return super().write_data(plan, planner)
 
