@@ -73,6 +73,14 @@ class MortalDisk(OsDisk):
         return super().pwrite(fd, data, offset)
 
 
+def mesh_of(generation):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    if not CONFIG.get("hsdp"):
+        return generation.mesh()
+    return init_device_mesh("cpu", tuple(CONFIG["hsdp"]), mesh_dim_names=("replica", "shard"))
+
+
 def build(mesh):
     from torch.distributed.fsdp import fully_shard
 
@@ -172,6 +180,7 @@ def main() -> None:
         buddy=CONFIG.get("buddy", True),
         parity=CONFIG.get("parity", 0),
         parity_images=CONFIG.get("parity_images", False),
+        replicas="hsdp" in CONFIG,
         running=running,
         running_options=options | CONFIG.get("running_options", {}),
         full=FOLDER / "full" if CONFIG.get("full_every") else None,
@@ -198,7 +207,7 @@ def main() -> None:
     def train(generation):
         formed_s = time.time()
         pairs = [dist.new_group([a, a + 1]) for a in (0, 2)] if CONFIG.get("subgroups") else []
-        model, optimizer = build(generation.mesh())
+        model, optimizer = build(mesh_of(generation))
         step, lrs, reader = recovered(generation, model, optimizer)
         r = generation.report
         log.write(

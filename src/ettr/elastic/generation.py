@@ -140,6 +140,8 @@ class Generation:
             UsageError: `recover` was not called yet.
         """
         shard = self._recovered_shard
+        if self._group.protection.replicas:  # an update changes none of it
+            self._group.shards.keep_drifting(shard.pieces, step)
         _vote(step)
         self._enter(GenerationState.UPDATING)
         yield

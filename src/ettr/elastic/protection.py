@@ -25,6 +25,9 @@ class Protection:
             is lost between the vote and the end of the copy, another source is taken. 0: none.
         parity_images: Keep two images of the own shard and two parities besides, so that there is
             no such moment.
+        replicas: Ranks hold the same tensors (DDP, HSDP): nothing is copied at a step, and a lost
+            rank takes what another holds now, buffers and random state too, in place of a buddy's
+            copies. Where ranks of one step differ, another source is taken.
         running: Folder of a running checkpoint, of which each rank saves a part at every step.
         earlier_run: If a run is to start at step 0 and `running` holds later steps: `keep` moves
             them aside, `stop` is an error. (To resume from them allow `RecoverySource.COMPOSITE`.)
@@ -42,6 +45,7 @@ class Protection:
     buddy: bool = True
     parity: int = 0
     parity_images: bool = False
+    replicas: bool = False
     running: Path | None = None
     earlier_run: str = "keep"
     running_options: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +66,8 @@ class Protection:
             problems.append(f"full_every_steps: {self.full_every_steps} was given; it is 1 or more")
         if self.parity < 0 or self.parity == 1:
             problems.append(f"parity: {self.parity} was given; it is 2 ranks or more, or 0")
+        if self.parity and self.replicas:
+            problems.append("parity, replicas: both were given; replicas need no parity")
         if self.mttf_s is not None and not self.mttf_s > 0:
             problems.append(f"mttf_s: {self.mttf_s} was given; it lies above 0")
         if self.earlier_run not in EARLIER_RUN:
@@ -75,7 +81,7 @@ class Protection:
     @property
     def copies(self) -> bool:
         """Whether shards are copied to other ranks, whole or as a parity."""
-        return self.buddy or self.parity > 0
+        return (self.buddy or self.parity > 0) and not self.replicas
 
     @property
     def timings_folder(self) -> Path | None:
@@ -86,5 +92,10 @@ class Protection:
     def scheme(self) -> str:
         """What is used, as one word: `buddy+full`; `none` for nothing."""
         memory = "parity" if self.parity else "buddy"
-        used = (memory, self.copies), ("running", self.running), ("full", self.full)
+        used = (
+            (memory, self.copies),
+            ("replicas", self.replicas),
+            ("running", self.running),
+            ("full", self.full),
+        )
         return "+".join(name for name, on in used if on) or "none"

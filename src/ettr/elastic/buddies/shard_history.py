@@ -114,7 +114,8 @@ class ShardStore:
 
     def keep_drifting(self, pieces: Sequence[Piece], step: int) -> None:
         """Keep what will not be of this step any more when the next update begins."""
-        self.drifting = {step: (drifting_parts(pieces), torch.get_rng_state())}
+        before = {kept: parts for kept, parts in self.drifting.items() if kept == step - 1}
+        self.drifting = {**before, step: (drifting_parts(pieces), torch.get_rng_state())}
 
     def put_back(self, pieces: Sequence[Piece], step: int) -> None:
         """Put this rank's shard of a step into a rebuilt model: from its image, or as it lives."""
@@ -122,9 +123,15 @@ class ShardStore:
             # with the random state as the step left it, which has moved on since
             put_image(pieces, self.own.image_of(step))
             return
-        drifting, random_state = self.drifting.get(step, ({}, None))
-        put_parts(pieces, {**(self.live or {}), **drifting})
-        if random_state is not None:
+        if self.live is not None:
+            put_parts(pieces, self.live)
+            self.put_drifting(pieces, step)
+
+    def put_drifting(self, pieces: Sequence[Piece], step: int) -> None:
+        """Put back what `keep_drifting` has kept of a step; nothing where it has not."""
+        if step in self.drifting:
+            drifting, random_state = self.drifting[step]
+            put_parts([piece for piece in pieces if piece.part in drifting], drifting)
             torch.set_rng_state(random_state)
 
     def copy_own(self, pieces: Sequence[Piece], step: int) -> Tensor:

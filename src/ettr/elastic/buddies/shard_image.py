@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ettr.checkpoint import CheckpointError, TrainingState
 from ettr.checkpoint.object_selection import choose_objects
+from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.tensors.objects import ObjectRecord, encode_objects, unpack_objects
 from ettr.checkpoint.tensors.shards import Shard
 from ettr.errors import UsageError
@@ -245,6 +246,14 @@ def copied_parts(pieces: Sequence[Piece]) -> dict[PartName, Part]:
         name: value.clone() if isinstance(value, Tensor) else value
         for name, value in live_parts(pieces).items()
     }
+
+
+def checksum_of(values: Iterable[Part]) -> int:
+    """A checksum of tensors and numbers in their order."""
+    digest = checksums.streaming_digest(checksums.default_name())
+    for value in values:
+        digest.update(_as_tensor(value).cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.intdigest()
 
 
 def fingerprint(pieces: Sequence[Piece]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ettr.checkpoint import TrainingState
+from ettr.checkpoint.tensors.shards import Shard
 from ettr.elastic.buddies.shard_image import (
     ObjectBuffer,
     Piece,
@@ -69,6 +71,17 @@ class ModelShard:
         """The objects as they were after the last update; None: there are no objects."""
         owner = self.pieces[-1].owner if self.pieces else None
         return owner if isinstance(owner, ObjectBuffer) else None
+
+    @property
+    def tensor_pieces(self) -> list[Piece]:
+        """The pieces of tensors, without the objects."""
+        return [piece for piece in self.pieces if isinstance(piece.owner, Shard)]
+
+    @property
+    def region(self) -> str:
+        """Names which parts of which tensors it holds."""
+        held = ((one.spec.fqn, one.offsets, one.sizes) for one in self.state.shards())
+        return hashlib.blake2b(repr(list(held)).encode(), digest_size=16).hexdigest()
 
     def capture_objects(self, step: int) -> None:
         """Take the state of the objects as it is now, of this step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from ettr.elastic.buddies.ring import RingAddress
 from ettr.recovery import (
@@ -73,6 +74,8 @@ class Holdings:
         timed: What it has timed of the run (`RunTimings.to_dict`).
         noted: What a job that has lost every process had timed.
         address: Where the previous slot finds it.
+        region: Names which parts of which tensors it holds; None: it alone has its values.
+        checksum: Of their live values.
     """
 
     live: int | None
@@ -83,6 +86,8 @@ class Holdings:
     timed: RunTimingsJson
     noted: RunTimingsJson | None
     address: RingAddress | None
+    region: str | None = None
+    checksum: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class RankInventory:
         timed: What the survivors have timed, as one.
         buddy_stride: Slots from a rank to the one that holds its copies.
         parity_groups: Slots that share a parity; empty: copies are whole.
+        regions: What each slot holds; equal where they hold the same values. None: it alone.
     """
 
     live: tuple[int | None, ...]
@@ -104,6 +110,7 @@ class RankInventory:
     timed: RunTimings
     buddy_stride: int = 1
     parity_groups: tuple[tuple[int, ...], ...] = ()
+    regions: tuple[str | None, ...] = ()
 
     @classmethod
     def of(
@@ -119,6 +126,11 @@ class RankInventory:
             timed = combined_timings(
                 RunTimings.from_dict(rank.noted or rank.timed) for rank in ranks
             )
+        differing = {
+            a.region
+            for a, b in combinations(survivors, 2)
+            if (a.region, a.live) == (b.region, b.live) and a.checksum != b.checksum
+        }
         seen_by_all = set.intersection(*(set(rank.full) for rank in ranks))
         return cls(
             tuple(rank.live for rank in ranks),
@@ -129,6 +141,7 @@ class RankInventory:
             timed,
             buddy_stride,
             parity_groups,
+            tuple(None if rank.region in differing else rank.region for rank in ranks),
         )
 
     @property
@@ -179,12 +192,21 @@ class RankInventory:
     def held(self, slot: int) -> frozenset[int]:
         """Steps of a slot that are in some memory."""
         own = self._of_process(slot)
+        if replicas := self.replicas_of(slot):
+            live = {self.live[other] for other in replicas}
+            return own | {step for step in live if step is not None}
         for group in self.parity_groups:
             if slot in group:
                 others = [other for other in group if other != slot]
                 held = (self._of_process(other) & self.neighbour[other] for other in others)
                 return own | frozenset.intersection(*held)
         return own | self.neighbour[(slot + self.buddy_stride) % self.world]
+
+    def replicas_of(self, slot: int) -> tuple[int, ...]:
+        """Other slots that hold the same values, where these are live."""
+        region = self.regions[slot] if self.regions else None
+        others = [other for other in range(self.world) if other != slot]
+        return tuple(o for o in others if region is not None and self.regions[o] == region)
 
     def _of_process(self, slot: int) -> frozenset[int]:
         live = self.live[slot]

@@ -13,16 +13,23 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
+import torch.distributed as dist
+
 from ettr.checkpoint import CheckpointError
 from ettr.elastic.buddies.exchange import BuddyExchange
 from ettr.elastic.buddies.parity import ParityExchange
 from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.buddies.shard_image import (
+    OBJECTS,
+    checksum_of,
     copied_parts,
+    drifting_parts,
     fingerprint,
     image_bytes,
     put_image,
     put_parts,
+    take_image,
 )
 from ettr.elastic.membership.control_store import RankMessages
 from ettr.elastic.protection import Protection
@@ -127,10 +134,20 @@ class Recovery:
                 timed=self._scope.timed.to_dict(),
                 noted=self._noted(),
                 address=self._scope.buddies.address,
+                region=self._shard.region if self._protection.replicas else None,
+                checksum=self._live_checksum(),
             ),
         )
         self._scope.buddies.join(ranks)
         return RankInventory.of(ranks, self._scope.buddy_stride, self._scope.parity_groups)
+
+    def _live_checksum(self) -> int | None:
+        """Of the live parameters and moments, which replicas hold alike."""
+        live = self._shards.live
+        if not self._protection.replicas or live is None:
+            return None
+        own = {OBJECTS, *(name for name, _ in drifting_parts(self._pieces))}
+        return checksum_of(value for (name, _), value in live.items() if name not in own)
 
     def _noted(self) -> RunTimingsJson | None:
         """What a job of which no process lives has timed."""
@@ -215,6 +232,9 @@ class Recovery:
     def _from_memory(self, inventory: RankInventory, step: int) -> bool:
         """Every rank to one step: its own memory, or its buddy's; whether all are whole."""
         shards, slot = self._shards, self._scope.slot
+        if self._protection.replicas:
+            self._from_replicas(inventory, step)
+            return True
         if held := inventory.has(slot, step):
             shards.put_back(self._pieces, step)
         whole = self._scope.buddies.hand_back(self._pieces, inventory, step)
@@ -230,6 +250,25 @@ class Recovery:
         if not held:
             shards.put_back(self._pieces, step)
         return True
+
+    def _from_replicas(self, inventory: RankInventory, step: int) -> None:
+        """Every rank that lacks a step from one that holds the same; survivors keep what drifts."""
+        pieces = self._shard.tensor_pieces
+        image = torch.empty(image_bytes(pieces), dtype=torch.uint8)
+        self._shards.put_back(self._pieces, step)
+        for receiver in range(inventory.world):
+            if inventory.has(receiver, step):
+                continue
+            sender = next(o for o in inventory.replicas_of(receiver) if inventory.has(o, step))
+            if self._scope.slot == sender:
+                take_image(pieces, image)
+                dist.send(image, receiver)
+            elif self._scope.slot == receiver:
+                dist.recv(image, sender)
+                put_image(pieces, image)
+                if self._shards.live is not None:  # it was a step behind
+                    self._shards.put_drifting(self._pieces, step)
+        self._settle_objects(step)
 
     def _from_full(self, inventory: RankInventory) -> int:
         """All ranks from the newest intact full checkpoint; 0: the state as it was built."""
@@ -292,6 +331,8 @@ class Recovery:
         shards, step = self._shards, report.step
         if not self._protection.copies:
             shards.drop_images()
+            if self._protection.replicas:
+                shards.keep_drifting(self._pieces, step)
         elif report.source != str(RecoverySource.REPLICA):
             self._scope.buddies.copy(self._pieces, step)
         else:
