@@ -48,7 +48,10 @@ def painted(rows, attempts: list[tuple[int, int]], horizon: int) -> dict[str, in
     last = -1
     for event, _, time, duration in rows:
         begin = time if duration is None else max(time - duration, 0)
-        attempt_start = max([start for start, _ in attempts if start <= time], default=0)
+        starts = [start for start, _ in attempts if start < time]
+        if event in ("start", "restart") or not starts:
+            starts = [start for start, _ in attempts if start <= time]
+        attempt_start = max(starts, default=0)
         for t in range(max(begin, attempt_start), time):
             if owner[t] is None and not locked[t]:
                 owner[t] = event
@@ -61,7 +64,8 @@ def painted(rows, attempts: list[tuple[int, int]], horizon: int) -> dict[str, in
         if event == "step":
             for t in range(time):
                 locked[t] = True
-            next_start = min([start for start, _ in attempts if start > time], default=horizon)
+            later = [start for start, _ in attempts if start > attempt_start]
+            next_start = min(later, default=horizon)
             for t in range(time, next_start):
                 phase[t] = "idle"
         last = max(last, time)
@@ -83,7 +87,7 @@ def painted(rows, attempts: list[tuple[int, int]], horizon: int) -> dict[str, in
         ),
         max_size=12,
     ),
-    st.lists(st.integers(1, 40), min_size=2, max_size=6),
+    st.lists(st.integers(0, 40), min_size=2, max_size=6),
 )
 def test_the_gaps_are_kept_as_a_painter_would_keep_them(raw: list, edges: list[int]) -> None:
     bounds = [sum(edges[: n + 1]) for n in range(len(edges))]
@@ -450,6 +454,33 @@ def test_an_attempt_that_ends_in_whole_seconds_cuts_no_step() -> None:
     split = split_of(rows, RunState.COMPLETED, [(0, 3 * HOUR_US)])
     assert split.productive_low_us == split.productive_high_us
     assert split.outside_steps == 0
+
+
+@pytest.mark.parametrize("duration_us", [HOUR_US, None])
+def test_what_ends_with_an_attempt_is_of_it_though_the_next_starts_at_that_moment(
+    duration_us: int | None,
+) -> None:
+    """Three attempts of two hours, back to back: a step and a save end with each."""
+    minute_us = HOUR_US // 60
+    rows: list[tuple[str, int, int, int | None]] = []
+    for n in range(3):
+        begin_us, end_us = 2 * n * HOUR_US, 2 * (n + 1) * HOUR_US
+        rows.append(("start", 0, begin_us + HOUR_US - minute_us, None))
+        rows.append(("step", n + 1, end_us - minute_us, duration_us))
+        rows.append(("save", n + 1, end_us, minute_us))
+    attempts = [(2 * n * HOUR_US, 2 * (n + 1) * HOUR_US) for n in range(3)]
+    split = split_of(rows, RunState.INTERRUPTED, attempts)
+    assert parts(split) == {
+        "productive": 3 * HOUR_US,
+        "save": 3 * minute_us,
+        "restart": 3 * (HOUR_US - minute_us),
+    }
+    assert split.steps_in_attempts == 3
+    # nothing but a step at the very end
+    alone = [("step", n + 1, 2 * (n + 1) * HOUR_US, HOUR_US) for n in range(3)]
+    split = split_of(alone, RunState.COMPLETED, attempts)
+    assert parts(split) == {"productive": 3 * HOUR_US, "restart": 3 * HOUR_US}
+    assert split.productive_low_us == split.productive_high_us
 
 
 def test_a_step_without_a_duration_outside_the_attempts_may_have_taken_what_is_free() -> None:

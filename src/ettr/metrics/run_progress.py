@@ -14,7 +14,7 @@ import pyarrow as pa
 from ettr.metrics.instants import fetch, first_row, floats_of
 from ettr.progress.events import LATEST_S
 from ettr.progress.order import Row, in_order, merged
-from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
+from ettr.progress.split import GOING_ON, RunState, WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
@@ -119,6 +119,33 @@ class JobRecord:
         over_us = [time_us for event, _, time_us, _ in rows if event == "step"]
         first_us, last_us = min(over_us, default=math.inf), max(over_us, default=-math.inf)
         return first_us / MICROSECONDS_PER_SECOND, last_us / MICROSECONDS_PER_SECOND
+
+    def ending_with(self, ends_us: Iterable[int]) -> JobRecord:
+        """The record with what lies in the second after one of the ends of its attempts at the end.
+
+        Accounting cuts an end to whole seconds. What begins there begins another attempt.
+
+        Args:
+            ends_us: those ends after which the time is of another job's attempt.
+        """
+        spans = [(end_us, end_us + MICROSECONDS_PER_SECOND) for end_us in ends_us]
+        if not spans:
+            return self
+
+        def placed(row: Row) -> Row:
+            event, step, time_us, duration_us = row
+            if event not in GOING_ON:
+                for end_us, until_us in spans:
+                    if end_us < time_us < until_us:
+                        return event, step, end_us, duration_us
+            return row
+
+        return JobRecord(
+            {
+                file_id: [(line, placed(row)) for line, row in rows]
+                for file_id, rows in self.files.items()
+            }
+        )
 
 
 def record_of_run(jobs: Iterable[JobRecord]) -> Sequence[Row]:

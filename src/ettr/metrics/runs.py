@@ -417,8 +417,13 @@ def _details(
         recorded = {key[1]: records[key] for key in keys if key in records}
         split = None
         if not _both_record_steps(recorded, attempts):
-            record, state = record_of_run(recorded.values()), _state_of(rows[place]["last_state"])
-            split = split_scheduled(record, [_scheduled(one) for one in attempts], state)
+            times = [(one["job_id"], _scheduled(one)) for one in attempts]
+            jobs_records = (
+                one.ending_with(_ends_before_another_job(job, times))
+                for job, one in recorded.items()
+            )
+            record, state = record_of_run(jobs_records), _state_of(rows[place]["last_state"])
+            split = split_scheduled(record, [time for _, time in times], state)
             if of_record and split is not None and split.clock_set_back:
                 split = split_scheduled(record, None, state)
         mine = {attempt["attempt_id"] for attempt in attempts}
@@ -476,6 +481,20 @@ def _confidences(failures: ibis.Table, attempt_ids: list[str]) -> dict[str, str]
     asked = ibis.memtable({"attempt_id": attempt_ids}, schema={"attempt_id": "string"})
     found = fetch(failures.semi_join(asked, "attempt_id"), "attempt_id", "confidence")
     return dict(zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
+
+
+def _ends_before_another_job(job: str, times: list[tuple[str, ScheduledAttempt]]) -> list[int]:
+    """Ends of a job's attempts in whose second an attempt of another job of the run goes on."""
+    others = [time for other, time in times if other != job]
+    return [
+        time.end_us
+        for mine, time in times
+        if mine == job
+        and any(
+            one.start_us < time.end_us + MICROSECONDS_PER_SECOND and one.end_us > time.end_us
+            for one in others
+        )
+    ]
 
 
 def _scheduled(attempt: dict[str, Any]) -> ScheduledAttempt:

@@ -37,7 +37,7 @@ from ettr.progress.open_steps import ROUNDED_US, OpenSteps, OpenTime
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
-_GOING_ON = ("start", "restart", "restore")
+GOING_ON = ("start", "restart", "restore")
 _NOTHING_SAVED = -(1 << 63)
 _EVERYTHING_SAVED = (1 << 63) - 1
 
@@ -173,7 +173,7 @@ class WallClockSplitter:
                 self._open.append(step, own_us - bounds_us[0], bounds_us[1] - own_us)
         else:
             self._do_other(timeline, event, step, before_us, time_us, duration_us)
-        if event == "step" or event in _GOING_ON:
+        if event == "step" or event in GOING_ON:
             self._settled_us = max(time_us, self._settled_us)
 
     def split(self, state: RunState = RunState.RUNNING) -> WallClockSplit:
@@ -290,7 +290,7 @@ class WallClockSplitter:
             return time_us
         last = self._kept.last
         next_step = event == "step" and (last is None or step > last or step in self._kept)
-        if next_step or event in _GOING_ON:
+        if next_step or event in GOING_ON:
             # It certainly came later: the clock was set back, and the run goes on where it was.
             goes_on_us = self._last_us
             if event == "start":
@@ -418,7 +418,7 @@ class WallClockSplitter:
         time_us: int,
         duration_us: int | None,
     ) -> None:
-        timeline.advance(time_us)
+        timeline.advance(time_us, begins=event in GOING_ON)
         own_us = 0 if duration_us is None else timeline.take(time_us - duration_us, time_us)
         begins = event in _BEGINNINGS
         if begins:

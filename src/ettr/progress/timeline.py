@@ -60,9 +60,15 @@ class AttemptTimeline:
         """A run of which no event is known."""
         return ClosedTimeline(0, dict.fromkeys(_BUCKETS, 0), 0)
 
-    def advance(self, time_us: int) -> None:
-        """Go on to `time_us`, over the ends of attempts."""
+    def advance(self, time_us: int, *, begins: bool = True) -> None:
+        """Go on to `time_us`, over the ends of attempts.
+
+        At the moment at which an attempt starts only what `begins` is of it: all else took its time
+        before.
+        """
         while self._next < len(self._attempts) and self._attempts[self._next].start_us <= time_us:
+            if not begins and self._next and self._attempts[self._next].start_us == time_us:
+                break
             self._finish_attempt()
             self._at_us, self._end_us, _ = self._attempts[self._next]
             self._next += 1
@@ -92,7 +98,7 @@ class AttemptTimeline:
         """
         at_us = self._at_us
         if duration_us is None or self._gaps or not at_us < time_us <= self._limit_us:
-            self.advance(time_us)
+            self.advance(time_us, begins=False)
             begin_us = before_us if duration_us is None else time_us - duration_us
             own_us = self.take(begin_us, time_us)
             self.settle()
