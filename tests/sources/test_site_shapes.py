@@ -42,6 +42,30 @@ def test_seconds_since_boot_with_a_host_or_a_thread_are_no_line_of_another_progr
     )
 
 
+@pytest.mark.parametrize(
+    ("place", "entity"),
+    [
+        ("PCI:0000:01:00 GPU-I:05", "0000:01:00"),
+        ("PCI:0000:3b:00 GPU-I:01 GPU-CI:02", "0000:3b:00"),
+        ("PCI:0000:3b:00.0 GPU-I:1", "0000:3b:00"),
+        ("0000:3b:00 GPU-I:00 GPU-CI:00", "0000:3b:00"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_driver_names_the_instance_of_a_gpu_that_is_divided(
+    place: str, entity: str, *, as_json: bool, tmp_path: Path
+) -> None:
+    message = f"NVRM: Xid ({place}): 95, pid=7194, name=python, Uncontained: LTC TAG (0x2,0x0)."
+    path = tmp_path / "kern.log"
+    path.write_text(
+        f'{{"__REALTIME_TIMESTAMP":"1772445630000000","_HOSTNAME":"g1","MESSAGE":"{message}"}}\n'
+        if as_json
+        else f"2026-03-02T10:00:30+00:00 g1 kernel: {message}\n"
+    )
+    (event,) = rows_of(read_all(named("kernel-xid"), path), "events")
+    assert (event["node"], event["code"], event["entity"]) == ("g1", "95", entity)
+
+
 @pytest.mark.parametrize("colon", [":", ": ", " : "])
 @pytest.mark.parametrize("form", ["text", "bytes", "texts"])
 def test_a_journal_of_any_age_keeps_its_messages(colon: str, form: str, tmp_path: Path) -> None:

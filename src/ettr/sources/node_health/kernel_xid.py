@@ -30,8 +30,10 @@ _MARKS = (b"Xid", b"fallen off the bus")
 # journald writes a message that is not UTF-8 as an array of bytes, where no word shows
 _JOURNAL_MARKS = (*_MARKS, b'"MESSAGE":[', b'"MESSAGE": [', b'"MESSAGE" : [')
 # what lies between is bounded, so that a line's time does not grow as its square
+# of a GPU that is divided (MIG) the driver names the instances too: ` GPU-I:05 GPU-CI:00`
 _XID = re.compile(
-    r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})\)[^:\d]{0,80}: (?P<code>\d{1,6})\b(?P<rest>.*)"
+    r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})(?: [^()]{1,60})?\)[^:\d]{0,80}: "
+    r"(?P<code>\d{1,6})\b(?P<rest>.*)"
 )
 _SXID = re.compile(
     r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})\)[^:\d]{0,80}: (?P<code>\d{1,6})\b(?P<rest>.*)"
