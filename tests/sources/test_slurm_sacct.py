@@ -381,3 +381,44 @@ def test_a_line_break_in_the_last_text_belongs_to_the_record_before_it(tmp_path:
         "sbatch --wrap a\nsleep 1 | tee log",
         "sbatch b",
     ]
+
+
+_NAMED = "JobID|JobName|User|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES|{last}\n"
+_ENDS = "2026-03-01T00:00:00|2026-03-01T01:00:00|2026-03-01T02:00:00|3600|2|g[1-2]|gres/gpu=16"
+
+
+@pytest.mark.parametrize("last", ["SubmitLine", "Comment", "QOS"])
+@pytest.mark.parametrize("name", ["a|b", "a|b|c", "|", "lr=1|wd=2|", "11|COMPLETED|x"])
+@pytest.mark.parametrize("submit", ["", "sbatch -J '{name}' x.sh", "sbatch --wrap 'a|b;\nc|d'"])
+def test_separators_in_a_jobs_name_cost_no_record(
+    name: str, last: str, submit: str, tmp_path: Path
+) -> None:
+    """Neither the record itself nor those before and after it."""
+    text = submit.format(name=name) if last == "SubmitLine" else ""
+    rows = [
+        f"10|ok|u|NODE_FAIL|{_ENDS}|{'sbatch big.sh' if text else ''}",
+        f"11|{name}|u|COMPLETED|{_ENDS}|{text}",
+        f"12|{name}|u|FAILED|{_ENDS}|{text}",
+        f"13|ok|u|COMPLETED|{_ENDS}|{'sbatch x.sh' if text else ''}",
+    ]
+    log = write(tmp_path, _NAMED.format(last=last) + "\n".join(rows) + "\n")
+    tables, (rows_read, rejected, *_), _ = read(log)
+    found = {row["job_id"]: row for row in tables["attempts"].to_pylist()}
+    assert (rows_read, rejected) == (4, 0)
+    assert {job: row["state"] for job, row in found.items()} == {
+        **{"10": "NODE_FAIL", "11": "COMPLETED", "12": "FAILED", "13": "COMPLETED"}
+    }
+    assert [row["n_gpus"] for row in found.values()] == [16] * 4
+    assert found["10"]["submit_line"] in (None, "sbatch big.sh")
+    if not text:
+        assert found["11"]["name"] == found["12"]["name"] == name
+
+
+def test_a_table_within_a_text_is_no_record(tmp_path: Path) -> None:
+    """Its lines begin with a number and hold more separators than a record."""
+    script = "sbatch --wrap 'cat <<E\n1|" + "|".join("abcdefghijklmnop") + "\nE'"
+    rows = [f"10|ok|u|NODE_FAIL|{_ENDS}|{script}", f"11|ok|u|COMPLETED|{_ENDS}|sbatch x.sh"]
+    log = write(tmp_path, _NAMED.format(last="SubmitLine") + "\n".join(rows) + "\n")
+    tables, (rows_read, rejected, *_), _ = read(log)
+    assert (rows_read, rejected) == (2, 0)
+    assert tables["attempts"]["submit_line"].to_pylist() == [script, "sbatch x.sh"]

@@ -76,6 +76,10 @@ _CHECKED = (
         "workdir",
     }
 )
+# separators in a name, and in all texts of a record, that are put together again
+_MOST_IN_A_NAME, _MOST_IN_TEXTS = 16, 32
+# ways to join the same fields that are compared
+_MOST_WAYS = 16
 # fields that hold commas themselves
 _LISTS = frozenset({"nodelist", "alloctres", "reqtres", "allocgres", "reqgres"})
 _COMMANDS = re.compile(rb"\s*(?:\S*/)?(?:sbatch|srun|salloc|sattach|scrun|strigger)(?:\s|\Z)")
@@ -275,7 +279,31 @@ def starts_record(text: bytes, layout: RecordLayout) -> bool:
     if not _START.match(parts[0]):
         return False
     # the last part may be cut by a line break, the others are whole
-    return all(_fits(name, part) for name, part in zip(layout.fields, parts[:-1], strict=False))
+    if all(_fits(name, part) for name, part in zip(layout.fields, parts[:-1], strict=False)):
+        return True
+    if text.count(layout.mark) > layout.separators and _ways(text, layout):
+        return True
+    return _starts_behind_a_text(text, layout)
+
+
+def _starts_behind_a_text(text: bytes, layout: RecordLayout) -> bool:
+    """Whether a line begins as a record does whose name or other free text holds separators.
+
+    What is no text must look like what it is, a state of Slurm among it.
+    """
+    if "state" not in layout.fields:
+        return False
+    state = layout.fields.index("state")
+    parts = text.split(layout.mark, len(layout.fields) + _MOST_IN_A_NAME)[:-1]
+    for at, name in enumerate(layout.fields[:state]):
+        if name not in words.FREE_TEXT:
+            continue
+        for more in range(1, min(_MOST_IN_A_NAME, len(parts) - state - 1) + 1):
+            before = zip(layout.fields[:at], parts, strict=False)
+            after = zip(layout.fields[at + 1 :], parts[at + 1 + more :], strict=False)
+            if all(_fits(one, part) for one, part in (*before, *after)):
+                return True
+    return False
 
 
 def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
@@ -330,11 +358,36 @@ def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
 
 
 def _merge(text: bytes, layout: RecordLayout) -> tuple[list[bytes], bool] | None:
-    """Fields of a record with too many separators, which one free text must hold.
+    """Fields of a record with too many separators, which its free texts must hold.
 
-    Each free-text field is tried; the others must look like what they are. Where several free
-    texts would do and they alone differ, the record is kept without those texts.
+    Where several ways to join them are as good and only free texts differ, the record is kept
+    without those texts.
     """
+    fits = _ways(text, layout)
+    # sacct always fills some fields: a way to join that leaves them empty is no likely one
+    filled = [k for k, name in enumerate(layout.fields) if name in _ALWAYS_FILLED]
+    fits = [tried for tried in fits if all(tried[k] for k in filled)] or fits
+    if not fits:
+        return None
+    if len(fits) == 1:
+        return fits[0], False
+    first = fits[0]
+    differ = [k for k in range(len(first)) if any(other[k] != first[k] for other in fits[1:])]
+    if any(layout.fields[k] not in words.FREE_TEXT for k in differ):
+        return None
+    return [b"" if k in differ else part for k, part in enumerate(first)], True
+
+
+def _ways(text: bytes, layout: RecordLayout) -> list[list[bytes]]:
+    """The ways to join the fields of a record with too many separators.
+
+    In as few free texts as possible: a job's name is in its SubmitLine too. What is no free text
+    must look like what it is.
+    """
+    return _in_one_text(text, layout) or _in_several_texts(text, layout)
+
+
+def _in_one_text(text: bytes, layout: RecordLayout) -> list[list[bytes]]:
     fits: list[list[bytes]] = []
     # a megabyte of separators is not taken apart: the excess lies between the first and last parts
     n = layout.separators
@@ -353,18 +406,47 @@ def _merge(text: bytes, layout: RecordLayout) -> tuple[list[bytes], bool] | None
         joined = text[begin : len(text) - end].replace(layout.mark, layout.delimiter)
         if at not in checked or _fits(name, joined):
             fits.append([*others[:at], joined, *others[at + 1 :]])
-    # sacct always fills some fields: a way to join that leaves them empty is no likely one
-    filled = [k for k, name in enumerate(layout.fields) if name in _ALWAYS_FILLED]
-    fits = [tried for tried in fits if all(tried[k] for k in filled)] or fits
-    if not fits:
-        return None
-    if len(fits) == 1:
-        return fits[0], False
-    first = fits[0]
-    differ = [k for k in range(len(first)) if any(other[k] != first[k] for other in fits[1:])]
-    if any(layout.fields[k] not in words.FREE_TEXT for k in differ):
-        return None
-    return [b"" if k in differ else part for k, part in enumerate(first)], True
+    return fits
+
+
+def _in_several_texts(text: bytes, layout: RecordLayout) -> list[list[bytes]]:
+    excess = text.count(layout.mark) - layout.separators
+    if not 1 < excess <= _MOST_IN_TEXTS:
+        return []
+    parts = text.split(layout.mark)
+    names = [*layout.fields, *([""] if layout.trailing else [])]
+
+    def joined(at: int, before: int, more: int) -> bytes:
+        return layout.delimiter.join(parts[at + before : at + before + more + 1])
+
+    # for each field and so many separators in those before it, the ways to read the rest: in how
+    # few texts, and how many separators this field then holds
+    rest: list[dict[int, tuple[int, list[int]]]] = [{} for _ in names]
+    rest.append({excess: (0, [])})
+    for at in range(len(names) - 1, -1, -1):
+        following, is_text = rest[at + 1], names[at] in words.FREE_TEXT
+        for before in range(excess + 1):
+            tried = range(excess - before + 1) if is_text else (0,)
+            costs = {
+                more: following[before + more][0] + (more > 0)
+                for more in tried
+                if before + more in following and _fits(names[at], joined(at, before, more))
+            }
+            if costs:
+                least = min(costs.values())
+                rest[at][before] = (least, [more for more, cost in costs.items() if cost == least])
+    found: list[list[bytes]] = []
+    waiting: list[tuple[int, list[bytes]]] = [(0, [])] if 0 in rest[0] else []
+    while waiting and len(found) < _MOST_WAYS:
+        before, done = waiting.pop()
+        at = len(done)
+        if at == len(names):
+            found.append(done[: layout.separators + 1])
+            continue
+        waiting += [
+            (before + more, [*done, joined(at, before, more)]) for more in rest[at][before][1]
+        ]
+    return found
 
 
 def _fits(name: str, part: bytes) -> bool:
