@@ -182,6 +182,12 @@ def test_a_cluster_that_accounts_no_gpus_is_not_known_by_another(tmp_path: Path)
         of_b = Analysis(store, selection=Selection(cluster=("b",)))
         of_a = Analysis(store, selection=Selection(cluster=("a",)))
         assert (of_a.gpus_are_known, of_b.gpus_are_known) == (True, False)
+        # nor where the one is asked about after the other
+        assert not of_a.of(Selection(cluster=("b",))).gpus_are_known
+        assert of_b.of(Selection(cluster=("a",))).gpus_are_known
+        assert not of_b.of(
+            Selection(cluster=("b",), since=datetime(2026, 3, 1, tzinfo=UTC))
+        ).gpus_are_known
         assert of_a.ran_gpu_hours == pytest.approx(160.0)
     ends = ettr("status", tmp_path / "site", "--cluster", "b", "--json").json["states"]
     assert [(one["attempts"], one["gpu_hours"]) for one in ends] == [(1, None)]

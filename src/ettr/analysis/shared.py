@@ -55,10 +55,10 @@ _OF_ALL_LOGS = (
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
     *("held_by_node_fail", "ended_by_nodes", "logs_have_open_suspended"),
-    *("logs_preemptions", "gpus_are_known", "workload_weights"),
+    *("logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
-_OF_CLUSTERS = ("logs_read",)
+_OF_CLUSTERS = ("logs_read", "gpus_are_known")
 """Stages that only a selection of clusters changes."""
 
 
