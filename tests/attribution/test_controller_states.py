@@ -74,6 +74,22 @@ def test_a_drain_may_end_in_the_next_file_of_the_log(tmp_path: Path):
     assert nodes["unplanned_node_hours"] == pytest.approx(4 + 1 + 25, abs=0.001)
 
 
+@pytest.mark.parametrize("state", ["INVAL", "INVALID_REG"])
+@pytest.mark.parametrize("drains", [False, True])
+def test_a_node_that_registers_with_too_little_is_out_for_that_reason(
+    tmp_path: Path, state: str, *, drains: bool
+):
+    why = "gres/gpu count reported lower than configured (7 < 8)"
+    log = f"[2026-03-02T07:00:00.500] error: Setting node n4 state to {state} with reason:{why}\n"
+    if drains:
+        log += "[2026-03-02T07:00:00.501] drain_nodes: node n4 state set to DRAIN\n"
+    head = "[2026-03-01T07:00:00.000] slurmctld version 23.11.1 started on cluster c\n"
+    nodes = _nodes(tmp_path, sacct=SACCT, log=head + log)["nodes"]
+    # until a job starts on it the next day at 8 h
+    assert nodes["unplanned_node_hours"] == pytest.approx(25, abs=0.001)
+    assert [row["reason_class"] for row in nodes["by_reason"]] == ["gres-count"]
+
+
 @pytest.mark.parametrize(
     "line",
     [

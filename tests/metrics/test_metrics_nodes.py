@@ -19,6 +19,7 @@ from ettr.metrics.outages import outages
 from ettr.metrics.survival import durations
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
+from ettr.sources.slurm.node_states import node_state
 from ettr.store import open_store
 from ettr.tables import ALLOCATIONS, NODE_STATES, NODES
 from ettr.taxonomy import load_taxonomy
@@ -101,6 +102,15 @@ def test_states_that_overlap_or_touch_are_one_outage():
     found = outages(table, DAY, TAXONOMY)
     assert [(o.node, o.hours) for o in found] == [("a", 5.0), ("a", 1.0)]
     assert found[0].reason_class == "not-responding"
+
+
+@pytest.mark.parametrize("spelled", ["INVAL", "inval*", "INVALID", "IDLE+INVALID_REG"])
+def test_a_node_that_registers_with_less_than_configured_is_out(spelled: str):
+    state, _ = node_state(spelled)
+    reason = "gres/gpu count reported lower than configured (7 < 8)"
+    table = on_duckdb({"node_states": states(("a", state, reason, 10, 20))})["node_states"]
+    (found,) = outages(table, DAY, TAXONOMY)
+    assert (found.hours, found.is_planned, found.reason_class) == (10.0, False, "gres-count")
 
 
 def test_every_node_hour_is_available_or_in_one_kind_of_outage():

@@ -311,6 +311,10 @@ def test_inventory_on_one_line_each_and_with_dirt(tmp_path):
         ("idle~", "POWERED_DOWN", None),
         ("MIXED+MAINTENANCE", "MAINT", "MIXED"),
         ("mix", "MIXED", None),
+        ("inval", "INVALID_REG", None),
+        ("INVAL*", "INVALID_REG", "NOT_RESPONDING"),
+        ("INVALID", "INVALID_REG", None),
+        ("IDLE+INVALID_REG", "INVALID_REG", None),
     ],
 )
 def test_states_of_nodes(text, state, flags):

@@ -27,8 +27,11 @@ _BEGINS = {
     "NODE_FAILING": ("FAIL", None, None),
     "NODE_DOWN": ("DOWN", None, None),
     "STATE_MAINT": ("MAINT", None, None),
+    # a node that registers with less than configured, where the line says that it is out for it
+    "CONFIG_MISMATCH": ("INVALID_REG", None, None),
 }
-_ENDS, _REASON = "NODE_RESUMED", "REASON"
+_INVALID = re.compile(r"\bto INVAL")
+_ENDS, _REASON, _MISMATCH = "NODE_RESUMED", "REASON", "CONFIG_MISMATCH"
 _SILENT = ("NOT_RESPONDING", "Not responding")
 _SET_REASON = re.compile(r"reason set to: ?(.*)")
 _OWN_REASON = re.compile(r"(?:state set to [A-Z_+*]+: ?|with reason: ?)(.*)")
@@ -127,7 +130,7 @@ def _intervals(lines: Sequence[_StateLine]) -> list[_State]:
             for one in open_states:
                 one.end = time
             open_states = []
-        else:
+        elif code != _MISMATCH or _INVALID.search(message):
             state, flags, usual = _BEGINS[code]
             if any(one.state == state for one in open_states):
                 continue
@@ -137,6 +140,9 @@ def _intervals(lines: Sequence[_StateLine]) -> list[_State]:
                 text = reason[1]
             if state == "DOWN" and "not responding" in message:
                 flags, usual = _SILENT
+            if text and code == _MISMATCH:
+                # the drain that follows is for the same
+                reason = (time, text)
             open_states.append(_State(state, flags, text or usual, time, None, line))
             found.append(open_states[-1])
     return found

@@ -14,7 +14,11 @@ from ettr.metrics.instants import Period, fetch, seconds_of, to_seconds
 from ettr.taxonomy import ReasonVerdict, Taxonomy
 from ettr.units import SECONDS_PER_HOUR
 
-OUT_STATES = ("DOWN", "ERROR", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "REBOOT_ISSUED")
+OUT_STATES = (
+    *("DOWN", "ERROR", "DRAIN", "FAIL", "NOT_RESPONDING", "REBOOT_ISSUED"),
+    # as readers write it, and as a table of a user's own may
+    *("INVALID_REG", "INVAL"),
+)
 PLANNED_STATES = ("MAINT",)
 NOT_RESPONDING = "NOT_RESPONDING"
 _VAGUE_CLASSES = ("none", "other")

@@ -29,6 +29,7 @@ _SPELLED = {
     "COMP": ("COMPLETING",),
     "RESV": ("RESERVED",),
     "INVAL": ("INVALID_REG",),
+    "INVALID": ("INVALID_REG",),
 }
 # of several, the first of these says why the node gets no work
 _BY_RANK = (
