@@ -23,5 +23,5 @@ def test_rows_come_back_as_they_were_put(n: int) -> None:
         for i in range(n)
     ]
     engine = Duck(duckdb.connect())
-    engine.put("some", COLUMNS, rows)
-    assert [tuple(row.values()) for row in engine.rows("SELECT * FROM some", {})] == rows
+    engine.put("made_rows", COLUMNS, rows)
+    assert [tuple(row.values()) for row in engine.rows("SELECT * FROM made_rows", {})] == rows
