@@ -21,7 +21,7 @@ from torch import nn
 from ettr.checkpoint import Budget
 from ettr.checkpoint.slots.durable_io import OsDisk
 from ettr.elastic import Protection, Timeouts, group_from_env
-from ettr.elastic.buddies.shard_image import fingerprint
+from ettr.elastic.buddies.shard_image import fingerprint, image_bytes, take_image
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery import RESTORE_PRIORS, RecoveryPolicy, RecoverySource, RestorePrior
 
@@ -86,7 +86,9 @@ def build(mesh):
 
     torch.manual_seed(0)
     width = CONFIG.get("width", 24)
-    model = nn.Sequential(nn.Linear(15, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))
+    deep = [nn.Linear(width, width) for _ in range(CONFIG.get("depth", 0))]
+    wide = nn.Linear(15, width), nn.ReLU(), nn.Dropout(0.1)
+    model = nn.Sequential(*wide, *deep, nn.Linear(width, 1))
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
@@ -165,6 +167,15 @@ def die_at_start() -> None:
 def write_final(generation, model) -> None:
     assert all(parameter.full_tensor().isfinite().all() for parameter in model.parameters())
     final = {"hash": fingerprint(generation.pieces), "pid": os.getpid()}
+    if CONFIG.get("measured"):  # what is held besides the shard, and the time of a plain copy
+        n_bytes = image_bytes(generation.pieces)
+        image, copies_s = torch.zeros(n_bytes, dtype=torch.uint8), []
+        for _ in range(9):
+            begin_s = time.perf_counter()
+            take_image(generation.pieces, image)
+            copies_s.append(time.perf_counter() - begin_s)
+        held_bytes = generation._group.shards.held_bytes
+        final |= {"held": held_bytes, "image": n_bytes, "copy_s": sorted(copies_s)[4]}
     (FOLDER / f"final-{generation.slot}.json").write_text(json.dumps(final))
 
 

@@ -40,6 +40,11 @@ class ShardHistory:
         self._steps = [-1, -1]
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes of memory."""
+        return sum(image.numel() for image in self._images)
+
+    @property
     def steps(self) -> list[int]:
         """The steps held, the newest first."""
         return sorted((step for step in self._steps if step >= 0), reverse=True)
@@ -107,6 +112,13 @@ class ShardStore:
     def empty(self) -> bool:
         """Whether this rank holds nothing of its own shard."""
         return self.live is None and not self.own.steps
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory besides the live shard, in which a copy or a parity is held."""
+        kept = (value for parts, rng in self.drifting.values() for value in (*parts.values(), rng))
+        drifting = sum(value.nbytes for value in kept if isinstance(value, Tensor))
+        return self.own.n_bytes + self.neighbour.n_bytes + drifting
 
     def hold_live(self, pieces: Sequence[Piece], step: int) -> None:
         """Hold the live tensors, without a copy."""

@@ -183,7 +183,7 @@ def drifting_parts(pieces: Sequence[Piece]) -> dict[PartName, Part]:
         piece.part: part.clone() if isinstance(part := piece.live(), Tensor) else part
         for piece in pieces
         if isinstance(piece.owner, Shard)
-        and piece.owner.optimizer is None
+        and not piece.owner.optimizers
         and not isinstance(piece.owner.tensor, nn.Parameter)
     }
 
