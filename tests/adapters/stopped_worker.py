@@ -1,8 +1,8 @@
 """A loop that is asked to end within a step; run as `stopped_worker.py OUT [options]`.
 
-It asks itself by a real SIGTERM within step --term-at, on rank --term-rank; what it writes while it
-saves then can be made to take for ever (--hangs). OUT/started.txt has where it began, one line for
-each start, OUT/last.txt what came of it.
+It asks itself by a real SIGTERM within step --term-at, on rank --term-rank; the save that follows
+never ends with --hangs. OUT/started-RANK.txt has the step after which it went on, a line for each
+start, OUT/final-RANK.pt the trained parameters.
 """
 
 import argparse

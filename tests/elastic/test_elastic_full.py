@@ -42,6 +42,7 @@ def alone():
 def begun(*, from_step=0, **protection):
     """A generation of one rank that has begun to train, and what makes its next step."""
     group = SimpleNamespace(
+        stop_reason=None,
         protection=Protection(**protection),
         fingerprints=False,
         shards=ShardStore(),
@@ -161,6 +162,7 @@ def test_a_rollback_draws_the_random_numbers_that_the_first_attempt_drew(alone, 
 
 def test_a_damaged_full_checkpoint_is_passed_over_for_the_one_before_it(alone, tmp_path):
     group = SimpleNamespace(
+        stop_reason=None,
         protection=Protection(full=tmp_path),
         fingerprints=False,
         shards=ShardStore(),

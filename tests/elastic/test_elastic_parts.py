@@ -242,6 +242,7 @@ def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_pat
         fingerprints=False,
         shards=ShardStore(),
         timings=measuring,
+        stop_reason=None,
         recovered=lambda *_: None,
         updated=lambda *_: None,
     )

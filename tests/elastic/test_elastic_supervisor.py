@@ -196,7 +196,7 @@ def test_the_command_hands_its_limits_to_the_supervisor(monkeypatch):
 
     calls = []
 
-    def supervise(command, world, *, options, on_event):
+    def supervise(command, world, *, options, on_event, notice):
         calls.append((command, world, options))
         return SupervisorReport(world, 1, (), (), 1.0, None)
 

@@ -68,6 +68,14 @@ def elastic(
     node_wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to wait for a node to join.")
     ] = 600.0,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="Ask the run to end by then, as SIGTERM does: save at the end of the step.",
+        ),
+    ] = None,
     *,
     printing: Printing,
 ) -> None:
@@ -76,8 +84,10 @@ def elastic(
     Usage: ettr elastic -n 4 -- python train.py. On several nodes, the same command on each:
     ettr elastic --nnodes 2 --rdzv node001:29400 -n 8 -- python train.py; or srun ettr elastic. The
     script calls ElasticGroup.run (see the tutorial "Survive a killed rank"). Exit 1 if the run
-    could not be brought to its end.
+    could not be brought to its end, 75 if it was asked to end (SIGTERM, --stop-after) and all ranks
+    have saved the same step: start it again.
     """
+    from ettr.checkpoint.notice import EXIT_STATUS, StopNotice
     from ettr.elastic.supervision.cluster import node_setting, run_node
     from ettr.elastic.supervision.node_identity import Meeting
     from ettr.elastic.supervision.report import SupervisorOptions, SupervisorReport
@@ -98,17 +108,20 @@ def elastic(
         name=node_name,
         rack=rack,
     )
-    report = (
-        supervise(context.args, ranks, options=options, on_event=complain)
-        if setting is None
-        else run_node(context.args, ranks, setting, options=options, on_event=complain)
-    )
+    with StopNotice(deadline_s=stop_after, margin_s=0.0) as notice:
+        report = (
+            supervise(context.args, ranks, options=options, on_event=complain, notice=notice)
+            if setting is None
+            else run_node(
+                context.args, ranks, setting, options=options, on_event=complain, notice=notice
+            )
+        )
     if isinstance(report, SupervisorReport):
         _say_run(report, printing)
     else:
         _say_node(report, printing)
     if not report.finished:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_STATUS if report.stopped else 1)
 
 
 def _say_run(report: SupervisorReport, printing: Printing) -> None:
@@ -116,6 +129,7 @@ def _say_run(report: SupervisorReport, printing: Printing) -> None:
 
     document = {
         "finished": report.finished,
+        "stopped": report.stopped,
         "reason": report.reason,
         "ranks": report.world,
         "generations": report.generations,
@@ -126,8 +140,7 @@ def _say_run(report: SupervisorReport, printing: Printing) -> None:
         return
     for loss in report.losses:
         say(f"lost slot {loss.slot} (pid {loss.pid}, {loss.cause}) at step {loss.step}")
-    ended = "trained to the end" if report.finished else f"gave up: {report.reason}"
-    say(f"{ended}; {len(report.losses)} lost, {report.wall_s:.1f} s")
+    say(f"{_end_of(report)}; {len(report.losses)} lost, {report.wall_s:.1f} s")
 
 
 def _say_node(report: AgentReport, printing: Printing) -> None:
@@ -135,6 +148,11 @@ def _say_node(report: AgentReport, printing: Printing) -> None:
 
     if printing.summary(plain({"finished": report.finished, **asdict(report)})):
         return
-    ended = "trained to the end" if report.finished else f"gave up: {report.reason}"
     cut_off = f"; cut off {report.n_fenced} times" if report.n_fenced else ""
-    say(f"node {report.node}: {ended}{cut_off}")
+    say(f"node {report.node}: {_end_of(report)}{cut_off}")
+
+
+def _end_of(report: SupervisorReport | AgentReport) -> str:
+    if report.finished:
+        return "trained to the end"
+    return str(report.reason) if report.stopped else f"gave up: {report.reason}"

@@ -30,6 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from ettr.checkpoint.notice import RunStopped, StopNotice
 from ettr.elastic.buddies.ring import Ring
 from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.errors import EvictedError, RankFailedError
@@ -59,9 +60,9 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class _Trained(Generic[ResultT]):
-    """`train` came to its end on all ranks, and returned this."""
+    """`train` came to its end on all ranks, and returned this; or it was asked to end."""
 
-    result: ResultT
+    result: ResultT | RunStopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class ElasticGroup:
         protection: what guards the shards.
         recorder: receives steps, saves, stalls, restarts and restores.
         fingerprints: hash the shard at each recovery, for tests and demonstrations.
+        notice: what asks the run to end, in addition to the supervisor; None: SIGTERM does.
 
     Attributes:
         state: What this rank is doing.
@@ -97,6 +99,7 @@ class ElasticGroup:
         timeouts: Timeouts,
         recorder: ProgressRecorder | None = None,
         fingerprints: bool = False,
+        notice: StopNotice | None = None,
     ) -> None:
         self.worker, self.protection, self.fingerprints = worker, protection, fingerprints
         self.shards, self.timings = ShardStore(), Measuring()
@@ -112,6 +115,7 @@ class ElasticGroup:
             collective_s=timeouts.collective_s,
             abort=process_group.make_nccl_abort(),
         )
+        self._notice = notice or StopNotice()
         self._failed_s: float | None = None
         self._reported_own_error = False
 
@@ -153,13 +157,20 @@ class ElasticGroup:
         Raises:
             EvictedError: this process was replaced.
             RankFailedError: training failed, and not because a rank was lost.
+            RunStopped: the run was asked to end; all ranks have saved the same step.
         """
         process_group.warm_up()
         process_group.rehearse()
         try:
-            return self._run(train)
+            with self._notice:
+                return self._run(train)
         finally:
             self._heartbeat.close()
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why this rank is to end after the next step; None: it goes on."""
+        return self._notice.asked() or self._heartbeat.stop_reason
 
     def open_ring(self, membership: Membership, slot: int, following: int) -> Ring:
         """Open a rank's connections to its neighbours in a generation."""
@@ -205,6 +216,8 @@ class ElasticGroup:
             outcome = self._attempt(membership, slot, train)
             if isinstance(outcome, _Trained):
                 self._enter(RankState.DONE)
+                if isinstance(outcome.result, RunStopped):
+                    raise outcome.result
                 return outcome.result
             # Outside of the except block: its traceback held the model and, through it, the group.
             gc.collect()
@@ -224,9 +237,9 @@ class ElasticGroup:
             self._form(membership, slot, store)
             self._enter(RankState.TRAINING)
             generation = Generation(self, membership, slot, store)
-            outcome = _Trained(train(generation))
+            outcome = _Trained(_result_of(train, generation))
             self._enter(RankState.TRAINED)
-            self._wait_for_all(membership, slot)
+            self._wait_for_all(membership, slot, _how_it_ended(outcome.result))
         except RuntimeError as error:  # gloo, NCCL and the store raise its subclasses
             self._failed_s = self.last_failed_s = self._failed_s or time.time()
             outcome = self._broken_off(error, membership, slot)
@@ -328,7 +341,7 @@ class ElasticGroup:
         number = int(self._control.get(rendezvous.GENERATION))
         return Membership.from_json(self._control.get(rendezvous.membership_key(number)))
 
-    def _wait_for_all(self, membership: Membership, slot: int) -> None:
+    def _wait_for_all(self, membership: Membership, slot: int, how: str = "1") -> None:
         """Return when every rank has trained to its end.
 
         The supervisor decides it: it alone knows that it has not called for another generation. Of
@@ -338,7 +351,7 @@ class ElasticGroup:
             RuntimeError: one was lost before; this rank is needed again.
         """
         number = membership.generation
-        self._control.set(rendezvous.trained_key(number, slot), "1")
+        self._control.set(rendezvous.trained_key(number, slot), how)
         while not self._control.check([rendezvous.done_key(number)]):
             if int(self._control.get(rendezvous.GENERATION)) > number:
                 raise RuntimeError("a rank was lost before it had trained to the end")
@@ -346,3 +359,17 @@ class ElasticGroup:
 
     def _enter(self, state: RankState) -> None:
         self.state = transition(self.state, state, RANK_TRANSITIONS, f"rank {self.worker}")
+
+
+def _result_of(
+    train: Callable[[Generation], ResultT], generation: Generation
+) -> ResultT | RunStopped:
+    """What `train` returns; or that it was stopped, without the frames that hold the model."""
+    try:
+        return train(generation)
+    except RunStopped as stopped:
+        return stopped.with_traceback(None)
+
+
+def _how_it_ended(result: object) -> str:
+    return f"{rendezvous.STOPPED}{result.step}" if isinstance(result, RunStopped) else "1"

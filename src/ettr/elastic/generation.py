@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from ettr.checkpoint import RunStopped
 from ettr.elastic.buddies.exchange import BuddyExchange
 from ettr.elastic.buddies.parity import ParityExchange, parity_groups
 from ettr.elastic.buddies.shard_image import Piece
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 _NOTE_UPDATES = 64
+_TO_THE_SCRIPT = 4  # warn <- update <- contextlib <- the script's `with`
 
 
 class Generation:
@@ -137,22 +140,27 @@ class Generation:
 
         Raises:
             RankFailedError: the ranks are not at the same step.
+            RunStopped: the run was asked to end, and this step is saved; it is the same on all
+                ranks.
             UsageError: `recover` was not called yet.
         """
         shard = self._recovered_shard
         if self._group.protection.replicas:  # an update changes none of it
             self._group.shards.keep_drifting(shard.pieces, step)
-        _vote(step)
+        stops = _vote(step, asked=self._group.stop_reason is not None)
         self._enter(GenerationState.UPDATING)
         yield
         self._enter(GenerationState.SAVING)
         self._group.shards.live_step = step
         begin_s = time.monotonic()
-        self._guard(step, shard)
+        self._guard(step, shard, stops=stops)
         now_s = time.monotonic()
         self._group.updated(self.membership, step, now_s - self._updated_s, now_s - begin_s)
         self._enter(GenerationState.TRAINING)
         self._updated_s = now_s
+        if stops:
+            self._warn_if_nothing_is_kept()
+            raise RunStopped(step, self._group.stop_reason or "another rank was asked to end")
 
     def disconnect(self) -> None:
         """Close the connections to both neighbours, which ends their waits; twice is harmless."""
@@ -222,16 +230,25 @@ class Generation:
             fingerprints=group.fingerprints,
         )
 
-    def _guard(self, step: int, shard: ModelShard) -> None:
+    def _guard(self, step: int, shard: ModelShard, *, stops: bool) -> None:
         """Copy the updated shard to wherever it is guarded."""
         shard.capture_objects(step)
         if self._group.protection.copies and self._buddies is not None:
             self._buddies.copy(shard.pieces, step)
         if self._running is not None:
-            self._running.step(step)
+            self._running.step(step, stops=stops)
         if self._full is not None:
-            self._full.save_if_due(step, shard)
+            self._full.save_if_due(step, shard, stops=stops)
         self._note_timings()
+
+    def _warn_if_nothing_is_kept(self) -> None:
+        protection = self._group.protection
+        if self.slot == 0 and protection.full is None and protection.running is None:
+            warnings.warn(
+                "the run ends, and nothing of it is kept: Protection has neither full= nor "
+                "running=, and copies in memory end with the processes",
+                stacklevel=_TO_THE_SCRIPT,
+            )
 
     def _time_restore(self, report: RecoveryReport) -> None:
         source = RecoverySource.ROLLBACK if report.source == "resume" else report.source
@@ -247,14 +264,15 @@ class Generation:
             write_timings(folder, self._group.timings.timed())
 
 
-def _vote(step: int) -> None:
-    """Check that all ranks are about to do the same step."""
+def _vote(step: int, *, asked: bool) -> bool:
+    """Check that all ranks are about to do the same step; whether it is to be the last."""
     # The largest and the smallest step in one reduction.
-    ballot = torch.tensor([step, -step], dtype=torch.int64)
+    ballot = torch.tensor([step, -step, asked], dtype=torch.int64)
     dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
-    largest, smallest = int(ballot[0]), -int(ballot[1])
+    largest, smallest, stops = int(ballot[0]), -int(ballot[1]), bool(ballot[2])
     if largest != smallest:
         raise RankFailedError(
             f"ranks are about to do steps {smallest} to {largest}; every rank does the same step, "
             f"the one after what recover returned"
         )
+    return stops

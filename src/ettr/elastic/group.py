@@ -32,6 +32,10 @@ class RankGroup(Protocol):
     def timings(self) -> Measuring:
         """What was timed of the run."""
 
+    @property
+    def stop_reason(self) -> str | None:
+        """Why this rank is to end after the next step; None: it goes on."""
+
     def open_ring(self, membership: Membership, slot: int, following: int) -> Ring:
         """Open a rank's connections to its neighbours in a generation."""
 

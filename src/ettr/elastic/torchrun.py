@@ -119,6 +119,11 @@ class TorchrunGroup:
         self._sockets_before: frozenset[str] = frozenset()
         self._over, self._left = threading.Event(), threading.Event()
 
+    @property
+    def stop_reason(self) -> str | None:
+        """None: torchrun's SIGTERM may mean no more than a restart."""
+        return None
+
     def run(self, train: Callable[[Generation], ResultT]) -> ResultT:
         """Call `train` once; save the shard and raise if it is broken off.
 

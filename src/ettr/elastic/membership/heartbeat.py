@@ -1,4 +1,7 @@
-"""The thread that sends heartbeats, and ends the loop's waits when a new generation begins."""
+"""The thread that sends heartbeats, and ends the loop's waits when a new generation begins.
+
+It also hears from the supervisor that the run is asked to end.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,7 @@ class HeartbeatThread:
         self._sockets_before: frozenset[str] = frozenset()
         self._step = -1
         self._newest = 0
+        self._stop_reason: str | None = None
         self._closed, self._wake = False, threading.Event()
         self._thread = threading.Thread(target=self._run, name="ettr-heartbeat", daemon=True)
         self._thread.start()
@@ -80,6 +84,11 @@ class HeartbeatThread:
         """The newest generation that this process has seen; 0: none yet."""
         return self._newest
 
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the supervisor asks the run to end; None: it does not."""
+        return self._stop_reason
+
     def close(self) -> None:
         """End the thread: one that is in the store's code when the interpreter ends aborts it."""
         self._closed = True
@@ -99,6 +108,8 @@ class HeartbeatThread:
                     sent_s, count = time.monotonic(), count + 1
                     beat = Heartbeat(count, self._step, self._generation or 0, self._collective_s)
                     self._store.set(rendezvous.heartbeat_key(self._worker), beat.to_text())
+                    if self._stop_reason is None and self._store.check([rendezvous.STOP]):
+                        self._stop_reason = self._store.get(rendezvous.STOP).decode()
             except Exception:
                 os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
             self._newest = newest

@@ -14,11 +14,13 @@ from enum import StrEnum
 from ettr.errors import UsageError
 
 GENERATION = "ettr/generation"
+STOP = "ettr/stop"
+STOPPED = "stopped after "
 ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
 ENV_PROTOCOL = "ETTR_ELASTIC_PROTOCOL"
 # Raised whenever keys or what stands under them change their meaning.
-PROTOCOL = "4"
+PROTOCOL = "5"
 
 
 class Cause(StrEnum):
@@ -145,7 +147,7 @@ def own_error_key(worker: str) -> str:
 
 
 def trained_key(generation: int, slot: int) -> str:
-    """Set by a rank that has trained to the end."""
+    """Set by a rank that has trained to the end; `STOPPED` and the step where it was asked to."""
     return f"ettr/trained/{generation}/{slot}"
 
 

@@ -34,14 +34,17 @@ class FullSchedule:
         self.due_step = (step // every + 1) * every
         self.stalls_s: list[float] = []
 
-    def save_if_due(self, step: int, shard: ModelShard) -> None:
+    def save_if_due(self, step: int, shard: ModelShard, *, stops: bool = False) -> None:
         """Save all ranks' state if a checkpoint is due; warn where it could not be written.
+
+        Args:
+            stops: it is due because the run ends here.
 
         Raises:
             RuntimeError: a rank was lost meanwhile.
         """
         root = self._protection.full
-        if root is None or step < self.due_step:
+        if root is None or (step < self.due_step and not stops):
             return
         begin_s = time.monotonic()
         try:

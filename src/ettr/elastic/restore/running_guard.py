@@ -65,14 +65,18 @@ class RunningGuard:
             return None
         return cls(checkpoint, slot)
 
-    def step(self, step: int) -> None:
+    def step(self, step: int, *, stops: bool = False) -> None:
         """Save what is due; a failed round is only warned of, since the run has other guards.
+
+        Args:
+            stops: all of it is due, because the run ends here.
 
         Raises:
             FencedError: another process has taken this slot.
         """
         try:
-            error = self.checkpoint.step(step).error
+            save = self.checkpoint.save_all if stops else self.checkpoint.step
+            error = save(step).error
         except FencedError:
             raise
         except CheckpointError as failure:  # no room for a file that holds the new moments

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ettr.checkpoint.notice import StopNotice
 from ettr.elastic.membership.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
 from ettr.elastic.supervision.channel import (
     Channel,
@@ -41,11 +42,13 @@ class AgentReport:
     Attributes:
         reason: Why it did not come to its end; None: every rank trained to the end.
         n_fenced: How often the node ended its own processes because it was cut off.
+        stopped: Whether the run was asked to end, and every rank has saved the same step.
     """
 
     node: str
     reason: str | None
     n_fenced: int
+    stopped: bool = False
 
     @property
     def finished(self) -> bool:
@@ -56,6 +59,7 @@ class AgentReport:
 @dataclass(frozen=True, slots=True)
 class _Ended:
     finished: bool
+    stopped: bool
     reason: str
 
 
@@ -80,6 +84,7 @@ def serve_node(
     environment: Mapping[str, str],
     token: str = "",
     join_s: float = 600.0,
+    notice: StopNotice | None = None,
     on_event: Callable[[str], None] = lambda _text: None,
 ) -> AgentReport:
     """Serve a run until it has ended; returns how.
@@ -90,15 +95,18 @@ def serve_node(
         environment: of the processes.
         token: the secret of the run; empty: none.
         join_s: how long to look for the supervisor, at the start and after the connection is lost.
+        notice: what asks the whole run to end, through the supervisor.
         on_event: called with each event, in a sentence.
     """
     n_fenced = 0
-    agent = _Agent(command, n_ranks, meeting, node, environment, token, on_event)
+    notice = notice or StopNotice(signals=())
+    agent = _Agent(command, n_ranks, meeting, node, environment, token, on_event, notice)
     while True:
         try:
             agent.join(join_s)
             ended = agent.serve()
-            return AgentReport(node.name, None if ended.finished else ended.reason, n_fenced)
+            why = None if ended.finished else ended.reason
+            return AgentReport(node.name, why, n_fenced, ended.stopped)
         except ChannelClosedError as error:
             n_fenced += bool(agent.processes)
             on_event(f"cut off from the supervisor ({error}): the processes here are ended")
@@ -117,6 +125,7 @@ class _Agent:
     environment: Mapping[str, str]
     token: str
     on_event: Callable[[str], None]
+    notice: StopNotice
     processes: dict[str, tuple[WorkerProcess, ProcessEnd]] = field(default_factory=dict)
     ending: set[str] = field(default_factory=set)
     reported: set[str] = field(default_factory=set)
@@ -152,6 +161,7 @@ class _Agent:
         """
         channel = self._connected
         confirmed_s, pinged_s, number = time.monotonic(), -_PING_S, 0
+        passed_on = False
         sent_s: dict[int, float] = {}
         while True:
             now_s = time.monotonic()
@@ -165,10 +175,15 @@ class _Agent:
                     confirmed_s = max(confirmed_s, answered_s)
                 elif message["kind"] == "end":
                     reason = printable(message.get("reason"))
-                    return _Ended(bool(message.get("finished")), reason)
+                    return _Ended(
+                        bool(message.get("finished")), bool(message.get("stopped")), reason
+                    )
                 else:
                     self._obey(message)
             self._report_ends()
+            if not passed_on and (asked := self.notice.asked()) is not None:
+                channel.send(kind="stop", reason=f"node {self.node.name}: {asked}")
+                passed_on = True
             # By when the ping was sent: the supervisor counts from when it came, which is later.
             if time.monotonic() - confirmed_s > self.lease_s:
                 raise ChannelClosedError(f"no answer for {self.lease_s:g} s")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ettr.checkpoint.notice import StopNotice
 from ettr.elastic.supervision.agent import AgentReport, serve_node
 from ettr.elastic.supervision.handshake import check_node
 from ettr.elastic.supervision.node_identity import (
@@ -91,6 +92,7 @@ def run_node(
     *,
     options: SupervisorOptions,
     environment: Mapping[str, str] | None = None,
+    notice: StopNotice | None = None,
     on_event: Callable[[str], None] = lambda _text: None,
 ) -> SupervisorReport | AgentReport:
     """Supervise the run from this node, or serve its supervisor; returns how it ended.
@@ -99,6 +101,7 @@ def run_node(
         command: what every rank is; the same on every node.
         n_ranks: ranks on each node.
         environment: of the ranks; None: this process's.
+        notice: what asks the run to end; see `supervise`.
 
     Raises:
         UsageError: this node should supervise and cannot listen at the meeting place.
@@ -119,6 +122,7 @@ def run_node(
             environment=environment,
             on_event=on_event,
             gathering=gathering,
+            notice=notice,
         )
     if setting.supervises:
         raise UsageError(
@@ -133,6 +137,7 @@ def run_node(
         environment=environment,
         token=token,
         join_s=options.node_wait_s,
+        notice=notice,
         on_event=on_event,
     )
 

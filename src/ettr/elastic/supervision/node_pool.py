@@ -101,10 +101,10 @@ class NodePool:
         if not all(node.alive for node in self.remote):
             self.remote = [node for node in self.remote if node.alive]
 
-    def dismiss(self, *, finished: bool, reason: str) -> None:
+    def dismiss(self, *, finished: bool, reason: str, stopped: bool = False) -> None:
         """End all agents and let no more join."""
         for node in self.remote:
-            node.dismiss(finished=finished, reason=reason)
+            node.dismiss(finished=finished, stopped=stopped, reason=reason)
         for channel in (*(n.channel for n in self.remote), *(a.channel for a in self._arriving)):
             channel.close()
         self._arriving.clear()

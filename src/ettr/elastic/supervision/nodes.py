@@ -20,6 +20,7 @@ from ettr.elastic.supervision.channel import (
     Channel,
     ChannelClosedError,
     Message,
+    printable,
     whole_number,
 )
 from ettr.elastic.supervision.node_identity import NodeIdentity
@@ -144,6 +145,7 @@ class RemoteNode:
         timeout_s: Without a message for so long it is lost.
         heard_s: When the last one came (monotonic).
         joined: Whether it has confirmed the welcome; until then it counts for nothing.
+        stop_reason: Why it asks the run to end; None: it does not.
     """
 
     identity: NodeIdentity
@@ -154,6 +156,7 @@ class RemoteNode:
     joined: bool = False
     alive: bool = True
     why_lost: str = ""
+    stop_reason: str | None = None
     processes: dict[str, RemoteProcess] = field(default_factory=dict)
 
     def start(self, worker: str) -> tuple[WorkerProcess, ProcessEnd]:
@@ -185,10 +188,14 @@ class RemoteNode:
             if process.status is None:
                 process.status = -signal.SIGKILL
 
-    def dismiss(self, *, finished: bool, reason: str) -> None:
+    def dismiss(self, *, finished: bool, reason: str, stopped: bool = False) -> None:
         """End the agent and its processes: the run is over."""
         if self.alive:
-            self._guarded(lambda: self.channel.send(kind="end", finished=finished, reason=reason))
+            self._guarded(
+                lambda: self.channel.send(
+                    kind="end", finished=finished, stopped=stopped, reason=reason
+                )
+            )
 
     def _take_all(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -199,6 +206,9 @@ class RemoteNode:
         if message["kind"] == "ping":
             self.joined = True
             self.channel.send(kind="pong", number=whole_number(message, "number"))
+            return
+        if message["kind"] == "stop":
+            self.stop_reason = printable(message.get("reason"))
             return
         process = self.processes.get(str(message.get("worker")))
         if process is None:

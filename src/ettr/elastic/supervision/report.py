@@ -80,6 +80,7 @@ class SupervisorReport:
 
     Attributes:
         reason: Why it did not finish; None where every rank trained to the end.
+        stopped: Whether it was asked to end, and every rank has saved the same step.
     """
 
     world: int
@@ -88,6 +89,7 @@ class SupervisorReport:
     pids: tuple[int, ...]
     wall_s: float
     reason: str | None
+    stopped: bool = False
 
     @property
     def finished(self) -> bool:

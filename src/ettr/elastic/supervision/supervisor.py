@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ettr.checkpoint.notice import StopNotice
 from ettr.elastic.membership import rendezvous
 from ettr.elastic.membership.rendezvous import Cause, Membership
 from ettr.elastic.supervision.hang_detector import HangDetector
@@ -46,6 +47,7 @@ def supervise(
     environment: Mapping[str, str] | None = None,
     on_event: Callable[[str], None] = lambda _text: None,
     gathering: Gathering | None = None,
+    notice: StopNotice | None = None,
 ) -> SupervisorReport:
     """Run ranks of a command until all have trained to the end; returns what happened.
 
@@ -55,6 +57,7 @@ def supervise(
         environment: of the ranks; None: this process's.
         on_event: called with each event, in a sentence.
         gathering: where other nodes join; None: all ranks are on this machine.
+        notice: what asks the run to end: every rank saves the same step. None: nothing does.
 
     Raises:
         UsageError: no command, or no rank; several nodes and nowhere to join.
@@ -64,7 +67,9 @@ def supervise(
         raise UsageError(f"command {list(command)}, {n_ranks} ranks: give a command and 1 or more")
     if gathering is None and options.n_nodes > 1:
         raise UsageError(f"{options.n_nodes} nodes: say where they join (`gathering`)")
-    supervisor = Supervisor(command, n_ranks, options, environment, on_event, gathering=gathering)
+    supervisor = Supervisor(
+        command, n_ranks, options, environment, on_event, gathering=gathering, notice=notice
+    )
     return supervisor.run()
 
 
@@ -84,6 +89,7 @@ class Supervisor:
         on_event: Callable[[str], None] = lambda _text: None,
         *,
         gathering: Gathering | None = None,
+        notice: StopNotice | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = SupervisionState.FORMING
@@ -125,6 +131,9 @@ class Supervisor:
             node_wait_s=options.node_wait_s,
             on_event=on_event,
         )
+        self._notice = notice or StopNotice(signals=())
+        self._stop_reason: str | None = None
+        self._stopped = False
         self._idle_failures = 0
         self._listened_s = self._finishing_s = 0.0
 
@@ -141,7 +150,7 @@ class Supervisor:
         finally:
             pids = tuple(worker.process.pid for worker in self.roster.workers.values())
             self._stop_all()
-            self._nodes.dismiss(finished=reason is None, reason=reason or "")
+            self._nodes.dismiss(finished=reason is None, stopped=self._stopped, reason=reason or "")
         return SupervisorReport(
             self._world,
             self.roster.membership.generation,
@@ -149,6 +158,7 @@ class Supervisor:
             pids,
             time.monotonic() - begin_s,
             reason,
+            self._stopped,
         )
 
     def find_hung(self) -> dict[str, float]:
@@ -206,13 +216,26 @@ class Supervisor:
                     f"{self._options.node_wait_s:g} s"
                 )
             self._nodes.poll()
+            self._hear_stop()
+            if self._stop_reason is not None:
+                return f"{self._stop_reason} before the nodes had joined"
             time.sleep(_POLL_S)
         return None
+
+    def _hear_stop(self) -> None:
+        """Pass on to the ranks that the run is asked to end."""
+        asked = (node.stop_reason for node in self._nodes.remote)
+        reason = self._notice.asked() or next((one for one in asked if one is not None), None)
+        if reason is not None and self._stop_reason is None:
+            self._stop_reason = reason
+            self.store.set(rendezvous.STOP, reason)
+            self._on_event(f"{reason}: the run ends after the next step, which is saved")
 
     def _watch(self) -> str | None:
         """Watch until the run has ended; returns why it was given up, or None."""
         while True:
             self._nodes.poll()
+            self._hear_stop()
             dead = self._find_dead()
             self.roster.settle()
             self._staffing.restock(self._monotonic())
@@ -222,7 +245,7 @@ class Supervisor:
                 return reason
             if self._finished():
                 self._enter(SupervisionState.FINISHED)
-                return None
+                return self._how_it_ended()
             time.sleep(_POLL_S)
 
     def _act_on_failures(self, dead: Sequence[str]) -> str | None:
@@ -319,6 +342,16 @@ class Supervisor:
         number = self.roster.membership.generation
         keys = [rendezvous.trained_key(number, slot) for slot in range(self._world)]
         return bool(self.store.check(keys))
+
+    def _how_it_ended(self) -> str | None:
+        """None: every rank trained to the end; else that they were asked to end, and why."""
+        number = self.roster.membership.generation
+        ends = [self.store.get(rendezvous.trained_key(number, slot)) for slot in range(self._world)]
+        stopped = [end for end in map(bytes.decode, ends) if end.startswith(rendezvous.STOPPED)]
+        self._stopped = bool(stopped)
+        reason = self._stop_reason or "a rank was asked to end"
+        step = stopped[0].removeprefix(rendezvous.STOPPED) if stopped else ""
+        return f"{reason}: stopped after step {step}" if stopped else None
 
     def _finished(self) -> bool:
         """Whether every rank has trained to the end and its process is gone, or late."""
