@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import RestoreReport
-from ettr.checkpoint.restoring import restorable_steps, restore_for_resume
+from ettr.checkpoint.restoring import RestoreOptions, restorable_steps, restore_with
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, steps_of
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.reader import open_slot, slot_names
@@ -88,6 +88,7 @@ class StartQuestion:
         world: Number of slots of this job; None: not known.
         run: Name of this run; None: any.
         objects_of: As for `restore`, where all slots are read.
+        allow_missing, cast, rename: As for `restore`.
     """
 
     folder: Path
@@ -98,6 +99,22 @@ class StartQuestion:
     existing: str
     must_exist: bool
     objects_of: int | str | tuple[int, ...] | None
+    allow_missing: bool = False
+    cast: bool = False
+    rename: Mapping[str, str] | None = None
+
+    def options(self, found: Existing, step: int | None = None) -> RestoreOptions:
+        """Those of the restore; a rank that reads its own slot prefers no other."""
+        return RestoreOptions(
+            found.slot,
+            self.mode,
+            step,
+            self.objects_of if found.slot is None else None,
+            allow_missing=self.allow_missing,
+            cast=self.cast,
+            rename=self.rename,
+            own_slot=slot_of(self.folder),
+        )
 
 
 def _find_existing(root: str | os.PathLike[str], question: StartQuestion) -> Existing:
@@ -167,14 +184,8 @@ def start_run(
             reason = f"{root} held {offer.found}, now in {kept}"
         start = Start(0, False, reason)
     else:
-        report, restored = restore_for_resume(
-            root,
-            state,
-            slot=offer.found.slot,
-            mode=question.mode,
-            step=agreed.step,
-            objects_of=_preferred(offer.found, question),
-        )
+        report, objects = restore_with(root, state, question.options(offer.found, agreed.step))
+        restored = objects.record_of
         where = "all slots" if offer.found.slot is None else f"slot {offer.found.slot}"
         reason = f"{root}, {where}: {report}"
         newest = offer.found.steps[1] if offer.found.steps else agreed.reached
@@ -240,20 +251,17 @@ def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuesti
 def _step_0(
     root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion
 ) -> _Offer:
-    resumes = question.existing == "resume" and _complete_steps(root, state, found, question)
+    try:
+        resumes = question.existing == "resume" and _complete_steps(root, state, found, question)
+    except CheckpointError:  # of another model
+        resumes = False
     return _Offer(found, True, (0,)) if resumes else _Offer(found)
 
 
 def _complete_steps(
     root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion
 ) -> list[int]:
-    preferred = _preferred(found, question)
-    return restorable_steps(root, state, slot=found.slot, objects_of=preferred)
-
-
-def _preferred(found: Existing, question: StartQuestion) -> int | str | tuple[int, ...] | None:
-    """The slot that counts where slots differ; a rank that reads its own slot has no need of it."""
-    return question.objects_of if found.slot is None else None
+    return restorable_steps(root, state, question.options(found))
 
 
 def _not_resumable(root: str | os.PathLike[str], found: Existing, reason: str) -> str:

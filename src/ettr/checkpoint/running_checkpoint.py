@@ -184,6 +184,9 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         existing: str = "resume",
         must_exist: bool = False,
         objects_of: int | str | tuple[int, ...] | None = None,
+        allow_missing: bool = False,
+        cast: bool = False,
+        rename: Mapping[str, str] | None = None,
     ) -> Start:
         """Take up the run where the checkpoint has it, or begin; one of both, and it says which.
 
@@ -198,7 +201,9 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             existing: if there is something to resume from: `resume`; `keep` it aside and begin; or
                 `stop` with an error.
             must_exist: an error instead of a beginning.
-            objects_of: as for `restore`, where the job had another number of ranks.
+            objects_of: as for `restore`, where the job had another number of ranks. Random states
+                are those of this rank's slot; a rank that has none keeps its own, which is said.
+            allow_missing, cast, rename: as for `restore`, where the model has changed.
 
         Raises:
             UsageError: an option is out of range.
@@ -216,6 +221,9 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             existing,
             must_exist,
             objects_of,
+            allow_missing,
+            cast,
+            rename,
         )
         start, self._restored = start_run(
             self._root,
