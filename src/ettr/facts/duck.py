@@ -52,7 +52,7 @@ class Duck:
                 for (column, _), values in zip(columns, zip(*rows, strict=True), strict=True)
             }
             self.connection.register("given_rows", given)
-            self.run(f"INSERT INTO {name} SELECT * FROM given_rows")  # noqa: S608
+            self.run(f"INSERT INTO {name} SELECT * FROM given_rows")
             self.connection.unregister("given_rows")
 
     def rows(self, sql: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
