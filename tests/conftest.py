@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from held_analyses import MEMORY
+
 # How long an example takes says how busy the machine is, and nothing else. Where every group is to
 # run, the verdict follows from the code alone: the same examples each time; elsewhere others.
 settings.register_profile(
@@ -101,6 +103,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: ranks[item.path])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Hold the answers of analyses where tests may share them, fixtures included."""
+    MEMORY.allow(item)
+
+
 def groups_of(item: pytest.Item) -> set[str]:
     """The names of an item's marks."""
     return {mark.name for mark in item.iter_markers()}
@@ -126,5 +134,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Under ETTR_EVERY_GROUP a group that was left out is a failure."""
+    MEMORY.forget()
     if os.environ.get("ETTR_EVERY_GROUP") and absent_groups() and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

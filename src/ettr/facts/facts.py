@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ettr.facts.files import Fact, fact, fact_names
@@ -63,7 +64,9 @@ class Facts:
             KeyError: none was given under it.
         """
         value = self._given[name]
-        return value.of(self) if isinstance(value, Deferred) else value
+        if isinstance(value, Deferred):
+            value = self._given[name] = value.of(self)
+        return value
 
     def store(self, name: str, physical: str) -> None:
         """Make a table of the engine known under a name."""
@@ -91,16 +94,9 @@ class Facts:
             self._made[key] = physical
         return self._made[key]
 
-    def keep(self, name: str, sql: str, *, view: bool) -> str:
-        """Keep what a statement of engine names selects; returns the engine's name of it."""
-        physical = f"fact_{name}_{next(_NUMBER)}"
-        self.engine.create(physical, sql, {}, view=view)
-        return physical
-
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Rows of a small fact as dictionaries."""
-        found: list[dict[str, Any]] = self._kept(name, "rows", self.engine.rows)
-        return found
+        return self._kept(name, "rows", self.engine.rows)
 
     def row(self, name: str) -> dict[str, Any]:
         """The only row of a fact."""
@@ -113,8 +109,7 @@ class Facts:
         Numbers that may be null are floats with NaN, which holds microseconds exactly; text and
         booleans that may be null are objects with None.
         """
-        found: Columns = self._kept(name, "columns", self.engine.columns)
-        return found
+        return self._kept(name, "columns", self.engine.columns)
 
     def arrow(self, name: str) -> pa.Table:
         """Rows of a fact as an Arrow table."""
@@ -127,7 +122,7 @@ class Facts:
             return ask(one.code_with(self.table), self._bound(one))
         key = self.table(name), form
         if key not in self._fetched:
-            found = ask(f"SELECT * FROM {key[0]}", {})
+            found = ask(f"SELECT * FROM {key[0]}", {})  # noqa: S608
             if _length(found) > MOST_KEPT_ROWS:
                 return found
             self._fetched[key] = found
@@ -158,17 +153,10 @@ class Facts:
 
 
 class Deferred:
-    """A value computed from the facts when it is first needed, once for all that share it."""
+    """A value that is computed from the facts when it is first needed."""
 
-    def __init__(self, compute: Callable[[Facts], Any]) -> None:
-        self._compute = compute
-        self._values: list[Any] = []
-
-    def of(self, facts: Facts) -> Any:
-        """The value."""
-        if not self._values:
-            self._values.append(self._compute(facts))
-        return self._values[0]
+    def __init__(self, of: Callable[[Facts], Any]) -> None:
+        self.of = of
 
 
 def _identity(value: Any) -> Any:
@@ -184,3 +172,16 @@ def _length(found: Any) -> int:
     if isinstance(found, dict):
         return len(next(iter(found.values()))) if found else 0
     return len(found)
+
+
+def as_column(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A fetched column as a plain array: null is NaN in numbers, None elsewhere."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.is_masked(values):
+        return np.asarray(values.data)
+    if values.dtype.kind in "iuf":
+        return np.asarray(values.astype(np.float64).filled(np.nan))
+    found = values.data.astype(object)
+    found[np.ma.getmaskarray(values)] = None
+    return found
