@@ -71,11 +71,17 @@ def test_other_blocks_of_a_step_that_was_gone_back_behind_do_not_win(tmp_path: P
 
 
 def test_another_shape_is_refused_not_cropped(tmp_path: Path) -> None:
-    with RunningCheckpoint(tmp_path, {"w": torch.ones(8, 4)}) as rc:
+    with RunningCheckpoint(tmp_path, {"w": torch.ones(8, 4), "v": torch.ones(2)}) as rc:
         rc.save_all(1)
     for shape in ((4, 4), (8, 2), (16, 4)):
+        state = {"w": torch.zeros(shape), "v": torch.zeros(2)}
         with pytest.raises(CheckpointError, match=r"w: it was saved with shape \[8, 4\] and has"):
-            restore(tmp_path, {"w": torch.zeros(shape)}, allow_missing=True)
+            restore(tmp_path, state)
+        assert not state["v"].any()
+        report = restore(tmp_path, state, allow_missing=True)
+        assert (report.missing, state["w"].any(), state["v"].all()) == (("w",), False, True)
+        with pytest.raises(CheckpointError, match=r"w: it was saved with shape \[8, 4\] and has"):
+            restore(tmp_path, {"w": torch.zeros(shape)}, allow_missing=True)  # nothing of it
 
 
 class Cooling(torch.optim.Optimizer):

@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 
 from ettr.checkpoint import (  # noqa: E402
     Budget,
+    RandomStates,
     RestoreReport,
     RunningCheckpoint,
     TrainingState,
@@ -307,3 +308,29 @@ def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
     assert "slots of another number of ranks, not read any more: 2, 3\n" in done.output
     machine = CliRunner().invoke(build_app(), ["verify", "--json", str(tmp_path)])
     assert json.loads(machine.output)["superseded_slots"] == ["2", "3"]
+
+
+def test_random_states_of_another_number_of_ranks(tmp_path: Path) -> None:
+    """Each rank takes its own; one that the job did not have keeps its own, and says so."""
+    weight = torch.ones(4)
+
+    def drawn(slot: int) -> float:
+        with RunningCheckpoint(
+            tmp_path, {"w": weight, "random": RandomStates()}, slot=slot, world=3, policy="full"
+        ) as checkpoint:
+            start = checkpoint.resume_or_begin()
+        assert ("not restored: random" in str(start)) == (slot == 2)
+        return torch.rand(1).item()
+
+    expected = []
+    for slot in range(2):
+        torch.manual_seed(slot)
+        with RunningCheckpoint(
+            tmp_path, {"w": weight, "random": RandomStates()}, slot=slot, world=2
+        ) as checkpoint:
+            checkpoint.save_all(3)
+        expected.append(torch.rand(1).item())
+    torch.manual_seed(2)
+    expected.append(torch.rand(1).item())
+    torch.manual_seed(2)
+    assert [drawn(2), drawn(0), drawn(1)] == [expected[2], expected[0], expected[1]]

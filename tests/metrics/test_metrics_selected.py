@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ettr.errors import UsageError
+from ettr.facts.chosen import microseconds
 from ettr.metrics.exposure import exposure
 from ettr.metrics.rates import failure_rates
-from ettr.metrics.selected import selected_ends, selected_jobs
+from ettr.metrics.selected import selected_ends
 from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
 from ettr.selection import Selection
@@ -38,9 +39,8 @@ def tables(cluster) -> dict[str, ibis.Table]:
 def measured(tables: dict[str, ibis.Table], selection: Selection, end: datetime) -> dict[str, Any]:
     """What adds up: failures, attempts, and hours of nodes and GPUs."""
     t = tables
-    jobs = selected_jobs(t["attempts"], t["allocations"], t["nodes"], selection, end)
     failures = selected_ends(t["failures"], t["attempts"], t["allocations"], t["nodes"], selection)
-    facts = facts_of(t, jobs=jobs, accounted_rows=jobs.attempts)
+    facts = facts_of(t, selection=selection, logs_end_us=microseconds(end))
     exposed = exposure(facts)
     rate = failure_rates(exposed.by_attempt, failures).all_jobs
     ran = totals(facts)

@@ -47,6 +47,7 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         slot: None: the rank in `torch.distributed`, 0 without it.
         notice: what asks the run to end; None: SIGTERM does. The step that is under way ends, all
             is saved, and the process ends with status 75 (`RunStopped`); all ranks after one step.
+        resume: options of `RunningCheckpoint.resume_or_begin`, such as `{"objects_of": 0}`.
         options: of `RunningCheckpoint`. Unless given: the policy `full`, every 10 steps.
 
     Raises:
@@ -62,10 +63,12 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         progress: str | os.PathLike[str] | None = None,
         slot: int | None = None,
         notice: StopNotice | None = None,
+        resume: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
         self.notice = notice or StopNotice()
+        self._resume = dict(resume or {})
         self._agreed, self._step_s, self._save_s = AgreedStop(), 0.0, 0.0
         rank = rank_of_process() if slot is None else slot
         self._clock, self._begin_s = clock, clock()
@@ -78,8 +81,11 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
             path = path.with_stem(f"{path.stem}-{rank}") if rank else path
             self.recorder = ProgressRecorder(path, run=run, rank=rank)
 
-    def begin(self) -> Start:
+    def begin(self, **resume: Any) -> Start:
         """Resume or begin, and say which; see `RunningCheckpoint.resume_or_begin`.
+
+        Args:
+            resume: its options, beside those that the run was made with.
 
         Raises:
             CheckpointError: there is something, and it cannot be resumed from.
@@ -89,7 +95,7 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
             store = dist.distributed_c10d._get_default_store()
             self._agreed = AgreedStop(store, dist.get_world_size())
         restored_s = self._clock()
-        start = self.checkpoint.resume_or_begin()
+        start = self.checkpoint.resume_or_begin(**{**self._resume, **resume})
         now_s = self._clock()
         if self.recorder is not None:
             self.recorder.start(start.step, restored_s - self._begin_s)

@@ -175,7 +175,7 @@ class Analysis(SharedStages):
             UsageError: there is no such job.
         """
         t = self.tables
-        job_id = self.stored.jobs.job_of(job_id)
+        job_id = self.het_jobs.job_of(job_id)
         return explain(
             t["attempts"],
             t["allocations"],
@@ -487,9 +487,9 @@ class Analysis(SharedStages):
             self.dump_windows,
             self.early_start,
             unknown_reasons(self.tables["node_states"], self.taxonomy),
-            self.stored.naming,
+            self.naming,
             len(self.logs_clusters) > 1,
-            self.stored.unended_states,
+            self.tables.unended_states,
         )
 
     @cached_property

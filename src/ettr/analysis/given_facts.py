@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ettr.facts import Facts, made
-from ettr.facts.duck import Duck
+from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
 from ettr.facts.interop import give
+from ettr.facts.opening import facts_of_store
 from ettr.tables import TABLES
 
 if TYPE_CHECKING:
@@ -24,36 +24,27 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
     own = {
         "stages": stages,
         "selection": chosen,
-        "since_us": _us(chosen.since),
-        "until_us": _us(chosen.until),
-        "period_start_us": Deferred(lambda _: _us(stages.period.start)),
-        "period_end_us": Deferred(lambda _: _us(stages.period.end)),
-        "jobs": Deferred(lambda _: stages.jobs),
+        "since_us": microseconds(chosen.since),
+        "until_us": microseconds(chosen.until),
+        "period_start_us": Deferred(lambda _: microseconds(stages.period.start)),
+        "period_end_us": Deferred(lambda _: microseconds(stages.period.end)),
         "all_listed": Deferred(lambda _: stages.every_node_is_listed),
-        "accounted_rows": Deferred(lambda _: stages._accounted()),
     }
     if shared is not None:
         return shared.under(**own)
-    backend = stages.read_store.backend
-    logs = {
-        "backend": backend,
-        "logs": stages,
-        "assumptions": stages.assumptions,
-        "taxonomy": Deferred(lambda _: stages.taxonomy),
-        "tables": Deferred(lambda _: stages.tables),
-        "parts": Deferred(lambda _: stages.stored.parts),
-        "logs_start_us": Deferred(lambda _: _us(stages.logs_period.start)),
-        "logs_end_us": Deferred(lambda _: _us(stages.logs_period.end)),
-    }
-    return Facts(Duck(backend.con), logs | own, {})
+    return facts_of_store(
+        stages.read_store,
+        logs=stages,
+        assumptions=stages.assumptions,
+        taxonomy=Deferred(lambda _: stages.taxonomy),
+        tables=Deferred(lambda _: stages.tables),
+        gpus_per_node=stages.assumptions.gpus_per_node,
+        logs_start_us=Deferred(lambda _: microseconds(stages.logs_period.start)),
+        logs_end_us=Deferred(lambda _: microseconds(stages.logs_period.end)),
+        **own,
+    )
 
 
-def _us(moment: datetime | None) -> int | None:
-    """Microseconds from 1970 to a moment with a zone."""
-    return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_LOGS = {
     "all_failures": lambda logs: logs.attribution.failures,
     "all_endings": lambda logs: logs.attribution.endings,
@@ -72,29 +63,24 @@ _OF_SELECTION = {
 
 def _register() -> None:
     for name in TABLES:
-        made(name, (), takes=("tables",))(_stored(name, "tables"))
-    for name in ("attempts", "allocations"):
-        made(f"parts_{name}", (), takes=("parts",))(_stored(name, "parts"))
-    made("chosen", (), takes=("jobs",))(
-        lambda facts: give(facts, "chosen", facts.given("jobs").attempts)
-    )
-    made("held", (), takes=("jobs",))(
-        lambda facts: give(facts, "held", facts.given("jobs").allocations)
-    )
-    made("accounted", (), takes=("accounted_rows",))(
-        lambda facts: give(facts, "chosen", facts.given("accounted_rows"))
-    )
+        changed = name in ("attempts", "node_states")
+        made(name, (), reads=(f"whole_{name}",), takes=("tables",) if changed else ())(_final(name))
     for whole, facts in (("logs", _OF_LOGS), ("stages", _OF_SELECTION)):
         for name, made_by in facts.items():
             made(name, (), takes=(whole,))(_expressed(name, whole, made_by))
 
 
+def _final(name: str) -> Callable[[Facts], str]:
+    def make(facts: Facts) -> str:
+        if name in ("attempts", "node_states") and not facts.given("tables").is_as_stored(name):
+            return give(facts, name, facts.given("tables")[name])
+        return facts.table(f"whole_{name}")
+
+    return make
+
+
 def _expressed(name: str, whole: str, made_by: Callable[[Any], Table]) -> Callable[[Facts], str]:
     return lambda facts: give(facts, name, made_by(facts.given(whole)))
-
-
-def _stored(name: str, whole: str) -> Callable[[Facts], str]:
-    return lambda facts: give(facts, name, facts.given(whole)[name])
 
 
 _register()

@@ -5,6 +5,7 @@ Each is computed once, when it is first asked for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import ibis
@@ -12,9 +13,11 @@ import ibis
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
 from ettr.analysis.selecting import selected_period
-from ettr.analysis.stored_tables import StoredTables, stored_tables
+from ettr.analysis.stored_tables import StoredTables
 from ettr.errors import StoreError
 from ettr.facts import Facts
+from ettr.facts.het_jobs import HetJobs
+from ettr.facts.naming import Naming
 from ettr.metrics.event_census import event_census
 from ettr.metrics.event_days import event_days
 from ettr.metrics.incidents import IncidentLedger, incident_ledger
@@ -23,7 +26,7 @@ from ettr.metrics.logs_read import LogsRead, logs_read
 from ettr.metrics.selected import in_period, on_nodes
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.store.local_copy import LocalCopy
+from ettr.store.local_copy import on_duckdb
 from ettr.tables.event_summaries import (
     EVENT_CENSUS,
     EVENT_NODE_DAYS,
@@ -53,24 +56,36 @@ class LogStages:
         self.selection = selection or Selection()
 
     @cached_property
-    def stored(self) -> StoredTables:
-        """The store's tables, as the logs have them and as every stage reads them."""
-        return stored_tables(self.read_store, self.assumptions)
+    def tables(self) -> StoredTables:
+        """The tables by name that every stage reads."""
+        return StoredTables(self, "whole")
+
+    @cached_property
+    def parts(self) -> StoredTables:
+        """The same as the logs have them: one row for each part of a heterogeneous job."""
+        return StoredTables(self, "parts")
+
+    @property
+    def naming(self) -> Naming:
+        """Of which clusters those rows are that name none."""
+        found: Naming = self.facts.given("naming")
+        return found
+
+    @property
+    def het_jobs(self) -> HetJobs:
+        """The heterogeneous jobs, and the ids under which their parts go."""
+        found: HetJobs = self.facts.given("het_jobs")
+        return found
 
     @cached_property
     def read_store(self) -> Store:
         """The store as facts read it: on DuckDB."""
-        return self.store if self.store.backend.name == "duckdb" else LocalCopy(self.store)
+        return on_duckdb(self.store)
 
     @cached_property
     def facts(self) -> Facts:
         """The facts of the store under the selection."""
-        return facts_of(self, None)
-
-    @property
-    def tables(self) -> dict[str, ibis.Table]:
-        """The tables by name that every stage reads."""
-        return self.stored.tables
+        return facts_of(self, None)  # type: ignore[arg-type]
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
@@ -166,14 +181,20 @@ class LogStages:
 
     def _summary_by_node(self, summary: EventSummary) -> ibis.Table | None:
         """A summary of the store under names of clusters; None where it cannot answer."""
-        naming = self.stored.naming
+        naming = self.naming
         kept = None if naming.is_by_node else self.read_store.summary(summary)  # it knows no files
-        return None if kept is None else naming.named(kept, "events")
+        if kept is None or naming.cluster is None:
+            return kept
+        named = ibis.cases(
+            (kept["cluster"] == DEFAULT_CLUSTER, naming.cluster), else_=kept["cluster"]
+        )
+        return kept.mutate(cluster=named)
 
     @cached_property
     def logs_read(self) -> LogsRead:
         """Which kinds of logs the store holds, of the selected clusters."""
-        t, chosen = self.tables, self.selection.cluster
+        t: Mapping[str, ibis.Table] = self.tables
+        chosen = self.selection.cluster
         census: ibis.Table | None = self.event_census
         if chosen and len(self.logs_clusters) > 1:
             # what arrived from one cluster says nothing of another
@@ -203,7 +224,7 @@ class LogStages:
     @cached_property
     def has_unplaced_rows(self) -> bool:
         """Whether logs of several clusters hold rows of which nobody knows whose they are."""
-        if not self.stored.naming.is_by_node:
+        if not self.naming.is_by_node:
             return False
         return DEFAULT_CLUSTER in self._clusters_in("attempts", "nodes", "events", "node_states")
 

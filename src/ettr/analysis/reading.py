@@ -90,7 +90,7 @@ def _with_named_clusters(analysis: Analysis, read: list[Ingested]) -> list[Inges
     """The same outcomes, their notes in the words of what rows that name no cluster are now."""
     if not any(UNNAMED_NOTE in note for one in read for note in one.notes):
         return read
-    words = analysis.stored.naming.words
+    words = analysis.naming.words
     return [replace(one, notes=tuple(map(words, one.notes))) for one in read]
 
 

@@ -19,6 +19,7 @@ from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_hea
 from ettr.attribution import Attribution, attribute
 from ettr.attribution.endings import HARDWARE_CANDIDATE
 from ettr.attribution.rules import LogMatching
+from ettr.facts.interop import as_ibis
 from ettr.metrics.availability import Service, named_nodes, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.exposure import Exposure, exposure
@@ -26,17 +27,12 @@ from ettr.metrics.instants import Period, fetch, has_rows, seconds_of
 from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.node_jobs import NODE_FAIL, NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
-from ettr.metrics.selected import (
-    SelectedJobs,
-    selected_ends,
-    selected_jobs,
-    with_parts_held,
-)
+from ettr.metrics.selected import SelectedJobs, selected_ends
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, totals
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.tables.materialize import as_view, materialize
+from ettr.tables.materialize import materialize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +47,7 @@ if TYPE_CHECKING:
 
 
 _OF_ALL_LOGS = (
-    *("read_store", "stored", "taxonomy", "logs_period", "logs_clusters", "event_census"),
+    *("read_store", "tables", "parts", "taxonomy", "logs_period", "logs_clusters", "event_census"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
     *("held_by_node_fail", "ended_by_nodes", "logs_have_open_suspended"),
@@ -172,15 +168,12 @@ class SharedStages(LogStages):
         return self._jobs_of(self.selection)
 
     def _jobs_of(self, selection: Selection) -> SelectedJobs:
+        """The facts `chosen` and `held` of a selection, for expressions."""
         t = self.tables
         if selection.is_everything:
             return SelectedJobs(t["attempts"], t["allocations"])
-        end = self.logs_period.end
-        found = selected_jobs(t["attempts"], t["allocations"], t["nodes"], selection, end)
-        attempts, whole_of = found.attempts, self.stored.jobs.whole_of
-        if whole_of:
-            attempts = with_parts_held(attempts, self._accounted_of(selection), whole_of)
-        return SelectedJobs(as_view(attempts), as_view(found.allocations))
+        facts = self.facts.under(selection=selection)
+        return SelectedJobs(as_ibis(facts, "chosen"), as_ibis(facts, "held"))
 
     @cached_property
     def exposure(self) -> Exposure:
@@ -400,20 +393,6 @@ class SharedStages(LogStages):
     def ran_gpu_hours(self) -> float | None:
         """`totals.gpu_hours`, without the rest of them."""
         return self.totals.gpu_hours
-
-    def _accounted(self) -> ibis.Table:
-        """The selected attempts, with the parts of heterogeneous jobs apart."""
-        if not self.stored.jobs.ids:
-            return self.jobs.attempts
-        return self._accounted_of(self.selection)
-
-    def _accounted_of(self, selection: Selection) -> ibis.Table:
-        """The attempts of a selection as the log has them."""
-        parts, end = self.stored.parts, self.logs_period.end
-        attempts, allocations, nodes = (
-            parts[name] for name in ("attempts", "allocations", "nodes")
-        )
-        return selected_jobs(attempts, allocations, nodes, selection, end).attempts
 
     @cached_property
     def size_unit(self) -> SizeUnit:

@@ -1,114 +1,86 @@
-"""The tables of a store as an analysis takes them: one cluster, whole jobs, who cancelled."""
+"""The stored tables as expressions, for what is not yet answered from facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ibis.expr.types import Table
 
-from ettr.analysis.assumptions import Assumptions
 from ettr.attribution.cancellations import with_cancellers
 from ettr.attribution.controller_states import with_controller_states
-from ettr.metrics.instants import fetch, has_rows
+from ettr.facts.interop import as_ibis
 from ettr.metrics.unended_states import UnendedStates, with_known_ends
-from ettr.store import Store
 from ettr.tables import TABLES
-from ettr.tables.het_jobs import WholeJobs, whole_jobs
-from ettr.tables.materialize import as_view, materialize
-from ettr.tables.unnamed_clusters import Naming, named_clusters
+from ettr.tables.materialize import materialize
+
+if TYPE_CHECKING:
+    from ettr.analysis.log_stages import LogStages
 
 _CONTROLLER = "slurmctld-log"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTables:
-    """The tables of a store by name.
+class StoredTables(Mapping[str, Table]):
+    """What every stage reads: whole jobs, and who cancelled one wherever any log says it.
 
     Attributes:
-        parts: As the logs have them: one row for each part of a heterogeneous job.
-        jobs: The same with whole jobs, and the ids under which their parts go.
-        tables: What every stage reads: whole jobs, and who cancelled one wherever any log says it.
-        unended_states: States of nodes that no log ends, though they are over; None: there is none.
-        naming: Of which clusters those rows are that name none.
+        unended_states: States of nodes that no log ends, though they are over; None: there is none,
+            or none was asked for.
     """
 
-    parts: Mapping[str, Table]
-    jobs: WholeJobs
-    tables: dict[str, Table]
-    naming: Naming
-    unended_states: UnendedStates | None = None
+    def __init__(self, logs: LogStages, layer: str) -> None:
+        self._logs = logs
+        self._layer = layer
+        self._made: dict[str, Table] = {}
+        self._unended: UnendedStates | None = None
 
+    @property
+    def unended_states(self) -> UnendedStates | None:
+        """States of nodes that no log ends, though they are over; None: there is none."""
+        _ = self["node_states"]
+        return self._unended
 
-def stored_tables(store: Store, given: Assumptions) -> StoredTables:
-    """The tables of a store under what was assumed of it."""
-    read = {name: store.table(name) for name in TABLES}
-    named, naming = named_clusters(read)
-    for name, table in named.items():
-        if table is not read[name]:
-            # else every query would ask again which cluster a row is of
-            named[name] = materialize(table) if store.is_small(name) else as_view(table)
-    parts = _with_gpus(_with_accounted_gpus(named), given.gpus_per_node)
-    jobs = whole_jobs(parts)
-    attempts = with_cancellers(jobs.tables["attempts"], jobs.tables["events"], given.matching)
-    states, unended = with_known_ends(
-        *(jobs.tables[name] for name in ("node_states", "allocations", "attempts"))
-    )
-    tables = {**jobs.tables, "attempts": attempts, "node_states": states}
-    if any(file.source == _CONTROLLER for file in store.files()):
-        tables["node_states"] = with_controller_states(
-            tables["node_states"], tables["events"], tables["allocations"]
-        )
-    for name, table in tables.items():
-        if store.is_small(name) and table is not named[name]:
-            # else what was changed would be worked out again in every query
-            tables[name] = materialize(table)
-    return StoredTables(parts, jobs, tables, naming, unended)
+    def __getitem__(self, name: str) -> Table:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
 
-def _with_accounted_gpus(tables: dict[str, Table]) -> dict[str, Table]:
-    """The same tables, where no GPUs in any job is not known, unless an inventory has none either.
+    def __len__(self) -> int:
+        return len(TABLES)
 
-    A scheduler that does not account GPUs lists none for any job, as one does whose jobs used none.
-    Where nodes have GPUs it may be either; where they have none, no job had any. Each cluster has a
-    scheduler of its own.
-    """
-    attempts, held = tables["attempts"], tables["allocations"]
-    unknown = _clusters_without_gpus(attempts, tables["nodes"])
-    if not unknown:
-        return tables
-    of_jobs, of_nodes = (rows["cluster"].isin(unknown) for rows in (attempts, held))
-    return {
-        **tables,
-        "attempts": attempts.mutate(
-            n_gpus=of_jobs.ifelse(attempts["n_gpus"].nullif(0), attempts["n_gpus"])
-        ),
-        "allocations": held.mutate(
-            n_gpus=of_nodes.ifelse(held["n_gpus"].nullif(0.0), held["n_gpus"])
-        ),
-    }
+    def is_as_stored(self, name: str) -> bool:
+        """Whether a table is that of the facts of its layer, no rule having changed it."""
+        return self[name] is self._of_facts(name)
 
+    def _of_facts(self, name: str) -> Table:
+        key = f"of facts {name}"
+        if key not in self._made:
+            facts, layer = self._logs.facts, self._layer
+            if layer == "parts" and name not in ("attempts", "allocations"):
+                layer = "named"
+            same = facts.table(f"{layer}_{name}") == facts.table(f"raw_{name}")
+            self._made[key] = (
+                self._logs.read_store.table(name) if same else as_ibis(facts, f"{layer}_{name}")
+            )
+        return self._made[key]
 
-def _clusters_without_gpus(attempts: Table, nodes: Table) -> list[str]:
-    """Clusters of whose jobs none lists a GPU, though their nodes may have some."""
-    if not has_rows(attempts.filter(attempts["n_gpus"] == 0)):
-        return []
-    listed = attempts.filter(attempts["n_gpus"].notnull())
-    most = fetch(listed.group_by("cluster").aggregate(n_gpus=listed["n_gpus"].max())).to_pylist()
-    counted = nodes.filter(nodes["n_gpus"].notnull())
-    of_nodes = fetch(counted.group_by("cluster").aggregate(n_gpus=counted["n_gpus"].max()))
-    bare = {row["cluster"] for row in of_nodes.to_pylist() if row["n_gpus"] == 0}
-    return [row["cluster"] for row in most if row["n_gpus"] == 0 and row["cluster"] not in bare]
-
-
-def _with_gpus(tables: dict[str, Table], per_node: float | None) -> dict[str, Table]:
-    """The same tables, where GPUs that no log names are those of a given node."""
-    if per_node is None:
-        return tables
-    attempts, held = tables["attempts"], tables["allocations"]
-    counted = (attempts["n_nodes"] * per_node).round().cast("int64")
-    return {
-        **tables,
-        "attempts": attempts.mutate(n_gpus=attempts["n_gpus"].coalesce(counted)),
-        "allocations": held.mutate(n_gpus=held["n_gpus"].fill_null(float(per_node))),
-    }
+    def _make(self, name: str) -> Table:
+        found = self._of_facts(name)
+        if self._layer == "parts":
+            return found
+        if name == "attempts":
+            of_events = self._of_facts("events")
+            made = with_cancellers(found, of_events, self._logs.assumptions.matching)
+        elif name == "node_states":
+            held, attempts = self._of_facts("allocations"), self._of_facts("attempts")
+            made, self._unended = with_known_ends(found, held, attempts)
+            if any(file.source == _CONTROLLER for file in self._logs.read_store.files()):
+                made = with_controller_states(made, self._of_facts("events"), held)
+        else:
+            return found
+        if made is not found and self._logs.read_store.is_small(name):
+            return materialize(made)
+        return made

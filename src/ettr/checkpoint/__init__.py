@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ettr.checkpoint.restore_report import RestoreReport
     from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.resuming import Start
+    from ettr.checkpoint.retention import Keep, kept_steps
     from ettr.checkpoint.rounds.budget import Budget
     from ettr.checkpoint.rounds.selection import POLICIES
     from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
@@ -58,6 +59,7 @@ __all__ = [
     "CostShare",
     "Export",
     "FencedError",
+    "Keep",
     "Perturbation",
     "RandomStates",
     "RecoveryCosts",
@@ -78,6 +80,7 @@ __all__ = [
     "export_dcp",
     "export_safetensors",
     "fence",
+    "kept_steps",
     "measure_recovery",
     "prometheus_text",
     "read_values",
@@ -100,6 +103,7 @@ _MODULE_OF = {
     "CheckedWriter": "dcp",
     "CostShare": "recovery_cost",
     "Export": "export",
+    "Keep": "retention",
     "POLICIES": "rounds.selection",
     "Perturbation": "perturbation",
     "RandomStates": "tensors.rng",
@@ -121,6 +125,7 @@ _MODULE_OF = {
     "export_dcp": "export",
     "export_safetensors": "export",
     "fence": "slots.ownership",
+    "kept_steps": "retention",
     "measure_recovery": "recovery_cost",
     "prometheus_text": "age_metrics",
     "read_values": "tensors.typed_values",

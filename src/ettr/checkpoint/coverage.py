@@ -77,6 +77,13 @@ class RestoreCoverage:
         """Note that a record of the shard did not hold this moment."""
         self._absent.setdefault(id(shard), set()).add(name)
 
+    def note_uncovered(self) -> None:
+        """Note the moments of parameters of which nothing was restored."""
+        for shard in self._shards:
+            if shard.optimizers and (id(shard), PARAM) not in self._regions:
+                for component in shard.spec.components[1:]:
+                    self.note_absent(shard, component.name)
+
     def reset_absent_moments(self, create: Callable[[], object]) -> list[str]:
         """Begin moments anew that no record held; returns the parameters' names.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.renaming import live_name
 from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
 from ettr.checkpoint.slots.record_selection import OpenCheckpoint, objects_of, open_checkpoint
@@ -21,6 +22,7 @@ from ettr.checkpoint.tensors.objects import (
     load_object,
     unmatched_groups,
 )
+from ettr.checkpoint.tensors.rng import RandomStates
 from ettr.checkpoint.tensors.typed_values import SavedValues
 from ettr.errors import UsageError
 
@@ -62,7 +64,12 @@ class ObjectChoice:
 
 
 def choose_objects(
-    target: State, records: Mapping[str, ObjectRecord], objects_slot: str | None
+    target: State,
+    records: Mapping[str, ObjectRecord],
+    objects_slot: str | None,
+    *,
+    own_slot: str | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> ObjectChoice:
     """Find the saved state of every live object.
 
@@ -70,6 +77,9 @@ def choose_objects(
         target: the live state.
         records: of each slot that is read.
         objects_slot: the slot whose objects count; None: what all slots agree on.
+        own_slot: of this rank, after a resume by another number of ranks: its random states are
+            taken; a rank that has none keeps those it was started with.
+        rename: of tensors that have other names now.
 
     Raises:
         UsageError: other slots hold objects, and this one holds none.
@@ -83,21 +93,16 @@ def choose_objects(
         records = {objects_slot: records[objects_slot]}
     record_of: dict[str, ObjectRecord] = {}
     missing, reasons = [], []
-    for name in target.objects():
-        holders = {slot: one for slot, one in records.items() if (OBJECT, name) in one.items}
-        if not holders:
-            missing.append(name)
-            reasons.append(f"object {name!r} was not saved")
-        elif len({(one.step, one.items[OBJECT, name]) for one in holders.values()}) > 1:
-            missing.append(name)
-            reasons.append(
-                f"slots {', '.join(sorted(holders))} hold different states of object {name!r}: "
-                f"give slot=, or objects_of= the slot to take it from"
-            )
+    for name, one in target.objects().items():
+        of_random = own_slot if isinstance(one, RandomStates) else None
+        record, reason = _holder(name, records, of_random)
+        if record is not None:
+            record_of[name] = record
         else:
-            record_of[name] = next(iter(holders.values()))
+            missing.append(name)
+            reasons += [reason] if reason else []
     live_groups = target.groups()
-    options = _group_options(records) if live_groups else None
+    options = _group_options(records, rename or {}) if live_groups else None
     if options is not None:
         if unmatched := unmatched_groups(live_groups, options):
             missing.append(GROUPS)
@@ -120,6 +125,23 @@ def choose_objects(
         tuple(reasons),
         max((record.step for record in records.values()), default=None),
     )
+
+
+def _holder(
+    name: str, records: Mapping[str, ObjectRecord], own_slot: str | None
+) -> tuple[ObjectRecord | None, str]:
+    """The record with the state of an object; or None, and why that is an error, if it is."""
+    holders = {slot: one for slot, one in records.items() if (OBJECT, name) in one.items}
+    if not holders:
+        return None, f"object {name!r} was not saved"
+    if own_slot is not None:
+        return holders.get(own_slot), ""
+    if len({(one.step, one.items[OBJECT, name]) for one in holders.values()}) > 1:
+        return None, (
+            f"slots {', '.join(sorted(holders))} hold different states of object {name!r}: give "
+            f"slot=, or objects_of= the slot to take it from"
+        )
+    return next(iter(holders.values())), ""
 
 
 def warn_of_old_format(root: str | os.PathLike[str], checkpoint: OpenCheckpoint) -> None:
@@ -153,7 +175,9 @@ def saved_objects(
     return {name: SavedValues(record.step, record.state(name)) for name in record.names}
 
 
-def _group_options(records: Mapping[str, ObjectRecord]) -> dict[str, dict[str, Any]] | None:
+def _group_options(
+    records: Mapping[str, ObjectRecord], rename: Mapping[str, str]
+) -> dict[str, dict[str, Any]] | None:
     """Parameter -> the options of its group in the latest record that has it.
 
     Raises:
@@ -164,7 +188,8 @@ def _group_options(records: Mapping[str, ObjectRecord]) -> dict[str, dict[str, A
     for slot, record in records.items():
         options = record.group_options()
         any_saved |= options is not None
-        for name, of_name in (options or {}).items():
+        for saved, of_name in (options or {}).items():
+            name = live_name(saved, rename)
             known = merged.get(name)
             if known is not None and known[0] == record.step and known[1] != of_name:
                 raise CheckpointError(

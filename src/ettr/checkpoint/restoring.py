@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ettr.checkpoint import perturbation as perturbations
 from ettr.checkpoint.coverage import RestoreCoverage
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.mismatch import Mismatch, mismatch
 from ettr.checkpoint.object_selection import ObjectChoice, choose_objects, warn_of_old_format
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.restore_report import RestoreReport, first_names
@@ -38,7 +39,6 @@ from ettr.checkpoint.slots.record_selection import (
     open_checkpoint,
 )
 from ettr.checkpoint.state import State, as_state
-from ettr.checkpoint.tensors.objects import ObjectRecord
 from ettr.checkpoint.tensors.regions import Region, intersection, n_elements, region_of
 from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard
 from ettr.checkpoint.tensors.tensor_slices import (
@@ -48,7 +48,6 @@ from ettr.checkpoint.tensors.tensor_slices import (
     region_view,
     unpack_number,
 )
-from ettr.checkpoint.unused_tensors import unused_tensors
 from ettr.errors import UsageError
 
 
@@ -63,6 +62,7 @@ def restore(
     check: bool = True,
     allow_missing: bool = False,
     cast: bool = False,
+    rename: Mapping[str, str] | None = None,
     reached_step: int | None = None,
     drill: bool = False,
 ) -> RestoreReport:
@@ -83,64 +83,55 @@ def restore(
         objects_of: the slot that counts where all slots are read and differ, in objects or in
             tensors that no rank has a shard of (BatchNorm's under FSDP2); None: that is an error.
         check: False skips the checksums of payloads (to measure what they cost; never to train).
-        allow_missing: go on where an element of a parameter or buffer is not covered, an object or
-            a parameter group has no saved state, a saved moment has no place in the optimizer, or
-            a saved tensor or object was not given to a state with an optimizer; the report names
-            them.
+        allow_missing: go on where an element of a parameter or buffer is not covered, a shape
+            differs, an object or a parameter group has no saved state, a saved moment has no place
+            in the optimizer, or a saved tensor or object was not given to a state with an
+            optimizer; the report names them.
         cast: convert values that were saved in another type.
+        rename: saved names, or beginnings of names up to a dot (`""`: of all), with what they are
+            now: `{"body": "trunk", "": "model"}`; the longest that fits counts.
         reached_step: step that the survivors have reached; with it the report says how stale the
             restored blocks are, and estimates ‖δ‖ (see `perturbation.estimated`).
         drill: the live values are those that count as lost: ‖δ‖ is measured against them instead.
 
     Raises:
-        UsageError: no such mode.
+        UsageError: no such mode, or `rename` does not fit.
         CheckpointError: no checkpoint, no consistent step, a value of another shape or type, or one
             that is not restored; an object that does not take its state.
     """
-    options = _RestoreOptions(
-        slot, mode, step, objects_of, check, allow_missing, cast, reached_step, drill
+    given = RestoreOptions(
+        slot, mode, step, objects_of, check, allow_missing, cast, rename, reached_step, drill
     )
-    return _restore(root, state, options)[0]
-
-
-def restore_for_resume(
-    root: str | os.PathLike[str],
-    state: State,
-    *,
-    slot: str | None,
-    mode: str,
-    step: int | None,
-    objects_of: int | str | tuple[int, ...] | None,
-) -> tuple[RestoreReport, Mapping[str, ObjectRecord]]:
-    """As `restore`; and object -> the record that it was restored from.
-
-    Raises:
-        CheckpointError: as `restore`.
-    """
-    report, objects = _restore(root, state, _RestoreOptions(slot, mode, step, objects_of))
-    return report, objects.record_of
+    return restore_with(root, state, given)[0]
 
 
 @dataclass(frozen=True, slots=True)
-class _RestoreOptions:
-    """The options of `restore`."""
+class RestoreOptions:
+    """The options of `restore`; `own_slot` is that of `choose_objects`."""
 
-    slot: int | str | tuple[int, ...] | None
-    mode: str
-    step: int | None
+    slot: int | str | tuple[int, ...] | None = None
+    mode: str = "newest"
+    step: int | None = None
     objects_of: int | str | tuple[int, ...] | None = None
     check: bool = True
     allow_missing: bool = False
     cast: bool = False
+    rename: Mapping[str, str] | None = None
     reached_step: int | None = None
     drill: bool = False
+    own_slot: str | None = None
 
 
-def _restore(
+def restore_with(
     root: str | os.PathLike[str],
     state: State | nn.Module | Mapping[str, object],
-    options: _RestoreOptions,
+    options: RestoreOptions,
 ) -> tuple[RestoreReport, ObjectChoice]:
+    """As `restore`, with what was chosen for each object.
+
+    Raises:
+        UsageError, CheckpointError: as `restore`.
+    """
     begin = time.perf_counter()
     _check_mode(options.mode, options.step)
     target = as_state(state)
@@ -148,16 +139,27 @@ def _restore(
     live = target.shards()
     before = [shard.parameter.clone() for shard in live] if options.drill else None
     with ExitStack() as stack:
-        slot, preferred = (_slot_name(root, one) for one in (options.slot, options.objects_of))
-        checkpoint = open_checkpoint(stack, root, slot, shared=_shared(live), preferred=preferred)
+        checkpoint = _open(stack, root, live, options)
         if _create_saved_moments(checkpoint, live):
             live = target.shards()
+        differs = mismatch(checkpoint, target, live)
+        reasons = differs.reasons(allow_missing=options.allow_missing, cast=options.cast)
+        if reasons:  # before anything is overwritten
+            raise CheckpointError(f"{root}: {'. '.join(reasons)}")
         wanted = _Wanted(options.mode, options.step, _has_objects(target))
-        plan = _plan(checkpoint, live, wanted, PayloadReader(check=options.check))
-        objects = choose_objects(target, objects_of(checkpoint, plan.chosen), preferred)
-        unused = unused_tensors(target, (records[0] for records in plan.records_of.values()))
-        if not options.allow_missing:  # before anything is overwritten
-            _raise_if_left_out(root, objects, unused)
+        plan = _plan(checkpoint, live, wanted, differs, PayloadReader(check=options.check))
+        objects = choose_objects(
+            target,
+            objects_of(checkpoint, plan.chosen),
+            checkpoint.preferred,
+            own_slot=options.own_slot,
+            rename=options.rename,
+        )
+        if objects.reasons and not options.allow_missing:
+            raise CheckpointError(
+                f"{root}: {'; '.join(objects.reasons)}. Give what was saved, or "
+                f"allow_missing=True to go on without"
+            )
         if target.groups():
             warn_of_old_format(root, checkpoint)
         copied = _copy_all(plan, checkpoint, live, cast=options.cast, whole_run=target.whole_run)
@@ -172,7 +174,7 @@ def _restore(
         plan,
         copied,
         objects,
-        unused,
+        tuple(differs.gone),
         fell_back=tuple(replace(bad, lost=False) for bad in checkpoint.damaged),
         fresh_moments=fresh_moments,
         reached_step=options.reached_step,
@@ -185,30 +187,41 @@ def _restore(
 def restorable_steps(
     root: str | os.PathLike[str],
     state: State | nn.Module | Mapping[str, object],
-    *,
-    slot: int | str | tuple[int, ...] | None = None,
-    objects_of: int | str | tuple[int, ...] | None = None,
+    options: RestoreOptions,
 ) -> list[int]:
     """Steps that `restore` could take in mode `consistent`, the latest first; payloads are checked.
 
-    Args:
-        root, state, slot, objects_of: as for `restore`.
-
     Raises:
-        CheckpointError: there is no checkpoint.
+        CheckpointError: there is no checkpoint, or it is of another model.
     """
     target = as_state(state)
     _make_moments(target)
     live = target.shards()
-    names = {shard.spec.fqn for shard in live}
     with ExitStack() as stack:
-        read, preferred = (_slot_name(root, one) for one in (slot, objects_of))
-        checkpoint = open_checkpoint(stack, root, read, shared=_shared(live), preferred=preferred)
+        checkpoint = _open(stack, root, live, options)
         if _create_saved_moments(checkpoint, live):
-            names = {shard.spec.fqn for shard in target.shards()}
+            live = target.shards()
+        differs = mismatch(checkpoint, target, live)
+        reasons = differs.reasons(allow_missing=options.allow_missing, cast=options.cast)
+        if reasons:
+            raise CheckpointError(f"{root}: {'. '.join(reasons)}")
+        names = {shard.spec.fqn for shard in live}
         records_of = _exact_records(checkpoint, names, objects=_has_objects(target))
-        complete = consistent_steps(records_of, PayloadReader(), preferred)
-        return [step for step, chosen in complete if _covers(chosen, live)]
+        complete = consistent_steps(records_of, PayloadReader(), checkpoint.preferred)
+        allowed = options.allow_missing
+        return [step for step, chosen in complete if allowed or _covers(chosen, live)]
+
+
+def _open(
+    stack: ExitStack,
+    root: str | os.PathLike[str],
+    live: Sequence[Shard],
+    options: RestoreOptions,
+) -> OpenCheckpoint:
+    slot, preferred = (_slot_name(root, one) for one in (options.slot, options.objects_of))
+    return open_checkpoint(
+        stack, root, slot, shared=_shared(live), preferred=preferred, rename=options.rename
+    )
 
 
 def _make_moments(target: State) -> CheckpointError | None:
@@ -231,9 +244,9 @@ def _create_saved_moments(checkpoint: OpenCheckpoint, live: Sequence[Shard]) -> 
         superblock = superblock_of(slot)
         holders = superblock.layout.holders if superblock is not None else {}
         for spec in superblock.layout.tensors if superblock is not None and holders else ():
-            fqn, _, factor = spec.fqn.partition(FACTOR)
+            fqn, _, factor = checkpoint.live_name(spec.fqn).partition(FACTOR)
             shard = of_name.get(fqn)
-            if shard is None or (spec.fqn in of_name and factor):
+            if shard is None or (factor and f"{fqn}{FACTOR}{factor}" in of_name):
                 continue
             held = {component.name for component in shard.spec.components}
             for component in spec.components:
@@ -347,11 +360,16 @@ def _exact_records(
 
 
 def _plan(
-    checkpoint: OpenCheckpoint, live: Sequence[Shard], wanted: _Wanted, reader: PayloadReader
+    checkpoint: OpenCheckpoint,
+    live: Sequence[Shard],
+    wanted: _Wanted,
+    differs: Mismatch,
+    reader: PayloadReader,
 ) -> _RestorePlan:
     shards_of: dict[str, list[Shard]] = {}
     for shard in live:
-        shards_of.setdefault(shard.spec.fqn, []).append(shard)
+        if shard.spec.fqn.partition(FACTOR)[0] not in differs.shapes:  # those stay as they are
+            shards_of.setdefault(shard.spec.fqn, []).append(shard)
     chosen = None
     if wanted.mode == "consistent":
         exact = _exact_records(checkpoint, shards_of, objects=wanted.objects)
@@ -368,22 +386,6 @@ def _plan(
                 targets_of.setdefault(key, []).append((shard, region))
     in_state = {key: records for key, records in records_of.items() if key in targets_of}
     return _RestorePlan(reader, chosen, in_state, targets_of)
-
-
-def _raise_if_left_out(
-    root: str | os.PathLike[str], objects: ObjectChoice, unused: Sequence[str]
-) -> None:
-    reasons = list(objects.reasons)
-    if unused:
-        reasons.append(
-            f"{len(unused)} saved tensors have no place in the model ({first_names(unused)}): "
-            f"build it as it was when it was saved, with what was added later"
-        )
-    if reasons:
-        raise CheckpointError(
-            f"{root}: {'; '.join(reasons)}. Give what was saved, or allow_missing=True to go on "
-            f"without"
-        )
 
 
 def _copy_all(
@@ -530,6 +532,7 @@ def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:
     step_count = coverage.step_count()
     if step_count is not None:
         target.set_step_of_empty_shards(step_count)
+    coverage.note_uncovered()
     return coverage.reset_absent_moments(lambda: _make_moments(target))
 
 

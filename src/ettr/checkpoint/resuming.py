@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import RestoreReport
-from ettr.checkpoint.restoring import restorable_steps, restore_for_resume
+from ettr.checkpoint.restoring import RestoreOptions, restorable_steps, restore_with
+from ettr.checkpoint.retention import kept_root, kept_steps
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, steps_of
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.reader import open_slot, slot_names
@@ -88,6 +89,8 @@ class StartQuestion:
         world: Number of slots of this job; None: not known.
         run: Name of this run; None: any.
         objects_of: As for `restore`, where all slots are read.
+        allow_missing, cast, rename: As for `restore`.
+        step: To go on after this one; None: the newest.
     """
 
     folder: Path
@@ -98,6 +101,23 @@ class StartQuestion:
     existing: str
     must_exist: bool
     objects_of: int | str | tuple[int, ...] | None
+    allow_missing: bool = False
+    cast: bool = False
+    rename: Mapping[str, str] | None = None
+    step: int | None = None
+
+    def options(self, found: Existing, step: int | None = None) -> RestoreOptions:
+        """Those of the restore; a rank that reads its own slot prefers no other."""
+        return RestoreOptions(
+            found.slot,
+            self.mode,
+            step,
+            self.objects_of if found.slot is None else None,
+            allow_missing=self.allow_missing,
+            cast=self.cast,
+            rename=self.rename,
+            own_slot=slot_of(self.folder),
+        )
 
 
 def _find_existing(root: str | os.PathLike[str], question: StartQuestion) -> Existing:
@@ -134,6 +154,8 @@ def _check_options(question: StartQuestion) -> None:
         given = getattr(question, name)
         if given not in allowed:
             problems.append(f"{name}: {given!r} was given; it is one of {', '.join(allowed)}")
+    if question.step is not None and (question.mode, question.existing) != ("consistent", "resume"):
+        problems.append("step: it needs mode='consistent' and existing='resume'")
     if problems:
         raise UsageError("resume_or_begin: " + "; ".join(problems))
 
@@ -167,16 +189,11 @@ def start_run(
             reason = f"{root} held {offer.found}, now in {kept}"
         start = Start(0, False, reason)
     else:
-        report, restored = restore_for_resume(
-            root,
-            state,
-            slot=offer.found.slot,
-            mode=question.mode,
-            step=agreed.step,
-            objects_of=_preferred(offer.found, question),
-        )
+        source = offer.kept or root
+        report, objects = restore_with(source, state, question.options(offer.found, agreed.step))
+        restored = objects.record_of
         where = "all slots" if offer.found.slot is None else f"slot {offer.found.slot}"
-        reason = f"{root}, {where}: {report}"
+        reason = f"{source}, {where}: {report}"
         newest = offer.found.steps[1] if offer.found.steps else agreed.reached
         if newest > agreed.reached:
             reason += f"; blocks of later steps, up to {newest}, are given up"
@@ -193,6 +210,7 @@ class _Offer:
     resumes: bool = False
     steps: tuple[int, ...] = ()
     error: Exception | None = None
+    kept: Path | None = None  # the root of a kept copy, instead of the running checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +225,8 @@ class _Agreed:
 def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuestion) -> _Offer:
     try:
         found = _find_existing(root, question)
+        if question.step is not None:
+            return _offer_of_step(root, state, found, question, question.step)
         if found.steps == (0, 0) and not question.must_exist:
             # The very beginning, saved whole or not: nothing is lost where it cannot be restored.
             return _step_0(root, state, found, question)
@@ -237,29 +257,51 @@ def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuesti
         return _Offer(error=error)
 
 
+def _offer_of_step(
+    root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion, step: int
+) -> _Offer:
+    """One step only: of the running checkpoint if it has it, or else its kept copy."""
+    running = _complete_steps(root, state, found, question) if found.steps else []
+    if step in running:
+        return _Offer(found, True, (step,))
+    own = slot_of(question.folder)
+    kept = kept_root(root, step)
+    if kept.is_dir():
+        same = question.earlier.world in (None, question.world) and (kept / f"slot-{own}").is_dir()
+        of_kept = replace(found, slot=own if same else None)
+        if step in _complete_steps(kept, state, of_kept, question):
+            return _Offer(of_kept, True, (step,), kept=kept)
+    raise CheckpointError(
+        f"{root}: step {step} is not complete; the running checkpoint has {running or 'none'}"
+        f"{_kept_copies(root)}"
+    )
+
+
+def _kept_copies(root: str | os.PathLike[str]) -> str:
+    steps = kept_steps(root)
+    return f"; copies are kept of steps {', '.join(map(str, steps))} (step=)" if steps else ""
+
+
 def _step_0(
     root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion
 ) -> _Offer:
-    resumes = question.existing == "resume" and _complete_steps(root, state, found, question)
+    try:
+        resumes = question.existing == "resume" and _complete_steps(root, state, found, question)
+    except CheckpointError:  # of another model
+        resumes = False
     return _Offer(found, True, (0,)) if resumes else _Offer(found)
 
 
 def _complete_steps(
     root: str | os.PathLike[str], state: State, found: Existing, question: StartQuestion
 ) -> list[int]:
-    preferred = _preferred(found, question)
-    return restorable_steps(root, state, slot=found.slot, objects_of=preferred)
-
-
-def _preferred(found: Existing, question: StartQuestion) -> int | str | tuple[int, ...] | None:
-    """The slot that counts where slots differ; a rank that reads its own slot has no need of it."""
-    return question.objects_of if found.slot is None else None
+    return restorable_steps(root, state, question.options(found))
 
 
 def _not_resumable(root: str | os.PathLike[str], found: Existing, reason: str) -> str:
     return (
-        f"{root} holds {found}, and cannot be resumed from: {reason}. existing='keep' moves it "
-        f"aside and begins"
+        f"{root} holds {found}, and cannot be resumed from: {reason}{_kept_copies(root)}. "
+        f"existing='keep' moves it aside and begins"
     )
 
 

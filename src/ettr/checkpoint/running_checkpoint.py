@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.left_out import GradientWatch, warn_of_schedulers
 from ettr.checkpoint.resuming import Start, StartQuestion, start_run
+from ettr.checkpoint.retention import Keep
 from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
 from ettr.checkpoint.slots.durable_io import Disk
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, keep_aside
@@ -91,6 +92,9 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             `torch.distributed`, where it is initialised.
         staging_bytes: size of the buffer; None: the budget's fraction, or a quarter of the slot.
         seed: of the random policy.
+        keep: steps to keep as whole copies, for `full`; see `Keep`.
+        refuse_nonfinite: a round is not saved in which trained parameters or their moments have
+            become NaN or infinite; the copies before it stay, and it is warned of.
 
     Raises:
         UsageError: an option is out of range, all problems at once; or an object has no
@@ -117,6 +121,8 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         run: str | None = None,
         world: int | None = None,
         seed: int = 0,
+        keep: Keep | None = None,
+        refuse_nonfinite: bool = True,
         clock: Callable[[], float] = time.monotonic,
         disk: Disk | None = None,
     ) -> None:
@@ -131,6 +137,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             staging_bytes=staging_bytes,
             world=world if world is not None else _world(),
             run=run,
+            keep=keep,
         )
         if newer not in NEWER:
             raise UsageError(f"newer: {newer!r} was given; it is one of {', '.join(NEWER)}")
@@ -142,6 +149,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         self._account = BudgetAccount(self.budget)
         self._rng, self._clock = np.random.default_rng(seed), clock
         self._closed = False
+        self._finite: set[str] | None = set() if refuse_nonfinite else None
         self._error: str | None = None
         self._warned: str | None = None
         # Objects that were just restored: some know their state only once the loop runs.
@@ -157,6 +165,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             objects_bytes=objects_bytes,
             generation=generation,
             disk=self._disk,
+            finite=self._finite,
         )
 
     def _objects(self, step: int) -> bytes:
@@ -184,6 +193,10 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         existing: str = "resume",
         must_exist: bool = False,
         objects_of: int | str | tuple[int, ...] | None = None,
+        allow_missing: bool = False,
+        cast: bool = False,
+        rename: Mapping[str, str] | None = None,
+        step: int | None = None,
     ) -> Start:
         """Take up the run where the checkpoint has it, or begin; one of both, and it says which.
 
@@ -198,7 +211,10 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             existing: if there is something to resume from: `resume`; `keep` it aside and begin; or
                 `stop` with an error.
             must_exist: an error instead of a beginning.
-            objects_of: as for `restore`, where the job had another number of ranks.
+            objects_of: as for `restore`, where the job had another number of ranks. Random states
+                are those of this rank's slot; a rank that has none keeps its own, which is said.
+            allow_missing, cast, rename: as for `restore`, where the model has changed.
+            step: go back to this one, from the running checkpoint or a kept copy.
 
         Raises:
             UsageError: an option is out of range.
@@ -216,6 +232,10 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             existing,
             must_exist,
             objects_of,
+            allow_missing,
+            cast,
+            rename,
+            step,
         )
         start, self._restored = start_run(
             self._root,
@@ -235,11 +255,14 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             self._restored = {}
         return start
 
-    def step(self, step: int) -> StepReport:
+    def step(self, step: int, *, metrics: Mapping[str, float] | None = None) -> StepReport:
         """Save a round if one is due and the writer is free.
 
         Call it after `optimizer.step()` and what belongs to the step (the scheduler's, the EMA's),
         where nothing changes the parameters.
+
+        Args:
+            metrics: of this step, for `Keep.best`.
 
         Raises:
             FencedError: another process has taken this slot; this one must end.
@@ -272,7 +295,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             # Blocks are scored at the step before the round. Where the writer was busy then, or
             # `step` is called only when a round is due, they are scored after it, for the next.
             score = every_steps == 1 or not self._session.writer.scored
-            staged_bytes = self._submit(step, blocks, objects, score=score)
+            staged_bytes = self._submit(step, blocks, objects, score=score, metrics=metrics)
         except FencedError:
             raise
         except Exception as error:  # a checkpoint must not end the training
@@ -281,7 +304,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             blocks = []
         return self._report(step, begin, blocks, staged_bytes)
 
-    def save_all(self, step: int) -> StepReport:
+    def save_all(self, step: int, *, metrics: Mapping[str, float] | None = None) -> StepReport:
         """Save every block of this step and wait until all are durable.
 
         Through the same buffer in several rounds: the loop waits, memory stays bounded. For the
@@ -289,8 +312,8 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
 
         Raises:
             FencedError: another process has taken this slot.
-            CheckpointError: a round failed; the older copies remain. Or the slot holds later steps
-                that were not resumed from.
+            CheckpointError: a round failed, or holds NaN or infinity; the older copies remain. Or
+                the slot holds later steps that were not resumed from.
             UsageError: the state of an object cannot be saved.
         """
         begin = time.perf_counter()
@@ -305,9 +328,11 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         left, staged_bytes = blocks, 0
         while True:
             of_round = self._session.fitting(left)
-            staged_bytes += self._submit(step, of_round, objects, score=False)
+            staged_bytes += self._submit(step, of_round, objects, score=False, metrics=metrics)
             left = left[len(of_round) :]
             self.wait()
+            if (refused := self._session.writer.status.refused) is not None:
+                raise CheckpointError(f"{self.folder}: {refused}")
             if not left:  # at the end: a slot without blocks may have objects to write
                 return self._report(step, begin, blocks, staged_bytes)
 
@@ -386,8 +411,16 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             before.writer.close()
         return objects
 
-    def _submit(self, step: int, blocks: list[int], objects: bytes, *, score: bool) -> int:
-        staged = self._session.submit(step, blocks, objects, score=score)
+    def _submit(
+        self,
+        step: int,
+        blocks: list[int],
+        objects: bytes,
+        *,
+        score: bool,
+        metrics: Mapping[str, float] | None,
+    ) -> int:
+        staged = self._session.submit(step, blocks, objects, score=score, metrics=metrics)
         # Objects are not part of the budget; the record of movement is.
         self._account.spend(staged.movement_bytes)
         self._account.note_staging(staged.n_bytes, staged.staging_s)
@@ -399,7 +432,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         saved_step = self._session.writer.saved.step[: self._session.plan.n_data]
         steps = saved_step[saved_step >= 0]
         status = self._session.writer.status
-        error = self._error or status.error
+        error = self._error or status.error or status.refused
         if error is not None and error != self._warned:
             _LOG.warning("%s: %s; training goes on", self.folder, error)
         self._warned = error

@@ -266,6 +266,16 @@ class TrainingState:
         """Names of all tensors, those of which this rank holds no element too."""
         return frozenset({*self._places(), *self.tensors})
 
+    def tied_names(self) -> dict[str, str]:
+        """Other names of parameters that have several -> the name they are saved under."""
+        names = {id(place.tensor): name for name, place in self._places().items()}
+        return {
+            full: names[id(parameter)]
+            for prefix, model in self.models.items()
+            for name, parameter in model.named_parameters(remove_duplicate=False)
+            if (full := f"{prefix}.{name}" if prefix else name) != names.get(id(parameter), full)
+        }
+
     def _named_once(self, places: Mapping[str, TensorPlace]) -> list[Shard]:
         """The shards of the plain tensors, if no tensor of a model has their name."""
         shards = self._tensor_state.shards()

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ettr.errors import UsageError
+from ettr.facts.opening import facts_of_store
 from ettr.store import Store
-from ettr.tables import TABLES
-from ettr.tables.unnamed_clusters import named_clusters
+from ettr.store.local_copy import on_duckdb
+from ettr.units import MICROSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +62,14 @@ def period_after(
 
 def _last_times(store: Store) -> dict[str, datetime]:
     """The latest time of an attempt, by cluster."""
-    tables, _ = named_clusters({name: store.table(name) for name in TABLES})
-    attempts = tables["attempts"]
-    latest = attempts.group_by("cluster").aggregate(
-        submit=attempts["submit"].max(), start=attempts["start"].max(), end=attempts["end"].max()
-    )
     found: dict[str, datetime] = {}
-    for row in latest.to_pyarrow().to_pylist():
-        times = [row[name] for name in ("submit", "start", "end") if row[name] is not None]
-        if times:
-            found[row["cluster"]] = max(times).astimezone(UTC).replace(microsecond=0)
+    for row in facts_of_store(on_duckdb(store)).rows("last_times"):
+        times_us = [
+            row[name] for name in ("submit_us", "start_us", "end_us") if row[name] is not None
+        ]
+        if times_us:
+            seconds = max(times_us) // int(MICROSECONDS_PER_SECOND)
+            found[row["cluster"]] = datetime.fromtimestamp(seconds, UTC)
     return found
 
 

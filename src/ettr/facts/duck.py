@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ettr.facts.facts import Columns, as_column
+from ettr.facts.facts import Columns
 from ettr.facts.files import Rows
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Duck:
                 for (column, _), values in zip(columns, zip(*rows, strict=True), strict=True)
             }
             self.connection.register("given_rows", given)
-            self.run(f"INSERT INTO {name} SELECT * FROM given_rows")  # noqa: S608
+            self.run(f"INSERT INTO {name} SELECT * FROM given_rows")
             self.connection.unregister("given_rows")
 
     def rows(self, sql: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ class Duck:
     def columns(self, sql: str, bound: Mapping[str, Any]) -> Columns:
         """Columns of a statement as arrays."""
         found = self.run(sql, bound).fetchnumpy()
-        return {name: as_column(values) for name, values in found.items()}
+        return {name: _plain(values) for name, values in found.items()}
 
     def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
         """Rows of a statement as an Arrow table."""
@@ -74,4 +74,20 @@ class Duck:
 def _objects(values: Sequence[object]) -> npt.NDArray[Any]:
     found = np.empty(len(values), dtype=np.object_)
     found[:] = values
+    return found
+
+
+def _plain(values: Any) -> npt.NDArray[Any]:
+    """A fetched column as a plain array: null is NaN in numbers, None elsewhere."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return np.asarray(values)
+    absent = np.ma.getmaskarray(values)
+    if not absent.any():
+        return np.asarray(values.data)
+    if values.dtype.kind in "iuf":
+        numbers = np.asarray(values.data, dtype=np.float64).copy()
+        numbers[absent] = np.nan
+        return numbers
+    found = np.asarray(values.data).astype(object)
+    found[absent] = None
     return found

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ettr.facts.files import Fact, fact, fact_names
@@ -64,9 +63,7 @@ class Facts:
             KeyError: none was given under it.
         """
         value = self._given[name]
-        if isinstance(value, Deferred):
-            value = self._given[name] = value.of(self)
-        return value
+        return value.of(self) if isinstance(value, Deferred) else value
 
     def store(self, name: str, physical: str) -> None:
         """Make a table of the engine known under a name."""
@@ -94,9 +91,16 @@ class Facts:
             self._made[key] = physical
         return self._made[key]
 
+    def keep(self, name: str, sql: str, *, view: bool) -> str:
+        """Keep what a statement of engine names selects; returns the engine's name of it."""
+        physical = f"fact_{name}_{next(_NUMBER)}"
+        self.engine.create(physical, sql, {}, view=view)
+        return physical
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Rows of a small fact as dictionaries."""
-        return self._kept(name, "rows", self.engine.rows)
+        found: list[dict[str, Any]] = self._kept(name, "rows", self.engine.rows)
+        return found
 
     def row(self, name: str) -> dict[str, Any]:
         """The only row of a fact."""
@@ -109,7 +113,8 @@ class Facts:
         Numbers that may be null are floats with NaN, which holds microseconds exactly; text and
         booleans that may be null are objects with None.
         """
-        return self._kept(name, "columns", self.engine.columns)
+        found: Columns = self._kept(name, "columns", self.engine.columns)
+        return found
 
     def arrow(self, name: str) -> pa.Table:
         """Rows of a fact as an Arrow table."""
@@ -122,7 +127,7 @@ class Facts:
             return ask(one.code_with(self.table), self._bound(one))
         key = self.table(name), form
         if key not in self._fetched:
-            found = ask(f"SELECT * FROM {key[0]}", {})  # noqa: S608
+            found = ask(f"SELECT * FROM {key[0]}", {})
             if _length(found) > MOST_KEPT_ROWS:
                 return found
             self._fetched[key] = found
@@ -153,10 +158,17 @@ class Facts:
 
 
 class Deferred:
-    """A value that is computed from the facts when it is first needed."""
+    """A value computed from the facts when it is first needed, once for all that share it."""
 
-    def __init__(self, of: Callable[[Facts], Any]) -> None:
-        self.of = of
+    def __init__(self, compute: Callable[[Facts], Any]) -> None:
+        self._compute = compute
+        self._values: list[Any] = []
+
+    def of(self, facts: Facts) -> Any:
+        """The value."""
+        if not self._values:
+            self._values.append(self._compute(facts))
+        return self._values[0]
 
 
 def _identity(value: Any) -> Any:
@@ -172,16 +184,3 @@ def _length(found: Any) -> int:
     if isinstance(found, dict):
         return len(next(iter(found.values()))) if found else 0
     return len(found)
-
-
-def as_column(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A fetched column as a plain array: null is NaN in numbers, None elsewhere."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return values
-    if not np.ma.is_masked(values):
-        return np.asarray(values.data)
-    if values.dtype.kind in "iuf":
-        return np.asarray(values.astype(np.float64).filled(np.nan))
-    found = values.data.astype(object)
-    found[np.ma.getmaskarray(values)] = None
-    return found

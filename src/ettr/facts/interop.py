@@ -13,17 +13,9 @@ import ibis.expr.operations as ops
 from ibis.expr.types import Table
 
 from ettr.facts.facts import Facts
-from ettr.tables.het_jobs import PARTS_HELD_S
 from ettr.tables.materialize import as_view
 
 _NUMBER = count()
-_ADDED = {
-    "chosen": {
-        "belongs": "TRUE",
-        "node_share": "CAST(1.0 AS DOUBLE)",
-        **dict.fromkeys(PARTS_HELD_S.values(), "CAST(NULL AS DOUBLE)"),
-    }
-}
 
 
 def give(facts: Facts, name: str, some: Table) -> str:
@@ -33,13 +25,8 @@ def give(facts: Facts, name: str, some: Table) -> str:
         f'epoch_us("{column}") AS "{column}_us"' if kind.is_timestamp() else f'"{column}"'
         for column, kind in some.schema().items()
     ]
-    columns += [
-        f'{value} AS "{column}"'
-        for column, value in _ADDED.get(name, {}).items()
-        if column not in some.columns
-    ]
     physical = f"given_{name}_{next(_NUMBER)}"
-    facts.engine.create(physical, f"SELECT {', '.join(columns)} FROM {source}", {}, view=True)  # noqa: S608
+    facts.engine.create(physical, f"SELECT {', '.join(columns)} FROM {source}", {}, view=True)
     return physical
 
 
@@ -55,7 +42,7 @@ def as_ibis(facts: Facts, name: str, *, only: tuple[str, ...] = ()) -> Table:
         if not only or column.removesuffix("_us") in only
     ]
     view = f"ibis_{physical}_{next(_NUMBER)}"
-    facts.engine.create(view, f"SELECT {', '.join(columns)} FROM {physical}", {}, view=True)  # noqa: S608
+    facts.engine.create(view, f"SELECT {', '.join(columns)} FROM {physical}", {}, view=True)
     schema = {}
     for column, kind, *_ in facts.engine.run(f"DESCRIBE {view}").fetchall():
         schema[column] = _KINDS[kind]
@@ -90,6 +77,6 @@ def _source(facts: Facts, some: Table) -> str:
     name = f"given_rows_{next(_NUMBER)}"
     rows = some.to_pyarrow()
     facts.engine.connection.register("given_rows", rows)
-    facts.engine.run(f"CREATE TEMP TABLE {name} AS SELECT * FROM given_rows")  # noqa: S608
+    facts.engine.run(f"CREATE TEMP TABLE {name} AS SELECT * FROM given_rows")
     facts.engine.connection.unregister("given_rows")
     return name

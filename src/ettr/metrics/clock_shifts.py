@@ -9,7 +9,7 @@ or a clock was wrong.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -193,7 +193,7 @@ class _Pair:
 
 
 def clock_shifts(
-    tables: dict[str, Table], failed_held: Table | None = None
+    tables: Mapping[str, Table], failed_held: Table | None = None
 ) -> tuple[ClockShift, ...]:
     """Shifts between job accounting and the logs that name its jobs and nodes.
 

@@ -10,6 +10,7 @@ from typing import Any
 import ibis
 import numpy as np
 
+from ettr.facts.naming import Naming
 from ettr.metrics.availability import named_nodes
 from ettr.metrics.clock_shifts import ClockShift
 from ettr.metrics.coverage import Coverage, coverage
@@ -26,7 +27,6 @@ from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.metrics.unknown_reasons import UnknownReason
 from ettr.tables.ibis_time import epoch_s
 from ettr.tables.rows import SITE_NOTE, still_taken
-from ettr.tables.unnamed_clusters import Naming
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 ELAPSED_SLACK_S = SECONDS_PER_MINUTE

@@ -7,30 +7,24 @@ the logs. So the parts of a partition of the rows add up to the whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import ibis
 from ibis.expr.types import (
     BooleanValue,
-    FloatingValue,
     IntegerScalar,
-    IntegerValue,
     NumericValue,
     Table,
     TimestampValue,
 )
 
+from ettr.facts.het_jobs import PARTS_HELD_S
 from ettr.selection import Selection
-from ettr.tables.het_jobs import PARTS_HELD_S
-from ettr.tables.ibis_time import epoch_us
-from ettr.tables.materialize import materialize
-from ettr.units import MICROSECONDS_PER_SECOND
 
-BELONGS, NODE_SHARE = "belongs", "node_share"
 LASTING_S = ("elapsed_s", *PARTS_HELD_S.values())
-"""Columns of attempts that a period cuts in proportion; of parts `with_parts_held` is exact."""
+"""Columns of attempts that a period cuts in proportion."""
+BELONGS, NODE_SHARE = "belongs", "node_share"
 _MOMENT = "timestamp('UTC', 6)"
 
 
@@ -74,74 +68,6 @@ def held_s(rows: Table, count: str) -> NumericValue:
     known = rows["elapsed_s"] * rows[count]
     of_parts = PARTS_HELD_S[count]
     return rows[of_parts].coalesce(known) if of_parts in rows.columns else known
-
-
-def selected_jobs(
-    attempts: Table, allocations: Table, nodes: Table, selection: Selection, logs_end: datetime
-) -> SelectedJobs:
-    """The attempts of a selection and the nodes that they held.
-
-    Args:
-        attempts: all attempts.
-        allocations: all allocations.
-        nodes: the inventory, which knows GPU types.
-        selection: which rows.
-        logs_end: when an attempt that is still open is taken to end.
-    """
-    if selection.is_everything:
-        return SelectedJobs(attempts, allocations)
-    chosen, held = of_jobs(attempts, selection), allocations
-    if selection.of_jobs:
-        held = held.semi_join(chosen, "attempt_id")
-    if selection.of_nodes:
-        held = on_nodes(held, nodes, selection)
-        chosen = chosen.inner_join(_shares(allocations, held), "attempt_id")
-    else:
-        chosen = chosen.mutate(**{NODE_SHARE: ibis.literal(1.0)})
-    if not selection.has_period:
-        return SelectedJobs(chosen.mutate(**{BELONGS: ibis.literal(True)}), held)
-    return SelectedJobs(
-        _clipped(chosen, selection, logs_end), _clipped(held, selection, logs_end).drop(BELONGS)
-    )
-
-
-def with_parts_held(wholes: Table, parts: Table, whole_of: Mapping[str, str]) -> Table:
-    """Attempts of whole heterogeneous jobs with what their parts held of a selection.
-
-    Parts run at times of their own and have other counts of GPUs on each node: a part of the whole
-    in proportion to its time, or to its nodes, is not what they held.
-
-    Args:
-        wholes: the attempts of the selection, with whole jobs.
-        parts: the same with the parts apart; attempts that are no part of a job do not count.
-        whole_of: attempt of a part to that of the whole.
-    """
-    ran_s = parts["elapsed_s"] * node_share(parts)
-    known = ibis.memtable(
-        {"attempt_id": list(whole_of), "whole_id": list(whole_of.values())},
-        schema={"attempt_id": "string", "whole_id": "string"},
-    )
-    timed = parts.mutate(ran_s=ran_s).inner_join(known, "attempt_id")
-    sums = {}
-    for count, name in PARTS_HELD_S.items():
-        is_unknown = (timed["ran_s"] > 0) & timed[count].isnull()
-        total = (timed["ran_s"] * timed[count]).sum().fill_null(0.0)
-        sums[name] = ibis.cases((is_unknown.sum() > 0, ibis.null("float64")), else_=total)
-    held = materialize(timed.group_by("whole_id").aggregate(**sums))
-    held = held.rename({f"{name}_selected": name for name in sums})
-    joined = wholes.left_join(held, wholes["attempt_id"] == held["whole_id"])
-    is_whole = joined["het_job_id"].notnull()
-    exact = {
-        name: ibis.cases(
-            # what has no part in the selection held nothing in it
-            (is_whole & joined["whole_id"].isnull(), 0.0),
-            # hours of attempts are those times the selected part of their nodes
-            (is_whole, joined[f"{name}_selected"] / node_share(joined)),
-            else_=joined[name],
-        )
-        for name in sums
-    }
-    return joined.mutate(**exact).select(*wholes.columns)
 
 
 def of_jobs(attempts: Table, selection: Selection) -> Table:
@@ -209,79 +135,6 @@ def _shares(allocations: Table, held: Table) -> Table:
     return met.select(
         "attempt_id", **{NODE_SHARE: met["n_some"].cast("float64") / met["n_all"].cast("float64")}
     )
-
-
-def _clipped(rows: Table, selection: Selection, logs_end: datetime) -> Table:
-    """Attempts or allocations with the time that they ran within the period."""
-    suspended = "suspended_s" in rows.columns
-    rows = rows.filter(_may_touch(rows, selection))
-    begin_us = epoch_us(rows["start"])
-    ran_s = rows["elapsed_s"]
-    if suspended:
-        ran_s = ran_s + rows["suspended_s"].fill_null(0.0)
-    open_us = begin_us + (ran_s * MICROSECONDS_PER_SECOND).round().cast("int64")
-    timed = rows.mutate(
-        begin_us=begin_us,
-        finish_us=epoch_us(rows["end"]).fill_null(open_us),
-        **{BELONGS: in_period(rows["end"].fill_null(_literal(logs_end)), selection)},
-    )
-    timed = timed.mutate(
-        inside_us=ibis.greatest(
-            _least_us(timed["finish_us"], selection.until)
-            - _greatest_us(timed["begin_us"], selection.since),
-            0,
-        ).fill_null(0)
-    )
-    some = timed.filter(timed[BELONGS] | (timed["inside_us"] > 0))
-    share = _inside_share(some)
-    parts = {name: some[name] * share for name in LASTING_S if name in some.columns}
-    if suspended:
-        parts["suspended_s"] = some["suspended_s"] * share
-    if selection.since is not None:
-        # least: one that ended at the very start of the period
-        parts["start"] = ibis.greatest(some["start"], _literal(selection.since))
-        parts["start"] = ibis.cases(
-            (some["start"].isnull(), ibis.null(_MOMENT)), else_=parts["start"]
-        )
-    if selection.until is not None:
-        until = _literal(selection.until)
-        over = some["finish_us"] > _us_of(selection.until)
-        parts["end"] = ibis.cases((over.fill_null(False), until), else_=some["end"])
-    return some.mutate(**parts).drop("begin_us", "finish_us", "inside_us")
-
-
-def _may_touch(rows: Table, selection: Selection) -> BooleanValue:
-    """Whether a row can lie in the period: what an engine tests while it reads, before all else."""
-    touches: BooleanValue = ibis.literal(True)
-    if selection.since is not None:
-        touches &= rows["end"].isnull() | (rows["end"] >= _literal(selection.since))
-    if selection.until is not None:
-        until = _literal(selection.until)
-        touches &= (rows["start"] < until).fill_null(True) | (rows["end"] < until).fill_null(True)
-    return touches
-
-
-def _inside_share(rows: Table) -> FloatingValue:
-    """The part of an attempt's time that lies in the period; of a moment, all or nothing."""
-    span_us = (rows["finish_us"] - rows["begin_us"]).cast("float64")
-    return ibis.cases(
-        ((span_us > 0).fill_null(False), rows["inside_us"].cast("float64") / span_us),
-        (rows[BELONGS], 1.0),
-        else_=0.0,
-    )
-
-
-def _us_of(moment: datetime) -> int:
-    """Microseconds from 1970 to a moment with a zone."""
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _least_us(value: IntegerValue, until: datetime | None) -> IntegerValue:
-    return value if until is None else ibis.least(value, _us_of(until))
-
-
-def _greatest_us(value: IntegerValue, since: datetime | None) -> IntegerValue:
-    return value if since is None else ibis.greatest(value, _us_of(since))
 
 
 def _literal(moment: datetime) -> TimestampValue:

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import ibis
 
 from ettr.errors import UsageError
+from ettr.facts.het_jobs import PARTS_HELD_S
 from ettr.metrics.dependencies import JobKey, chains
 from ettr.metrics.instants import fetch, has_rows
 from ettr.metrics.selected import held_s
 from ettr.tables import ATTEMPTS
-from ettr.tables.het_jobs import PARTS_HELD_S
 from ettr.tables.ibis_time import epoch_s
 from ettr.tables.materialize import as_view, materialize
 from ettr.units import SECONDS_PER_HOUR

@@ -10,6 +10,11 @@ from ibis.backends import BaseBackend
 from ettr.store.base import IngestedFile, Ingestion, Store, disconnect, known, no_rows
 
 
+def on_duckdb(store: Store) -> Store:
+    """The store itself where its engine is DuckDB, else a copy of it."""
+    return store if store.backend.name == "duckdb" else LocalCopy(store)
+
+
 class LocalCopy(Store):
     """The tables of a store, each copied once; the store itself stays its owner's to close."""
 

@@ -6,7 +6,9 @@ that another process owns ends the writer for good.
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from ettr.checkpoint.errors import CheckpointError, FencedError
+from ettr.checkpoint.restore_report import first_names
+from ettr.checkpoint.retention import Retention
+from ettr.checkpoint.rounds.finite import FiniteCheck
 from ettr.checkpoint.rounds.scores import Scorer
 from ettr.checkpoint.rounds.staging import StagedBlock, Staging
 from ettr.checkpoint.slots.format import HEADER_BYTES
@@ -21,17 +26,22 @@ from ettr.checkpoint.slots.layout import RESERVED
 from ettr.checkpoint.slots.ownership import slot_files
 from ettr.checkpoint.slots.writer import SlotWriter
 
+_LOG = logging.getLogger("ettr.checkpoint")
 _FAILED = "a round failed, older copies remain"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Staged blocks of one step; `event` is to be waited for on CUDA."""
+    """Staged blocks of one step; `event` is to be waited for on CUDA.
+
+    metrics: with them a copy of the step is kept; None: it is not.
+    """
 
     step: int
     staged: list[StagedBlock]
     event: torch.cuda.Event | None
     score: bool
+    metrics: Mapping[str, float] | None = None
 
 
 @dataclass(slots=True)
@@ -62,12 +72,14 @@ class WriterStatus:
     """The state of the writer thread between two rounds.
 
     durable_step: newest step of which a block is durable. error: why the latest round failed.
+    refused: why it was not to be written.
     """
 
     durable_step: int | None = None
     written_bytes: int = 0
     error: str | None = None
     failed_rounds: int = 0
+    refused: str | None = None
 
 
 class RoundWriter:
@@ -81,14 +93,23 @@ class RoundWriter:
         scored: Whether blocks were scored since the last round.
     """
 
-    def __init__(self, slot: SlotWriter, staging: Staging, scorer: Scorer | None) -> None:
+    def __init__(
+        self,
+        slot: SlotWriter,
+        staging: Staging,
+        scorer: Scorer | None,
+        finite: FiniteCheck | None,
+        retention: Retention | None,
+    ) -> None:
         self.slot = slot
         self.saved = SavedBlocks.none_of(len(slot.superblock.layout.blocks))
         self.scored = False
         self.reached_step = 0
         self._staging, self._scorer = staging, scorer
+        self._finite, self._retention = finite, retention
         self._durable_step: int | None = None
         self._error: str | None = None
+        self._refused: str | None = None
         self._failed_rounds = 0
         self._fenced: FencedError | None = None
         layout = slot.superblock.layout
@@ -110,7 +131,11 @@ class RoundWriter:
     def status(self) -> WriterStatus:
         """The outcome of the rounds so far."""
         return WriterStatus(
-            self._durable_step, self.slot.written_bytes, self._error, self._failed_rounds
+            self._durable_step,
+            self.slot.written_bytes,
+            self._error,
+            self._failed_rounds,
+            self._refused,
         )
 
     def submit(self, work: Round) -> None:
@@ -175,6 +200,8 @@ class RoundWriter:
                 self._note_failure(str(error))
             except OSError as error:
                 self._note_failure(f"{_FAILED}: {error.strerror or error}")
+            except CheckpointError as error:
+                self._note_failure(f"{_FAILED}: {error}")
             except Exception as error:  # a checkpoint must not end the training
                 self._note_failure(f"{_FAILED}: {error!r}")
             with self._condition:
@@ -188,6 +215,14 @@ class RoundWriter:
     def _write(self, work: Round) -> None:
         if work.event is not None:
             work.event.synchronize()
+        if self._finite and (broken := self._finite.broken(work.staged, self._staging)):
+            self._refused = (
+                f"step {work.step} is not saved, it holds NaN or infinity: {first_names(broken)}; "
+                f"the copies before it stay"
+            )
+            self._failed_rounds += 1
+            return
+        self._refused = None
         self.slot.begin_round()
         for staged in work.staged:
             self.slot.write(staged.block, work.step, self._staging.record(staged))
@@ -202,6 +237,12 @@ class RoundWriter:
             self._durable_step = work.step
         if self._scorer is not None:
             self._note_saved(self._scorer, work)
+        if self._retention is not None and work.metrics is not None:
+            records = {staged.block: self._staging.record(staged) for staged in work.staged}
+            try:
+                self._retention.copy(work.step, work.metrics, self.slot, records)
+            except (OSError, CheckpointError) as error:
+                _LOG.warning("no copy of step %d is kept: %s", work.step, error)
         if self._earlier_files and self.slot.covered:
             self.slot.drop_earlier_files()
             self._earlier_files = False
@@ -211,7 +252,8 @@ class RoundWriter:
         if self._scorer is None:
             return
         saved = self.saved
-        saved.distance2, at_step = self._scorer.distances2(lambda: self.reached_step)
+        distance2, at_step = self._scorer.distances2(lambda: self.reached_step)
+        saved.distance2 = np.where(np.isnan(distance2), np.inf, distance2)
         # A block that was saved at this very step keeps the measurement of its copy before.
         known = (saved.step >= 0) & (saved.step < at_step)
         saved.movement[known, 0] = np.sqrt(saved.distance2[known])

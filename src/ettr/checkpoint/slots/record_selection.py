@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.renaming import check_rename, live_name
 from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.layout import EXTRA, MOVEMENT, OBJECTS, RESERVED, Key
 from ettr.checkpoint.slots.ownership import slot_of
@@ -40,13 +41,19 @@ class OpenCheckpoint:
 
     damaged: places that cannot be trusted, so far as they were read. superseded: files of an
     earlier world size that are not read any more (`resharding`). preferred: the slot that counts
-    where several hold other values of a block at one step; None: that is an error.
+    where several hold other values of a block at one step; None: that is an error. rename: see
+    `renaming.live_name`; records are by the names of now.
     """
 
     slots: list[Slot]
     damaged: list[BadBlock] = field(default_factory=list)
     superseded: frozenset[Path] = frozenset()
     preferred: str | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+    def live_name(self, saved: str) -> str:
+        """The name that a saved tensor has now."""
+        return saved if saved in RESERVED else live_name(saved, self.rename)
 
 
 def open_checkpoint(
@@ -56,6 +63,7 @@ def open_checkpoint(
     *,
     shared: Callable[[Key], bool] | None = None,
     preferred: str | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> OpenCheckpoint:
     """Open one slot, or all of a root.
 
@@ -64,10 +72,11 @@ def open_checkpoint(
         shared: whether a block is of a tensor that several ranks hold alike. Each of them saves a
             part of its blocks, so those of other slots are read too, where this one has none.
         preferred: the slot that counts where slots differ; None: see `candidates`.
+        rename: saved names, or beginnings of them, that are others now.
 
     Raises:
         CheckpointError: there is no such slot, or slots are of different runs.
-        UsageError: there is no such preferred slot.
+        UsageError: there is no such preferred slot, or `rename` does not fit.
     """
     names = slot_names(root)
     if slot is not None:
@@ -82,9 +91,21 @@ def open_checkpoint(
     slots = [stack.enter_context(open_slot(root, name)) for name in names]
     damaged = [bad for opened in slots for bad in opened.damaged]
     checkpoint = OpenCheckpoint(
-        slots, damaged, superseded(slots) if len(slots) > 1 else frozenset(), preferred
+        slots,
+        damaged,
+        superseded(slots) if len(slots) > 1 else frozenset(),
+        preferred,
+        rename or {},
     )
     _check_runs(checkpoint)
+    if rename:
+        held = {key[0] for one in slots for key in one.records if key[0] not in RESERVED}
+        check_rename(held, rename)
+        for one in slots:
+            one.records = {
+                (checkpoint.live_name(key[0]), *key[1:]): records
+                for key, records in one.records.items()
+            }
     if slot is not None and shared is not None:
         _keep_shared(checkpoint, slot, shared)
     return checkpoint

@@ -16,8 +16,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ettr.checkpoint.retention import Keep, Retention
 from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
 from ettr.checkpoint.rounds.change_tracking import ChangeTracker
+from ettr.checkpoint.rounds.finite import FiniteCheck
 from ettr.checkpoint.rounds.scores import Scorer
 from ettr.checkpoint.rounds.selection import POLICIES, BlockView, choose
 from ettr.checkpoint.rounds.staging import Staging, record_bytes
@@ -26,6 +28,7 @@ from ettr.checkpoint.slots.durable_io import Disk
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, earlier_records
 from ettr.checkpoint.slots.layout import OBJECTS, aligned
 from ettr.checkpoint.slots.metadata_records import MetadataRecords
+from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.plan import SlotPlan, plan_slot
 from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.checkpoint.state import State
@@ -49,6 +52,7 @@ class SlotOptions:
     staging_bytes: int | None = None
     world: int | None = None
     run: str | None = None
+    keep: Keep | None = None
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -61,6 +65,8 @@ class SlotOptions:
             problems.append(
                 f"policy: {self.policy!r} was given; it is one of {', '.join(POLICIES)}"
             )
+        if self.keep is not None and self.policy != "full":
+            problems.append(f"keep: with policy {self.policy!r}; whole steps are of policy 'full'")
         for name in ("every_steps", "block_bytes"):
             if getattr(self, name) < 1:
                 problems.append(f"{name}: {getattr(self, name)} was given; it is 1 or more")
@@ -97,6 +103,7 @@ class SlotSession:
         slot: SlotWriter,
         earlier: EarlierRecords,
         options: SlotOptions,
+        finite: set[str] | None = None,
     ) -> None:
         self.plan, self.fingerprint, self.earlier = plan, fingerprint, earlier
         self.metadata = MetadataRecords(plan)
@@ -107,7 +114,12 @@ class SlotSession:
         cuda = any(shard.tensor.is_cuda for shard in plan.shards)
         self._staging = Staging(_capacity_bytes(self.sizes, plan.n_data, options), cuda=cuda)
         scorer = Scorer(plan) if options.policy == "priority" else None
-        self.writer = RoundWriter(slot, self._staging, scorer)
+        self.retention = None
+        if options.keep is not None:
+            folder = slot.folder
+            self.retention = Retention(folder.parent, slot_of(folder), options.keep)
+        check = None if finite is None else FiniteCheck(plan, finite)
+        self.writer = RoundWriter(slot, self._staging, scorer, check, self.retention)
 
     @classmethod
     def open(
@@ -120,11 +132,13 @@ class SlotSession:
         objects_bytes: int = 0,
         generation: int | None = None,
         disk: Disk | None = None,
+        finite: set[str] | None = None,
     ) -> Self:
         """Plan the slot and make the file of a new generation.
 
         Args:
             objects_bytes: size of the record of objects, which may grow.
+            finite: as of `FiniteCheck`; None: nothing is checked.
 
         Raises:
             FencedError: a later generation owns the slot.
@@ -149,7 +163,7 @@ class SlotSession:
             run=options.run,
             disk=disk,
         )
-        return cls(plan, fingerprint, slot, earlier, options)
+        return cls(plan, fingerprint, slot, earlier, options, finite)
 
     @property
     def data_bytes(self) -> int:
@@ -184,8 +198,20 @@ class SlotSession:
         n_fit = int(np.searchsorted(np.cumsum(self.sizes[blocks]), room, side="right"))
         return blocks[:n_fit]
 
-    def submit(self, step: int, blocks: list[int], objects: bytes, *, score: bool) -> StagedRound:
-        """Stage blocks, with the reserved ones that are due, and hand them to the writer thread."""
+    def submit(
+        self,
+        step: int,
+        blocks: list[int],
+        objects: bytes,
+        *,
+        score: bool,
+        metrics: Mapping[str, float] | None = None,
+    ) -> StagedRound:
+        """Stage blocks, with the reserved ones that are due, and hand them to the writer thread.
+
+        A copy of the step is kept where its metrics are given and `keep` asks for it.
+        """
+        keeps = self.retention is not None and self.retention.wants(step, metrics or {})
         n_bytes, movement = int(self.sizes[blocks].sum()), self._movement(step)
         payloads = self.metadata.due(step, n_bytes, movement, objects)
         movement_blocks = [b for b in payloads if self.plan.layout.key(b)[0] != OBJECTS]
@@ -194,7 +220,7 @@ class SlotSession:
         staged, event = self._staging.stage(self.plan, blocks, payloads)
         staging_s = time.perf_counter() - begin
         self.changes.note_staged(blocks)
-        self.writer.submit(Round(step, staged, event, score=score))
+        self.writer.submit(Round(step, staged, event, score, (metrics or {}) if keeps else None))
         n_bytes = sum(one.length for one in staged)
         return StagedRound(n_bytes, int(self.sizes[movement_blocks].sum()), staging_s)
 

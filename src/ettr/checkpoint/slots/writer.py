@@ -64,6 +64,7 @@ class SlotWriter:
         world: int | None = None,
         run: str | None = None,
         disk: Disk | None = None,
+        sparse: bool = False,
     ) -> SlotWriter:
         """Make the file of a new generation, both copies of the superblock durable in it.
 
@@ -71,13 +72,19 @@ class SlotWriter:
             generation: None takes the next; a given one must be above all that exist.
             inherits: last round trusted of each earlier generation.
             world, run: recorded in the file; see `Superblock`.
+            sparse: the disk gives room as it is written: for a file that is written once.
 
         Raises:
             FencedError: that generation, or a later one, exists.
             CheckpointError: the disk has no room for two places per block, or the file system no
                 hard links.
         """
-        make_folder(folder)
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder}: cannot be made: {error.strerror}; choose another folder"
+            ) from error
         latest = latest_generation(folder)
         chosen = latest + 1 if generation is None else generation
         if chosen < latest or (chosen == latest and latest in slot_files(folder)):
@@ -98,7 +105,7 @@ class SlotWriter:
         )
         raw = pack_superblock(superblock)
         places = geometry(layout, len(raw))
-        fd = _publish(folder, folder / slot_file_name(chosen), raw, places)
+        fd = _publish(folder, folder / slot_file_name(chosen), raw, places, sparse=sparse)
         return cls(folder, fd, superblock, places, disk or OsDisk())
 
     @property
@@ -174,16 +181,19 @@ class SlotWriter:
         return 0 if newest is None else 1 - newest
 
 
-def _publish(folder: Path, path: Path, superblock: bytes, places: Geometry) -> int:
+def _publish(folder: Path, path: Path, superblock: bytes, places: Geometry, *, sparse: bool) -> int:
     # Written aside and linked: a file of that name is complete, and the second of two processes
     # that want the same generation finds the name taken.
     _remove_left_overs(folder)
     aside = folder / f".{path.name}.{os.urandom(8).hex()}"
-    fd = new_file(aside, 0o644)
+    try:
+        fd = new_file(aside, 0o644)
+    except OSError as error:
+        raise CheckpointError(_no_file(folder, places, error)) from error
     try:
         with suppress(OSError):  # no locks here: others may take it for a left-over
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _fill(fd, superblock, places)
+        _fill(fd, superblock, places, sparse=sparse)
         os.link(aside, path)
     except FileExistsError as error:
         os.close(fd)
@@ -199,8 +209,11 @@ def _publish(folder: Path, path: Path, superblock: bytes, places: Geometry) -> i
     return fd
 
 
-def _fill(fd: int, superblock: bytes, places: Geometry) -> None:
-    os.posix_fallocate(fd, 0, places.file_bytes)
+def _fill(fd: int, superblock: bytes, places: Geometry, *, sparse: bool) -> None:
+    if sparse:
+        os.ftruncate(fd, places.file_bytes)
+    else:
+        os.posix_fallocate(fd, 0, places.file_bytes)
     os.pwrite(fd, superblock, 0)
     os.pwrite(fd, superblock, places.tail_offset)
     footer = FOOTER.pack(places.tail_offset, MAGIC)

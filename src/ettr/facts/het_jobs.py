@@ -8,20 +8,20 @@ of all parts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import ibis
-import pyarrow as pa
-from ibis.expr.types import Table
-
+from ettr.facts.facts import Facts
+from ettr.facts.files import made
+from ettr.facts.stored import kept, narrow_columns, selected
+from ettr.tables import TABLES
 from ettr.tables.rows import attempt_id
 from ettr.tables.schemas import ATTEMPTS
 
 # parts are submitted and requeued together, but not always within one second
-SAME_SUBMISSION = timedelta(seconds=5)
+SAME_SUBMISSION_US = 5_000_000
 
 # of the parts' states the first here is that of the whole: an open one, else the worst end
 _STATES = (
@@ -39,24 +39,29 @@ _SUMS = ("n_nodes", "n_cpus", "n_gpus", "requested_nodes", "requested_gpus")
 _JOINED = ("node_list", "excluded_nodes")
 PARTS_HELD_S = {"n_nodes": "parts_node_s", "n_gpus": "parts_gpu_s"}
 """Added columns of `attempts`, by what they count: seconds that parts of different length held."""
+_COLUMNS = (
+    *narrow_columns(ATTEMPTS).items(),
+    *((name, "DOUBLE") for name in PARTS_HELD_S.values()),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Row = dict[str, Any]
 JobKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class WholeJobs:
-    """The tables with each heterogeneous job as one, and the ids under which its parts go.
+class HetJobs:
+    """The heterogeneous jobs of a store.
 
     Attributes:
-        tables: all tables by name.
-        ids: cluster and id of a part (`100+1`, or `101` in Slurm's own numbering) to the job's id.
-        whole_of: attempt of a part to that of the whole.
+        wholes: One row a submission, with the columns of attempts and those of `PARTS_HELD_S`.
+        ids: Cluster and id of a part (`100+1`, or `101` in Slurm's own numbering) to the job's id.
+        whole_of: Attempt of a part to that of the whole.
     """
 
-    tables: dict[str, Table]
-    ids: dict[JobKey, str]
-    whole_of: dict[str, str] = field(default_factory=dict)
+    wholes: tuple[_Row, ...] = ()
+    ids: Mapping[JobKey, str] = field(default_factory=dict)
+    whole_of: Mapping[str, str] = field(default_factory=dict)
 
     def job_of(self, job_id: str) -> str:
         """The id of the job that an id means: `100+1`, `101` and `cluster/100+1` are job 100."""
@@ -69,47 +74,23 @@ class WholeJobs:
         return f"{cluster}{slash}{jobs.pop()}" if len(jobs) == 1 else job_id
 
 
-def whole_jobs(tables: Mapping[str, Table]) -> WholeJobs:
-    """The same tables, where the parts of a heterogeneous job are one job.
+def het_jobs_of(facts: Facts) -> HetJobs:
+    """The heterogeneous jobs of a store, put together from the parts of each submission.
 
     The whole has the nodes and GPUs of all parts, and runs as long as the longest. Where parts ran
     for different times, what they held is less than that product: the columns of `PARTS_HELD_S`
-    have it, null elsewhere. Events and progress that name a part name the job.
-
-    Args:
-        tables: the store's tables by name: attempts, allocations, events and progress among them.
+    have it, null elsewhere.
     """
-    attempts = tables["attempts"]
-    of_parts = attempts.filter(attempts.het_job_id.notnull())
-    rows = of_parts.to_pyarrow().to_pylist()
+    rows = facts.rows("het_parts")
     if not rows:
-        return WholeJobs(dict(tables), {})
+        return HetJobs()
     wholes: list[_Row] = []
     whole_of: dict[str, str] = {}
     for parts in _submissions(rows):
         whole = _whole(parts)
         wholes.append(whole)
         whole_of |= {part["attempt_id"]: whole["attempt_id"] for part in parts}
-    ids = _ids(rows, attempts)
-    schema = ATTEMPTS.arrow_schema
-    for name in PARTS_HELD_S.values():
-        schema = schema.append(pa.field(name, pa.float64()))
-    others = attempts.filter(attempts.het_job_id.isnull())
-    others = others.mutate(**{name: ibis.null("float64") for name in PARTS_HELD_S.values()})
-    made = ibis.memtable(
-        pa.Table.from_pylist(wholes, schema=schema).select(list(others.columns))
-    ).cast(others.schema())
-    return WholeJobs(
-        {
-            **tables,
-            "attempts": ibis.union(others, made, distinct=False),
-            "allocations": _of_wholes(tables["allocations"], whole_of),
-            "events": _renamed(tables["events"], ids, ("job_id", "related_job_id")),
-            "progress": _renamed_progress(tables["progress"], ids),
-        },
-        ids,
-        whole_of,
-    )
+    return HetJobs(tuple(wholes), _ids(rows, facts.rows("plain_ids")), whole_of)
 
 
 def _submissions(rows: Iterable[_Row]) -> Iterable[list[_Row]]:
@@ -118,11 +99,12 @@ def _submissions(rows: Iterable[_Row]) -> Iterable[list[_Row]]:
     for row in rows:
         by_job[row["cluster"], row["het_job_id"]].append(row)
     for parts in by_job.values():
-        parts.sort(key=lambda row: (row["submit"], _offset(row)))
+        parts.sort(key=lambda row: (row["submit_us"], _offset(row)))
         together: list[_Row] = []
         for part in parts:
             again = any(part["job_id"] == other["job_id"] for other in together)
-            if together and (again or part["submit"] - together[-1]["submit"] > SAME_SUBMISSION):
+            late = together and part["submit_us"] - together[-1]["submit_us"] > SAME_SUBMISSION_US
+            if together and (again or late):
                 yield sorted(together, key=_offset)
                 together = []
             together.append(part)
@@ -139,22 +121,23 @@ def _whole(parts: Sequence[_Row]) -> _Row:
     """One row for the parts of one submission."""
     leader = parts[0]
     worst = min(parts, key=lambda part: _STATE_RANK.get(part["state"], len(_STATES)))
-    job_id, submit = leader["het_job_id"], min(part["submit"] for part in parts)
-    is_open = any(part["end"] is None for part in parts)
+    job_id, submit_us = leader["het_job_id"], min(part["submit_us"] for part in parts)
+    is_open = any(part["end_us"] is None for part in parts)
     elapsed_s, differ = _elapsed(parts)
     suspended_s = _largest(parts, "suspended_s")
+    submit = _EPOCH + timedelta(microseconds=submit_us)
     return {
         **leader,
         **{name: worst[name] for name in _ENDING},
         **{name: _total(parts, name) for name in _SUMS},
         **{sums: _held_s(parts, name) if differ else None for name, sums in PARTS_HELD_S.items()},
         **{name: _listed(parts, name) for name in _JOINED},
-        **{name: _largest(parts, name) for name in ("time_limit_s", "restarts", "eligible")},
+        **{name: _largest(parts, name) for name in ("time_limit_s", "restarts", "eligible_us")},
         "attempt_id": attempt_id(leader["cluster"], job_id, submit),
         "job_id": job_id,
-        "submit": submit,
-        "start": min(_known(parts, "start"), default=None),
-        "end": None if is_open else max(part["end"] for part in parts),
+        "submit_us": submit_us,
+        "start_us": min(_known(parts, "start_us"), default=None),
+        "end_us": None if is_open else max(part["end_us"] for part in parts),
         "elapsed_s": elapsed_s,
         # a part that ended early was not suspended
         "suspended_s": suspended_s or 0.0 if differ else suspended_s,
@@ -196,61 +179,106 @@ def _held_s(parts: Sequence[_Row], name: str) -> float | None:
     return float(sum((part["elapsed_s"] or 0.0) * part[name] for part in parts))
 
 
-def _ids(rows: Iterable[_Row], attempts: Table) -> dict[JobKey, str]:
+def _ids(rows: Iterable[_Row], plain: Iterable[_Row]) -> dict[JobKey, str]:
     """The job of each id of a part; ids that another job has too stay that job's."""
     ids: dict[JobKey, str] = {}
     for row in rows:
         for part in (row["job_id"], row["job_id_raw"]):
             if part and part != row["het_job_id"]:
                 ids[row["cluster"], part] = row["het_job_id"]
-    plain = attempts.filter(attempts.het_job_id.isnull())
-    plain = plain.filter(plain.job_id.isin(sorted({part for _, part in ids})))
-    for row in plain.select("cluster", "job_id").distinct().to_pyarrow().to_pylist():
+    for row in plain:
         ids.pop((row["cluster"], row["job_id"]), None)
     return ids
 
 
-def _of_wholes(allocations: Table, whole_of: Mapping[str, str]) -> Table:
-    known = ibis.memtable(
-        {"attempt_id": list(whole_of), "whole_id": list(whole_of.values())},
-        schema={"attempt_id": "string", "whole_id": "string"},
+@made("het_wholes", _COLUMNS, reads=("het_parts",), takes=("het_jobs",))
+def _het_wholes(facts: Facts) -> list[tuple[object, ...]]:
+    return [tuple(row[name] for name, _ in _COLUMNS) for row in facts.given("het_jobs").wholes]
+
+
+@made("het_attempts", (("part_id", "VARCHAR"), ("whole_id", "VARCHAR")), takes=("het_jobs",))
+def _het_attempts(facts: Facts) -> list[tuple[object, ...]]:
+    return list(facts.given("het_jobs").whole_of.items())
+
+
+@made(
+    "het_ids",
+    (("cluster", "VARCHAR"), ("part", "VARCHAR"), ("job", "VARCHAR")),
+    takes=("het_jobs",),
+)
+def _het_ids(facts: Facts) -> list[tuple[object, ...]]:
+    return [(*key, job) for key, job in facts.given("het_jobs").ids.items()]
+
+
+@made("het_sure_ids", (("part", "VARCHAR"), ("job", "VARCHAR")), takes=("het_jobs",))
+def _het_sure_ids(facts: Facts) -> list[tuple[object, ...]]:
+    """Ids of parts that just one cluster has, for records that name no cluster."""
+    jobs: dict[str, list[str]] = defaultdict(list)
+    for (_, part), job in facts.given("het_jobs").ids.items():
+        jobs[part].append(job)
+    return [(part, found[0]) for part, found in jobs.items() if len(found) == 1]
+
+
+def _whole_table(table: str, build: Callable[[Facts, str], str]) -> None:
+    """Register rows of a stored table in which parts of heterogeneous jobs go by their whole."""
+    source = f"parts_{table}" if table in ("attempts", "allocations") else f"named_{table}"
+
+    def make(facts: Facts) -> str:
+        rows = facts.table(source)
+        if not facts.given("het_jobs").wholes:
+            return rows
+        return kept(facts, f"whole_{table}", build(facts, rows), table)
+
+    helpers = ("het_wholes", "het_attempts", "het_ids", "het_sure_ids")
+    made(f"whole_{table}", (), reads=(source, *helpers), takes=("het_jobs", "small"))(make)
+
+
+def _attempts(facts: Facts, rows: str) -> str:
+    wholes = facts.table("het_wholes")
+    nulls = ", ".join(f'CAST(NULL AS DOUBLE) AS "{name}"' for name in PARTS_HELD_S.values())
+    columns = ", ".join(f'w."{name}"' for name, _ in _COLUMNS)
+    return (
+        f"SELECT {selected(ATTEMPTS, 'r')}, {nulls} FROM {rows} r WHERE r.het_job_id IS NULL "
+        f"UNION ALL SELECT {columns} FROM {wholes} w"
     )
-    joined = allocations.left_join(known, "attempt_id")
-    return joined.mutate(attempt_id=ibis.coalesce(joined.whole_id, joined.attempt_id)).select(
-        *allocations.columns
+
+
+def _allocations(facts: Facts, rows: str) -> str:
+    changed = {"attempt_id": "coalesce(h.whole_id, r.attempt_id)"}
+    return (
+        f"SELECT {selected(TABLES['allocations'], 'r', changed)} FROM {rows} r "
+        f"LEFT JOIN {facts.table('het_attempts')} h ON r.attempt_id = h.part_id"
     )
 
 
-def _renamed(table: Table, ids: Mapping[JobKey, str], columns: Sequence[str]) -> Table:
-    """Rows in which those columns name the job, where they named a part of it."""
-    for column in columns:
-        joined = table.left_join(_id_table(ids, column), ["cluster", column])
-        table = _with_job(joined, column).select(*table.columns)
-    return table
-
-
-def _renamed_progress(progress: Table, ids: Mapping[JobKey, str]) -> Table:
-    """The same for progress, where a record that names no cluster means the only one it can."""
-    named = _renamed(progress.filter(progress.cluster.notnull()), ids, ("job_id",))
-    clusters: dict[str, set[JobKey]] = defaultdict(set)
-    for (cluster, part), job in ids.items():
-        clusters[part].add((cluster, job))
-    sure = {("", part): next(iter(jobs))[1] for part, jobs in clusters.items() if len(jobs) == 1}
-    unnamed = progress.filter(progress.cluster.isnull())
-    joined = unnamed.left_join(_id_table(sure, "job_id").drop("cluster"), "job_id")
-    return ibis.union(named, _with_job(joined, "job_id").select(*progress.columns), distinct=False)
-
-
-def _id_table(ids: Mapping[JobKey, str], column: str) -> Table:
-    return ibis.memtable(
-        {
-            "cluster": [cluster for cluster, _ in ids],
-            column: [part for _, part in ids],
-            "whole_job": list(ids.values()),
-        },
-        schema={"cluster": "string", column: "string", "whole_job": "string"},
+def _events(facts: Facts, rows: str) -> str:
+    ids = facts.table("het_ids")
+    changed = {
+        "job_id": "coalesce(a.job, r.job_id)",
+        "related_job_id": "coalesce(b.job, r.related_job_id)",
+    }
+    return (
+        f"SELECT {selected(TABLES['events'], 'r', changed)} FROM {rows} r "
+        f"LEFT JOIN {ids} a ON r.cluster = a.cluster AND r.job_id = a.part "
+        f"LEFT JOIN {ids} b ON r.cluster = b.cluster AND r.related_job_id = b.part"
     )
 
 
-def _with_job(joined: Table, column: str) -> Table:
-    return joined.mutate(**{column: ibis.coalesce(joined.whole_job, joined[column])})
+def _progress(facts: Facts, rows: str) -> str:
+    """A record that names no cluster means the only one it can."""
+    changed = {"job_id": "coalesce(a.job, s.job, r.job_id)"}
+    return (
+        f"SELECT {selected(TABLES['progress'], 'r', changed)} FROM {rows} r "
+        f"LEFT JOIN {facts.table('het_ids')} a ON r.cluster = a.cluster AND r.job_id = a.part "
+        f"LEFT JOIN {facts.table('het_sure_ids')} s ON r.cluster IS NULL AND r.job_id = s.part"
+    )
+
+
+_whole_table("attempts", _attempts)
+_whole_table("allocations", _allocations)
+_whole_table("events", _events)
+_whole_table("progress", _progress)
+for _name in TABLES.keys() - {"attempts", "allocations", "events", "progress"}:
+    made(f"whole_{_name}", (), reads=(f"named_{_name}",))(
+        lambda facts, name=f"named_{_name}": facts.table(name)  # type: ignore[misc]
+    )

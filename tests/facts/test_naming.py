@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-import ibis
 import pyarrow as pa
 
+from ettr.facts.naming import Naming
 from ettr.tables import TABLES
 from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE
-from ettr.tables.unnamed_clusters import Naming, named_clusters
+from fact_tables import facts_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMED, BARE = "named", "bare"
@@ -19,7 +19,7 @@ NAMED, BARE = "named", "bare"
 
 def tables(
     nodes: dict[str, Iterable[str]], events: dict[str, Iterable[str | None]]
-) -> dict[str, ibis.Table]:
+) -> dict[str, pa.Table]:
     """Nodes by the cluster that names them, events without one by their file; all is in memory."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
     for cluster, names in nodes.items():
@@ -32,15 +32,19 @@ def tables(
         ]
     rows["files"] = [{"file_id": NAMED}, *({"file_id": f, "notes": UNNAMED_NOTE} for f in events)]
     return {
-        name: ibis.memtable(pa.Table.from_pylist(some, TABLES[name].arrow_schema))
-        for name, some in rows.items()
+        name: pa.Table.from_pylist(some, loose(name)) for name, some in rows.items()
     }
+
+
+def loose(name: str) -> pa.Schema:
+    """The schema of a table in which any column may be null."""
+    return pa.schema([pa.field(one.name, one.type) for one in TABLES[name].arrow_schema])
 
 
 def placed(nodes: dict[str, Iterable[str]], **events: Iterable[str | None]) -> list[Any]:
     """The cluster of each event, by file and place."""
-    made, _ = named_clusters(tables(nodes, events))
-    found = made["events"].order_by("event_id").to_pyarrow().to_pylist()
+    rows = facts_of(tables(nodes, events)).rows("named_events")
+    found = sorted(rows, key=lambda row: row["event_id"])
     return [(row["node"], row["cluster"]) for row in found]
 
 
@@ -88,9 +92,9 @@ def test_each_file_is_judged_by_its_own_nodes() -> None:
 def test_a_note_says_what_became_of_the_rows() -> None:
     note = f"records without a cluster's name were {UNNAMED_NOTE}"
     assert Naming().words(note) == note
-    _, one = named_clusters(tables({"alpha": ["n1"]}, {BARE: ["n1"]}))
+    one = facts_of(tables({"alpha": ["n1"]}, {BARE: ["n1"]})).given("naming")
     assert one.words(note).endswith("taken as 'alpha', the only one that other logs name")
-    _, two = named_clusters(tables(TWO, {BARE: ["n1"]}))
+    two = facts_of(tables(TWO, {BARE: ["n1"]})).given("naming")
     assert two.words(note).endswith(
         "taken as the cluster of their nodes where these are nodes of one cluster only, else as "
         "'cluster' (--cluster names it)"
@@ -103,9 +107,9 @@ def test_a_row_that_two_inventories_share_is_of_neither_cluster() -> None:
     rows = [
         {"cluster": DEFAULT_CLUSTER, "node": node, "file_id": BARE} for node in ("a3", "n1", "idle")
     ]
-    more = ibis.memtable(pa.Table.from_pylist(rows, TABLES["nodes"].arrow_schema))
-    made, _ = named_clusters(both | {"nodes": ibis.union(both["nodes"], more)})
-    found = {(row["cluster"], row["node"]) for row in made["nodes"].to_pyarrow().to_pylist()}
+    more = pa.Table.from_pylist(rows, loose("nodes"))
+    made = facts_of(both | {"nodes": pa.concat_tables([both["nodes"], more])})
+    found = {(row["cluster"], row["node"]) for row in made.rows("named_nodes")}
     assert {pair for pair in found if pair[0] == DEFAULT_CLUSTER} == {
         (DEFAULT_CLUSTER, "n1"), (DEFAULT_CLUSTER, "idle"),
     }  # fmt: skip
@@ -116,7 +120,7 @@ def test_jobs_without_nodes_are_of_neither_cluster() -> None:
     """A queue of pending jobs alone: nothing says whose they are, and it is known that it is so."""
     both = tables(TWO, {BARE: []})
     row = {"cluster": DEFAULT_CLUSTER, "job_id": "1", "submit": NOON, "file_id": BARE}
-    jobs = ibis.memtable(pa.Table.from_pylist([row], TABLES["attempts"].arrow_schema))
-    made, naming = named_clusters(both | {"attempts": jobs})
-    assert naming.is_by_node
-    assert made["attempts"].to_pyarrow()["cluster"].to_pylist() == [DEFAULT_CLUSTER]
+    jobs = pa.Table.from_pylist([row], loose("attempts"))
+    made = facts_of(both | {"attempts": jobs})
+    assert made.given("naming").is_by_node
+    assert [row["cluster"] for row in made.rows("named_attempts")] == [DEFAULT_CLUSTER]

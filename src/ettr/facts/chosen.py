@@ -1,0 +1,275 @@
+"""What ran of a selection: its attempts, clipped at the ends of the period, and what they held.
+
+Hours belong to the period in which they ran, to the microsecond. An attempt, with its end and all
+that it lost, belongs to the period in which it ended; one that is still open to that of the end of
+the logs. So the parts of a partition of the rows add up to the whole.
+
+- `chosen` is one row an attempt that ran or ended in the period, with the columns of `attempts`;
+  `start_us`, `end_us`, `elapsed_s` and `suspended_s` are clipped to it. `belongs`: it ended in the
+  period and counts as an attempt; the others add time alone. `node_share`: the part of its nodes
+  that is chosen. `parts_node_s`, `parts_gpu_s`: what the parts of a heterogeneous job held, where
+  these ran for different times.
+- `held` is one row a chosen node of these, with the columns of `allocations`, clipped likewise.
+- `accounted` are the rows of `chosen` with the parts of heterogeneous jobs apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from ettr.facts.facts import Facts
+from ettr.facts.files import made
+from ettr.facts.het_jobs import PARTS_HELD_S
+from ettr.facts.stored import kept, narrow_columns, selected
+from ettr.selection import Selection
+from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LASTING_S = ("elapsed_s", "suspended_s", *PARTS_HELD_S.values())
+
+
+def microseconds(moment: datetime | None) -> int | None:
+    """Microseconds from 1970 to a moment with a zone."""
+    return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Tables of the engine that a selection is made from, and the columns of the first."""
+
+    attempts: str
+    allocations: str
+    columns: tuple[str, ...]
+    name: str
+
+
+@made("asked", (("kind", "VARCHAR"), ("name", "VARCHAR")), takes=("selection",))
+def _asked(facts: Facts) -> list[tuple[object, ...]]:
+    """The names of each filter."""
+    chosen: Selection = facts.given("selection")
+    kinds = {**chosen.of_jobs, "node": chosen.node, "gpu_type": chosen.gpu_type}
+    return [(kind, name) for kind, names in kinds.items() for name in names]
+
+
+@made(
+    "chosen",
+    (),
+    reads=("attempts", "allocations", "nodes", "asked", "accounted", "het_attempts"),
+    takes=("selection", "logs_end_us", "small", "het_jobs"),
+)
+def _chosen(facts: Facts) -> str:
+    source = _of_wholes(facts)
+    if facts.given("selection").is_everything:
+        return _everything(facts, source)
+    sql = _attempts_sql(facts, source)
+    if facts.given("het_jobs").whole_of:
+        sql = _with_parts_held(facts, kept(facts, "chosen_wholes", sql, "attempts"), source)
+    return kept(facts, "chosen", sql, "attempts")
+
+
+@made(
+    "held",
+    (),
+    reads=("attempts", "allocations", "nodes", "asked"),
+    takes=("selection", "logs_end_us", "small"),
+)
+def _held(facts: Facts) -> str:
+    chosen: Selection = facts.given("selection")
+    source = _of_wholes(facts)
+    if chosen.is_everything:
+        return source.allocations
+    columns, where = selected(ALLOCATIONS, "r"), _where(_holding(facts, source))
+    rows = f"SELECT {columns} FROM {source.allocations} r{where}"
+    if chosen.has_period:
+        rows = _clipped(facts, rows, tuple(narrow_columns(ALLOCATIONS)), belongs=False)
+    return kept(facts, "held", rows, "allocations")
+
+
+@made(
+    "accounted",
+    (),
+    reads=("attempts", "parts_attempts", "parts_allocations", "allocations", "nodes", "asked"),
+    takes=("selection", "logs_end_us", "small", "het_jobs"),
+)
+def _accounted(facts: Facts) -> str:
+    if not facts.given("het_jobs").ids:
+        source = _of_wholes(facts)
+    else:
+        source = _Source(
+            facts.table("parts_attempts"),
+            facts.table("parts_allocations"),
+            tuple(narrow_columns(ATTEMPTS)),
+            "parts",
+        )
+    if facts.given("selection").is_everything:
+        return _everything(facts, source)
+    return kept(facts, "accounted", _attempts_sql(facts, source), "attempts")
+
+
+def _of_wholes(facts: Facts) -> _Source:
+    columns = tuple(narrow_columns(ATTEMPTS))
+    if facts.given("het_jobs").wholes:
+        columns += tuple(PARTS_HELD_S.values())
+    return _Source(facts.table("attempts"), facts.table("allocations"), columns, "whole")
+
+
+def _everything(facts: Facts, source: _Source) -> str:
+    columns = ", ".join(f'r."{name}"' for name in source.columns)
+    sql = (
+        f"SELECT {columns}{_parts_unknown(source)}, TRUE AS belongs, "
+        f"CAST(1.0 AS DOUBLE) AS node_share FROM {source.attempts} r"
+    )
+    return facts.keep("chosen", sql, view=True)
+
+
+def _parts_unknown(source: _Source) -> str:
+    return "".join(
+        f', CAST(NULL AS DOUBLE) AS "{name}"'
+        for name in PARTS_HELD_S.values()
+        if name not in source.columns
+    )
+
+
+def _attempts_sql(facts: Facts, source: _Source) -> str:
+    """The attempts of a selection that leaves something out."""
+    chosen: Selection = facts.given("selection")
+    columns = ", ".join(f'r."{name}"' for name in source.columns)
+    share, join = "CAST(1.0 AS DOUBLE)", ""
+    if chosen.of_nodes:
+        share, join = (
+            "s.node_share",
+            f" JOIN {_shares(facts, source)} s ON r.attempt_id = s.attempt_id",
+        )
+    rows = (
+        f"SELECT {columns}{_parts_unknown(source)}, {share} AS node_share "
+        f"FROM {source.attempts} r{join}{_where(_of_jobs(facts, 'r'))}"
+    )
+    names = (
+        *source.columns,
+        *(n for n in PARTS_HELD_S.values() if n not in source.columns),
+        "node_share",
+    )
+    if chosen.has_period:
+        return _clipped(facts, rows, names, belongs=True)
+    return f"SELECT x.*, TRUE AS belongs FROM ({rows}) x"
+
+
+def _where(conditions: list[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _of_jobs(facts: Facts, rows: str) -> list[str]:
+    """Conditions on the partitions, accounts, users, QOS and clusters of attempts."""
+    chosen: Selection = facts.given("selection")
+    asked = facts.table("asked") if chosen.of_jobs else ""
+    return [
+        f"{rows}.\"{kind}\" IN (SELECT name FROM {asked} WHERE kind = '{kind}')"
+        for kind in chosen.of_jobs
+    ]
+
+
+def _on_nodes(facts: Facts, rows: str) -> list[str]:
+    """Conditions on the nodes of rows with `cluster` and `node`."""
+    chosen: Selection = facts.given("selection")
+    found = []
+    if chosen.node:
+        found.append(
+            f"{rows}.node IN (SELECT name FROM {facts.table('asked')} WHERE kind = 'node')"
+        )
+    if chosen.gpu_type:
+        found.append(
+            f"EXISTS (SELECT 1 FROM {facts.table('nodes')} t JOIN {facts.table('asked')} a "
+            f"ON t.gpu_type = a.name AND a.kind = 'gpu_type' "
+            f"WHERE t.cluster = {rows}.cluster AND t.node = {rows}.node)"
+        )
+    return found
+
+
+def _holding(facts: Facts, source: _Source) -> list[str]:
+    """Conditions on the allocations of a selection."""
+    found = _on_nodes(facts, "r")
+    jobs = _of_jobs(facts, "j")
+    if jobs:
+        found.append(
+            f"r.attempt_id IN (SELECT j.attempt_id FROM {source.attempts} j{_where(jobs)})"
+        )
+    return found
+
+
+def _shares(facts: Facts, source: _Source) -> str:
+    """By attempt on a chosen node, the part of its nodes that is chosen."""
+    on_nodes = " AND ".join(_on_nodes(facts, "r"))
+    sql = (
+        "SELECT attempt_id, "
+        "CAST(sum(is_chosen) AS DOUBLE) / CAST(count(*) AS DOUBLE) AS node_share "
+        f"FROM (SELECT r.attempt_id, CASE WHEN {on_nodes} THEN 1 ELSE 0 END AS is_chosen "
+        f"FROM {source.allocations} r) x GROUP BY attempt_id HAVING sum(is_chosen) > 0"
+    )
+    return facts.keep(f"{source.name}_node_shares", sql, view=False)
+
+
+def _clipped(facts: Facts, rows: str, names: tuple[str, ...], *, belongs: bool) -> str:
+    """Rows with the time that they ran within the period, those without any left out."""
+    chosen: Selection = facts.given("selection")
+    since, until = microseconds(chosen.since), microseconds(chosen.until)
+    ended = f"coalesce(end_us, {int(facts.given('logs_end_us'))})"
+    inside = [f"{ended} >= {since}"] if since is not None else []
+    inside += [f"{ended} < {until}"] if until is not None else []
+    touches = [f"(end_us IS NULL OR end_us >= {since})"] if since is not None else []
+    if until is not None:
+        touches.append(f"(coalesce(start_us < {until}, TRUE) OR coalesce(end_us < {until}, TRUE))")
+    ran = "elapsed_s + coalesce(suspended_s, 0.0)" if "suspended_s" in names else "elapsed_s"
+    finish = f"coalesce(end_us, start_us + CAST(round(({ran}) * 1000000) AS BIGINT))"
+    low = "start_us" if since is None else f"greatest(start_us, {since})"
+    high = "finish_us" if until is None else f"least(finish_us, {until})"
+    changed = {name: f"{name} * share" for name in _LASTING_S if name in names}
+    if since is not None:
+        changed["start_us"] = (
+            f"CASE WHEN start_us IS NULL THEN NULL ELSE greatest(start_us, {since}) END"
+        )
+    if until is not None:
+        changed["end_us"] = f"CASE WHEN finish_us > {until} THEN {until} ELSE end_us END"
+    columns = ", ".join(
+        f'{changed[name]} AS "{name}"' if name in changed else f'"{name}"' for name in names
+    )
+    return (
+        f"WITH of_selection AS ({rows}), "
+        f"timed AS (SELECT *, {finish} AS finish_us, {' AND '.join(inside)} AS belongs "
+        f"FROM of_selection WHERE {' AND '.join(touches)}), "
+        f"inner_time AS (SELECT *, coalesce(greatest({high} - {low}, 0), 0) AS inside_us "
+        "FROM timed), "
+        "shared AS (SELECT *, CASE WHEN finish_us - start_us > 0 "
+        "THEN CAST(inside_us AS DOUBLE) / CAST(finish_us - start_us AS DOUBLE) "
+        "WHEN belongs THEN 1.0 ELSE 0.0 END AS share "
+        "FROM inner_time WHERE belongs OR inside_us > 0) "
+        f"SELECT {columns}{', belongs' if belongs else ''} FROM shared"
+    )
+
+
+def _with_parts_held(facts: Facts, wholes: str, source: _Source) -> str:
+    """Chosen attempts with what the parts of heterogeneous jobs held of the selection.
+
+    Parts run at times of their own and have other counts of GPUs on each node: a part of the whole
+    in proportion to its time, or to its nodes, is not what they held.
+    """
+    sums, exact = [], {}
+    for count, name in PARTS_HELD_S.items():
+        sums.append(
+            "CASE WHEN sum(CASE WHEN p.elapsed_s * p.node_share > 0 "
+            f"AND p.{count} IS NULL THEN 1 ELSE 0 END) > 0 THEN NULL "
+            f'ELSE coalesce(sum(p.elapsed_s * p.node_share * p.{count}), 0.0) END AS "{name}"'
+        )
+        exact[name] = (
+            # what has no part in the selection held nothing in it
+            f"CASE WHEN w.het_job_id IS NOT NULL AND p.whole_id IS NULL THEN 0.0 "
+            # hours of attempts are those times the selected part of their nodes
+            f'WHEN w.het_job_id IS NOT NULL THEN p."{name}" / w.node_share ELSE w."{name}" END'
+        )
+    names = (*source.columns, "node_share", "belongs")
+    columns = ", ".join(f'{exact[n]} AS "{n}"' if n in exact else f'w."{n}"' for n in names)
+    held = (
+        f"SELECT h.whole_id, {', '.join(sums)} FROM {facts.table('accounted')} p "
+        f"JOIN {facts.table('het_attempts')} h ON p.attempt_id = h.part_id GROUP BY h.whole_id"
+    )
+    return f"SELECT {columns} FROM {wholes} w LEFT JOIN ({held}) p ON w.attempt_id = p.whole_id"

@@ -1,0 +1,104 @@
+"""The stored tables as every fact reads them, under the names of the schema, times as `*_us`.
+
+Each is a chain of views of which a store passes through few: `raw_X` is what lies in the store,
+`named_X` has the cluster of rows that name none (`ettr.facts.naming`), `parts_X` knows GPUs that
+were not accounted, and `X` has heterogeneous jobs whole (`ettr.facts.het_jobs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ettr.facts.facts import Facts
+from ettr.facts.files import made
+from ettr.tables import TABLES, Table
+from ettr.tables.columns import Kind
+
+SQL_TYPES = {
+    Kind.STRING: "VARCHAR",
+    Kind.INT: "BIGINT",
+    Kind.FLOAT: "DOUBLE",
+    Kind.BOOL: "BOOLEAN",
+    Kind.TIME: "BIGINT",
+}
+
+
+def narrow_columns(table: Table) -> dict[str, str]:
+    """Columns of a stored table as facts have them, with their SQL types."""
+    return {
+        f"{column.name}_us" if column.kind is Kind.TIME else column.name: SQL_TYPES[column.kind]
+        for column in table
+    }
+
+
+def selected(table: Table, source: str, changed: Mapping[str, str] | None = None) -> str:
+    """Columns of a stored table for a SELECT, some of them as other expressions."""
+    changed = changed or {}
+    return ", ".join(
+        f'{changed[name]} AS "{name}"' if name in changed else f'{source}."{name}"'
+        for name in narrow_columns(table)
+    )
+
+
+def kept(facts: Facts, name: str, sql: str, of: str) -> str:
+    """Keep rows of a stored table that were changed: small ones as a table, large ones as a view.
+
+    Args:
+        facts: where.
+        name: what the engine's name begins with.
+        sql: the statement, of which nothing is left to bind.
+        of: the stored table.
+    """
+    return facts.keep(name, sql, view=of not in facts.given("small"))
+
+
+def _with_gpus(table: str) -> Callable[[Facts], str]:
+    """GPUs of attempts or allocations where they are not accounted, or assumed.
+
+    A scheduler that does not account GPUs lists none for any job, as one does whose jobs used none.
+    Where nodes have GPUs it may be either; where they have none, no job had any. Each cluster has a
+    scheduler of its own.
+    """
+
+    def make(facts: Facts) -> str:
+        named = facts.table(f"named_{table}")
+        unknown = facts.given("gpuless")
+        per_node = facts.given("gpus_per_node")
+        if not unknown and per_node is None:
+            return named
+        zero, count = ("0", "n_nodes") if table == "attempts" else ("0.0", "")
+        known = "r.n_gpus"
+        if unknown:
+            clusters = facts.table("clusters_without_gpus")
+            known = (
+                f"CASE WHEN r.cluster IN (SELECT cluster FROM {clusters}) AND r.n_gpus = {zero} "
+                "THEN NULL ELSE r.n_gpus END"
+            )
+        if per_node is not None:
+            assumed = f"CAST({float(per_node)!r} AS DOUBLE)"
+            if count:
+                assumed = f"CAST(round(r.{count} * {assumed}) AS BIGINT)"
+            known = f"coalesce({known}, {assumed})"
+        columns = selected(TABLES[table], "r", {"n_gpus": known})
+        return kept(facts, f"parts_{table}", f"SELECT {columns} FROM {named} r", table)
+
+    return make
+
+
+def gpuless_of(facts: Facts) -> tuple[str, ...]:
+    """Clusters of whose jobs none lists a GPU, though their nodes may have some."""
+    return tuple(row["cluster"] for row in facts.rows("gpus_of_clusters") if row["is_unknown"])
+
+
+@made("clusters_without_gpus", (("cluster", "VARCHAR"),), takes=("gpuless",))
+def _clusters_without_gpus(facts: Facts) -> list[tuple[object, ...]]:
+    return [(name,) for name in facts.given("gpuless")]
+
+
+for _table in ("attempts", "allocations"):
+    made(
+        f"parts_{_table}",
+        (),
+        reads=(f"named_{_table}", "clusters_without_gpus"),
+        takes=("gpus_per_node", "small"),
+    )(_with_gpus(_table))
