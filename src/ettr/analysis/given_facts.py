@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ettr.facts import Facts, made
+from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
 from ettr.facts.interop import give
@@ -43,6 +44,11 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
         logs_end_us=Deferred(lambda _: microseconds(stages.logs_period.end)),
         **own,
     )
+
+
+def documented_facts() -> list[FactText]:
+    """All facts that a statement may read, those made in Python too."""
+    return documented()
 
 
 _OF_LOGS = {

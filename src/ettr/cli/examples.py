@@ -19,6 +19,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr export site --to site-tables.duckdb",
         "ettr export site --table failures --to failures.csv",
     ),
+    "sql": (
+        "ettr sql site",
+        "ettr sql site 'SELECT symptom, count(*) AS n FROM failures GROUP BY symptom'",
+        "ettr sql site --show exposure_joined",
+    ),
     "sources": ("ettr sources",),
     "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),
     "status": ("ettr status site",),

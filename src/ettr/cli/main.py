@@ -33,6 +33,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "explain", "explain"),
     ("From logs to answers", "timeline", "timeline"),
     ("From logs to answers", "export", "export"),
+    ("From logs to answers", "sql", "sql"),
     ("From logs to answers", "sources", "sources"),
     ("From logs to answers", "catalog", "catalog"),
     ("One metric at a time", "status", "metrics"),

@@ -59,6 +59,7 @@ def _asked(facts: Facts) -> list[tuple[object, ...]]:
     takes=("selection", "logs_end_us", "small", "het_jobs"),
 )
 def _chosen(facts: Facts) -> str:
+    """One row is a selected attempt, clipped at the ends of the period."""
     source = _of_wholes(facts)
     if facts.given("selection").is_everything:
         return _everything(facts, source)
@@ -75,6 +76,7 @@ def _chosen(facts: Facts) -> str:
     takes=("selection", "logs_end_us", "small"),
 )
 def _held(facts: Facts) -> str:
+    """One row is a selected node of a selected attempt, clipped likewise."""
     chosen: Selection = facts.given("selection")
     source = _of_wholes(facts)
     if chosen.is_everything:
@@ -93,6 +95,7 @@ def _held(facts: Facts) -> str:
     takes=("selection", "logs_end_us", "small", "het_jobs"),
 )
 def _accounted(facts: Facts) -> str:
+    """One row is a selected attempt as the log has it, parts of heterogeneous jobs apart."""
     if not facts.given("het_jobs").ids:
         source = _of_wholes(facts)
     else:

@@ -22,6 +22,7 @@ def facts_of_store(store: Store, **given: Any) -> Facts:
         "backend": store.backend,
         "small": frozenset(name for name in TABLES if store.is_small(name)),
         "sources": store.table,
+        "files": Deferred(lambda _: store.part_files()),
         "naming": Deferred(naming_of),
         "gpuless": Deferred(gpuless_of),
         "gpus_per_node": None,

@@ -115,7 +115,10 @@ def exposure(facts: Facts) -> Exposure:
 
 @made("exposure", (), reads=("exposure_joined", "exposure_listed"), takes=("all_listed",))
 def _by_attempt(facts: Facts) -> str:
-    """The list of nodes of each attempt may say all that it held: then a join is spared."""
+    """One row is a selected attempt and the node-time that it ran.
+
+    The list of nodes of each attempt may say all that it held: then a join is spared.
+    """
     return facts.table("exposure_listed" if facts.given("all_listed") else "exposure_joined")
 
 
@@ -126,7 +129,10 @@ def _by_attempt(facts: Facts) -> str:
     takes=("all_listed",),
 )
 def _by_node(facts: Facts) -> str:
-    """Two joins are left out where they change nothing."""
+    """One row is a node of a selected attempt, with its time there.
+
+    Two joins are left out where they change nothing.
+    """
     basis = facts.row("exposure_basis")
     foreign = False
     if not facts.given("all_listed"):

@@ -96,6 +96,10 @@ class Store(ABC):
         """Summaries of parts of the events, to be summed; None where none is kept."""
         return None
 
+    def part_files(self) -> tuple[str, ...]:
+        """Files of which the tables are views; none where the engine has the rows."""
+        return ()
+
     @abstractmethod
     def ingestion(self, file_id: str) -> AbstractContextManager[Ingestion]:
         """Start to ingest one file; leaving the context without a commit discards its rows.

@@ -170,6 +170,10 @@ class FolderStore(Store):
         rows.sort(key=lambda row: int(row["ingested"]))
         return tuple(IngestedFile(**{name: row[name] for name in names}) for row in rows)
 
+    def part_files(self) -> tuple[str, ...]:
+        """The parts of all tables."""
+        return tuple(str(self._folder / part) for part in self._manifest.all_parts())
+
     @contextmanager
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; holds the store's lock until the end."""
