@@ -81,6 +81,7 @@ def _protection(config: dict, notes: Notes) -> Protection:
 
     return Protection(
         buddy=config["buddy"],
+        parity=config["parity"],
         running=notes.folder / "running" if config["running"] else None,
         running_options=config["running"] or {},
         full=notes.folder / "full" if config["full_every"] else None,

@@ -18,8 +18,8 @@ PERCENTILE = 0.9
 class Row:
     """One way over all its schedules.
 
-    ettr: one for each schedule. predicted: by `ettr.plan` from this way's own measured costs and
-    the rate of the kills. times: name -> (median, 90th percentile) in seconds.
+    ettr: one for each schedule; empty without an undisturbed run. predicted: by `ettr.plan` from
+    this way's own measured costs and the rate of the kills. times: name -> (median, 90th percentile) in seconds.
     """
 
     way: str
@@ -34,9 +34,9 @@ class Row:
     times: dict[str, tuple[float, float]]
 
     @property
-    def mean(self) -> float:
+    def mean(self) -> float | None:
         """Mean ETTR."""
-        return statistics.fmean(self.ettr)
+        return statistics.fmean(self.ettr) if self.ettr else None
 
     @property
     def half(self) -> float | None:
@@ -99,12 +99,12 @@ def _difference(found: tuple[float, float | None] | None) -> str:
 
 
 def summarise(
-    way: str, results: list[dict], *, base_s: float, mttf_s: float, interval_steps: int
+    way: str, results: list[dict], *, base_s: float | None, mttf_s: float, interval_steps: int
 ) -> Row:
     """One way's row.
 
     Args:
-        base_s: the undisturbed step of the same layout (sharded, or replicas).
+        base_s: the undisturbed step of the same layout (sharded, or replicas); None: not measured.
         mttf_s: mean distance of the kills.
         interval_steps: steps between the states to which this way goes back.
     """
@@ -122,8 +122,10 @@ def summarise(
         seeds=len(results),
         kills=len(kills),
         kept_share=sum(kept) / (len(kept) * (WORLD - 1)) if kept else None,
-        ettr=tuple(ettr_of(one, base_s) for one in results),
-        predicted=predicted(
+        ettr=() if base_s is None else tuple(ettr_of(one, base_s) for one in results),
+        predicted=None
+        if base_s is None
+        else predicted(
             clean,
             kills=len(kills),
             step_s=step_s,
@@ -191,10 +193,11 @@ def table(rows: list[Row]) -> str:
     for row in rows:
         interval = "" if row.half is None else f" ± {row.half:.2f}"
         kept = "-" if row.kept_share is None else f"{row.kept_share:.0%}"
+        ettr = "-" if row.mean is None else f"{row.mean:.2f}{interval}"
         plan = "-" if row.predicted is None else f"{row.predicted:.2f}"
         lost = "-" if row.lost_per_kill is None else f"{row.lost_per_kill:.1f}"
         out.append(
-            f"| {row.way} | {row.kills} | {kept} | {row.mean:.2f}{interval} | {plan} "
+            f"| {row.way} | {row.kills} | {kept} | {ettr} | {plan} "
             f"| {lost} | {1000 * row.step_s:.0f} ms | {row.last_loss:.2f} |"
         )
     names = [name for name in TIMES if any(name in row.times for row in rows)]

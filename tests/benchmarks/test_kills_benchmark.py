@@ -170,6 +170,11 @@ def test_a_row_says_what_was_measured(kills) -> None:
     text = kills.summary.table([row])
     assert "| a way | 4 | 100% | 0.70 ± 1.27 |" in text
     assert "| a way | 1.00 (1.00) | 1.50 (1.50) |" in text
+    # what follows from no undisturbed run is there without one
+    row = kills.summary.summarise("a way", results, base_s=None, mttf_s=5.0, interval_steps=1)
+    text = kills.summary.table([row])
+    assert "| a way | 4 | 100% | - | - | 1.0 | 100 ms | 2.50 |" in text
+    assert "| a way | 1.00 (1.00) | 1.50 (1.50) |" in text
 
 
 def test_a_process_that_has_the_number_of_a_rank_that_is_gone_is_not_struck(
