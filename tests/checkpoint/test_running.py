@@ -270,6 +270,27 @@ class SlowDisk(OsDisk):
         super().fdatasync(fd)
 
 
+def test_several_saves_are_under_way_before_one_is_skipped(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    state = {"w": torch.zeros(8)}
+    with RunningCheckpoint(tmp_path, state, policy="full", under_way=3, disk=disk) as rc:
+        skipped = []
+        for step in range(1, 6):
+            state["w"] += 1.0
+            skipped.append(rc.step(step).skipped)
+        assert skipped == [False, False, False, True, True]
+        disk.go.set()
+        rc.wait()
+    restored = {"w": torch.zeros(8)}
+    assert restore(tmp_path, restored, slot=0, mode="consistent").newest_step == 3
+    assert torch.equal(restored["w"], torch.full((8,), 3.0))  # not what the steps after it made
+
+
+def test_several_saves_under_way_need_a_policy_that_chooses_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="under_way: more than 1 needs policy='full'"):
+        RunningCheckpoint(tmp_path, {"w": torch.zeros(8)}, under_way=2)
+
+
 def test_a_busy_writer_skips_and_never_blocks(tmp_path: Path) -> None:
     model, opt = make()
     train(model, opt)

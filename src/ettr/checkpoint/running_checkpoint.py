@@ -91,6 +91,8 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         world: number of slots of the job, recorded in the file; None: that of
             `torch.distributed`, where it is initialised.
         staging_bytes: size of the buffer; None: the budget's fraction, or a quarter of the slot.
+        under_way: rounds that may wait or be written, each in a buffer of its own, before one is
+            skipped; with `full`. **Source**: PCcheck, Strati et al. (2025), ASPLOS.
         seed: of the random policy.
         keep: steps to keep as whole copies, for `full`; see `Keep`.
         refuse_nonfinite: a round is not saved in which trained parameters or their moments have
@@ -117,6 +119,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         generation: int | None = None,
         checksum: str | None = None,
         staging_bytes: int | None = None,
+        under_way: int = 1,
         newer: str = "stop",
         run: str | None = None,
         world: int | None = None,
@@ -135,6 +138,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             rows=rows or {},
             checksum=checksum,
             staging_bytes=staging_bytes,
+            under_way=under_way,
             world=world if world is not None else _world(),
             run=run,
             keep=keep,
@@ -372,7 +376,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         """Finish the latest round and end the writer; a round that failed is not raised here."""
         if not self._closed:
             self._closed = True
-            self._session.writer.close()
+            self._session.close()
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -408,7 +412,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             before.writer.slot.check_owner()  # a replaced process must not take the slot back
             # Closed last: without room for the file, the next call finds everything as it was.
             self._session = self._open(None, len(objects))
-            before.writer.close()
+            before.close()
         return objects
 
     def _submit(

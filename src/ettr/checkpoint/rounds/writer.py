@@ -1,4 +1,4 @@
-"""The writer thread: rounds become durable, then blocks are scored. One round at a time.
+"""The writer thread: rounds become durable in their order, then blocks are scored.
 
 A round that fails leaves every block its older copy and is tried again with later values; a slot
 that another process owns ends the writer for good.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,12 +33,13 @@ _FAILED = "a round failed, older copies remain"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Staged blocks of one step; `event` is to be waited for on CUDA.
+    """Blocks of one step in a buffer; `event` is to be waited for on CUDA.
 
     metrics: with them a copy of the step is kept; None: it is not.
     """
 
     step: int
+    staging: Staging
     staged: list[StagedBlock]
     event: torch.cuda.Event | None
     score: bool
@@ -88,6 +90,9 @@ class RoundWriter:
     The training loop reads `saved` and `status` while the thread is idle. It sets `reached_step`,
     the step that the parameters are of: a slow disk delays the scoring by many steps.
 
+    Args:
+        under_way: so many rounds at most wait or are written.
+
     Attributes:
         saved: The durable copies of the blocks.
         scored: Whether blocks were scored since the last round.
@@ -96,16 +101,16 @@ class RoundWriter:
     def __init__(
         self,
         slot: SlotWriter,
-        staging: Staging,
         scorer: Scorer | None,
         finite: FiniteCheck | None,
         retention: Retention | None,
+        under_way: int = 1,
     ) -> None:
         self.slot = slot
         self.saved = SavedBlocks.none_of(len(slot.superblock.layout.blocks))
         self.scored = False
         self.reached_step = 0
-        self._staging, self._scorer = staging, scorer
+        self._scorer, self._under_way = scorer, under_way
         self._finite, self._retention = finite, retention
         self._durable_step: int | None = None
         self._error: str | None = None
@@ -116,7 +121,7 @@ class RoundWriter:
         self._is_reserved = [layout.key(b)[0] in RESERVED for b in range(len(layout.blocks))]
         self._earlier_files = len(slot_files(slot.folder)) > 1
         self._condition = threading.Condition()
-        self._round: Round | None = None
+        self._rounds: deque[Round] = deque()  # the first is being written
         self._score = self._end = False
         self._idle = True
         self._thread = threading.Thread(target=self._run, name="ettr-checkpoint", daemon=True)
@@ -124,8 +129,8 @@ class RoundWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether the thread writes a round or scores blocks."""
-        return not self._idle
+        """Whether it takes no further round now."""
+        return len(self._rounds) >= self._under_way or (self._under_way == 1 and not self._idle)
 
     @property
     def status(self) -> WriterStatus:
@@ -139,7 +144,7 @@ class RoundWriter:
         )
 
     def submit(self, work: Round) -> None:
-        """Hand a round over; the thread is idle.
+        """Hand a round over; the writer is not busy.
 
         Raises:
             CheckpointError: the writer was closed.
@@ -149,7 +154,8 @@ class RoundWriter:
                 raise CheckpointError(
                     f"{self.slot.folder}: the checkpoint is closed; open it again"
                 )
-            self._round, self._idle, self.scored = work, False, False
+            self._rounds.append(work)
+            self._idle = self.scored = False
             self.reached_step = work.step
             self._condition.notify_all()
 
@@ -180,14 +186,13 @@ class RoundWriter:
             self._end = True
             self._condition.notify_all()
         self._thread.join()
-        self._staging.close()
         self.slot.close()
 
     def _run(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._round or self._score or self._end)
-                work, score = self._round, self._score
+                self._condition.wait_for(lambda: self._rounds or self._score or self._end)
+                work, score = self._rounds[0] if self._rounds else None, self._score
                 if work is None and not score:
                     return
             try:
@@ -205,7 +210,9 @@ class RoundWriter:
             except Exception as error:  # a checkpoint must not end the training
                 self._note_failure(f"{_FAILED}: {error!r}")
             with self._condition:
-                self._round, self._score, self._idle = None, False, True
+                if work is not None:
+                    self._rounds.popleft()
+                self._score, self._idle = False, not self._rounds
                 self._condition.notify_all()
 
     def _note_failure(self, reason: str) -> None:
@@ -215,7 +222,7 @@ class RoundWriter:
     def _write(self, work: Round) -> None:
         if work.event is not None:
             work.event.synchronize()
-        if self._finite and (broken := self._finite.broken(work.staged, self._staging)):
+        if self._finite and (broken := self._finite.broken(work.staged, work.staging)):
             self._refused = (
                 f"step {work.step} is not saved, it holds NaN or infinity: {first_names(broken)}; "
                 f"the copies before it stay"
@@ -225,7 +232,7 @@ class RoundWriter:
         self._refused = None
         self.slot.begin_round()
         for staged in work.staged:
-            self.slot.write(staged.block, work.step, self._staging.record(staged))
+            self.slot.write(staged.block, work.step, work.staging.record(staged))
         blocks = [staged.block for staged in work.staged]
         self.slot.commit(blocks)
         self.saved.step[blocks] = work.step
@@ -238,7 +245,7 @@ class RoundWriter:
         if self._scorer is not None:
             self._note_saved(self._scorer, work)
         if self._retention is not None and work.metrics is not None:
-            records = {staged.block: self._staging.record(staged) for staged in work.staged}
+            records = {staged.block: work.staging.record(staged) for staged in work.staged}
             try:
                 self._retention.copy(work.step, work.metrics, self.slot, records)
             except (OSError, CheckpointError) as error:
@@ -266,4 +273,4 @@ class RoundWriter:
             if live is not None:
                 n_bytes = live.numel() * live.element_size()
                 payload = staged.offset + HEADER_BYTES
-                scorer.note_saved(staged.block, self._staging.typed(live, payload, n_bytes))
+                scorer.note_saved(staged.block, work.staging.typed(live, payload, n_bytes))

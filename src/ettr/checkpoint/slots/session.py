@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ class SlotOptions:
     rows: Mapping[str, int] = field(default_factory=dict)
     checksum: str | None = None
     staging_bytes: int | None = None
+    under_way: int = 1
     world: int | None = None
     run: str | None = None
     keep: Keep | None = None
@@ -67,7 +69,11 @@ class SlotOptions:
             )
         if self.keep is not None and self.policy != "full":
             problems.append(f"keep: with policy {self.policy!r}; whole steps are of policy 'full'")
-        for name in ("every_steps", "block_bytes"):
+        if self.under_way > 1 and self.policy != "full":
+            problems.append(
+                "under_way: more than 1 needs policy='full'; others choose by what is saved"
+            )
+        for name in ("every_steps", "block_bytes", "under_way"):
             if getattr(self, name) < 1:
                 problems.append(f"{name}: {getattr(self, name)} was given; it is 1 or more")
         if problems:
@@ -112,14 +118,22 @@ class SlotSession:
         self._policy = options.policy
         self._failed_rounds = 0
         cuda = any(shard.tensor.is_cuda for shard in plan.shards)
-        self._staging = Staging(_capacity_bytes(self.sizes, plan.n_data, options), cuda=cuda)
+        capacity_bytes = _capacity_bytes(self.sizes, plan.n_data, options)
+        # taken in turn, as the writer takes the rounds
+        self._stagings = deque(Staging(capacity_bytes, cuda=cuda) for _ in range(options.under_way))
         scorer = Scorer(plan) if options.policy == "priority" else None
         self.retention = None
         if options.keep is not None:
             folder = slot.folder
             self.retention = Retention(folder.parent, slot_of(folder), options.keep)
         check = None if finite is None else FiniteCheck(plan, finite)
-        self.writer = RoundWriter(slot, self._staging, scorer, check, self.retention)
+        self.writer = RoundWriter(slot, scorer, check, self.retention, options.under_way)
+
+    def close(self) -> None:
+        """Finish the rounds under way and end all threads."""
+        self.writer.close()
+        for staging in self._stagings:
+            staging.close()
 
     @classmethod
     def open(
@@ -194,7 +208,7 @@ class SlotSession:
 
     def fitting(self, blocks: list[int]) -> list[int]:
         """The first of these blocks that fit into the staging buffer with the reserved ones."""
-        room = self._staging.capacity_bytes - int(self.sizes[self.plan.n_data :].sum())
+        room = self._stagings[0].capacity_bytes - int(self.sizes[self.plan.n_data :].sum())
         n_fit = int(np.searchsorted(np.cumsum(self.sizes[blocks]), room, side="right"))
         return blocks[:n_fit]
 
@@ -217,10 +231,13 @@ class SlotSession:
         movement_blocks = [b for b in payloads if self.plan.layout.key(b)[0] != OBJECTS]
         blocks = [*blocks, *payloads]
         begin = time.perf_counter()
-        staged, event = self._staging.stage(self.plan, blocks, payloads)
+        staging = self._stagings[0]
+        staged, event = staging.stage(self.plan, blocks, payloads)
+        self._stagings.rotate(-1)
         staging_s = time.perf_counter() - begin
         self.changes.note_staged(blocks)
-        self.writer.submit(Round(step, staged, event, score, (metrics or {}) if keeps else None))
+        kept = (metrics or {}) if keeps else None
+        self.writer.submit(Round(step, staging, staged, event, score, kept))
         n_bytes = sum(one.length for one in staged)
         return StagedRound(n_bytes, int(self.sizes[movement_blocks].sum()), staging_s)
 

@@ -28,7 +28,7 @@ from ettr.elastic.buddies.shard_image import ImageReader, Piece
 from ettr.elastic.restore.rank_inventory import Holdings, RankInventory
 
 _BLOCK_BYTES = 1 << 20
-_FEWEST_BLOCKS = 16  # three blocks are in memory besides the parity
+_FEWEST_BLOCKS = 8  # two of them are in memory besides the parity
 _ALIGN = 16
 
 
