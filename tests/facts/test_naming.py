@@ -31,9 +31,7 @@ def tables(
             for place, node in enumerate(some)
         ]
     rows["files"] = [{"file_id": NAMED}, *({"file_id": f, "notes": UNNAMED_NOTE} for f in events)]
-    return {
-        name: pa.Table.from_pylist(some, loose(name)) for name, some in rows.items()
-    }
+    return {name: pa.Table.from_pylist(some, loose(name)) for name, some in rows.items()}
 
 
 def loose(name: str) -> pa.Schema:
