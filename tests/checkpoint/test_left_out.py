@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 
-from ettr.checkpoint import Budget, CheckpointError, RunningCheckpoint, restore
+from ettr.checkpoint import Budget, CheckpointError, RandomStates, RunningCheckpoint, restore
 
 pytestmark = pytest.mark.torch
 
@@ -228,3 +228,35 @@ def test_updates_of_dtensors_that_no_counter_shows_are_saved(
             checkpoint.wait()
             assert {age.step for age in checkpoint.ages()} == {step}
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_random_states_that_were_forgotten_are_warned_of_at_the_resume(
+    tmp_path: Path, caplog, given: bool
+) -> None:
+    for resumes in (False, True):
+        state = trained() | ({"random": RandomStates()} if given else {})
+        resume(tmp_path, state) if resumes else save(tmp_path, state, 7)
+    warned = [m for m in caplog.messages if m.startswith("random states are not in the dictionary")]
+    assert len(warned) == (not given)
+
+
+def test_options_that_the_checkpoint_replaces_are_said(tmp_path: Path) -> None:
+    save(tmp_path, trained(lr=0.1, weight_decay=0.25), 7)
+    report = restore(tmp_path, trained(lr=0.01, weight_decay=0.25, betas=(0.8, 0.9)))
+    assert report.replaced_options == ("lr 0.1 for 0.01", "betas (0.9, 0.999) for (0.8, 0.9)")
+    assert "options as saved, not as built: lr 0.1 for 0.01, betas (0.9, 0.999)" in str(report)
+    assert restore(tmp_path, trained(lr=0.1, weight_decay=0.25)).replaced_options == ()
+
+
+def test_a_rate_that_a_scheduler_has_changed_is_not_replaced(tmp_path: Path) -> None:
+    state = trained(lr=0.1)
+    state["lrs"] = LinearLR(state["optimizer"])
+    for _ in range(3):
+        state["optimizer"].step()
+        state["lrs"].step()
+    save(tmp_path, state, 7)
+    for rate, said in ((0.1, ()), (0.2, ("lr 0.1 for 0.2",))):
+        state = trained(lr=rate)
+        state["lrs"] = LinearLR(state["optimizer"])
+        assert restore(tmp_path, state).replaced_options == said

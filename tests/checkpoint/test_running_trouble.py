@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ettr.checkpoint import CheckpointError
+from ettr.checkpoint import CheckpointError, verify
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from ettr.adapters import CheckpointedRun  # noqa: E402
 from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore  # noqa: E402
 from ettr.checkpoint.slots.durable_io import OsDisk  # noqa: E402
 from held_value import HeldValue  # noqa: E402
@@ -159,3 +160,20 @@ def test_objects_are_of_the_step_of_their_round(tmp_path: Path) -> None:
             rc.wait()
             report = restore(tmp_path, state)
             assert (position.value, report.objects_step) == (step - step % 2, report.newest_step)
+
+
+def test_a_disk_that_stays_full_stops_nothing_after_the_loop(tmp_path: Path, caplog) -> None:
+    disk, table = MovingDisk(), torch.zeros(8)
+    run = CheckpointedRun(tmp_path, {"w": table}, run="a", every_steps=2, disk=disk)
+    for step in run.steps(6):
+        table += 1
+        disk.full = step > 3
+    assert [m for m in caplog.messages if m.startswith("the last step is not saved, older copies")]
+    assert table.unique().tolist() == [6]
+    assert verify(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="slot-0: cannot be made: Not a directory; choose an"):
+        RunningCheckpoint(tmp_path / "file", {"w": torch.zeros(2)})

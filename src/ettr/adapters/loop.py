@@ -150,12 +150,22 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
     def end(self, step: int) -> None:
         """Save all of the last step and record the end.
 
+        A disk that has no room, or a step that is not finite, is warned of: what follows the loop
+        is to run.
+
         Raises:
-            CheckpointError: it could not be saved; older copies remain.
+            FencedError: another process has taken this slot; this one must end.
         """
-        report = self.checkpoint.save_all(step)
+        try:
+            report = self.checkpoint.save_all(step)
+        except FencedError:
+            raise
+        except CheckpointError as error:
+            _LOG.warning("the last step is not saved, older copies remain: %s", error)
+        else:
+            if self.recorder is not None:
+                self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
         if self.recorder is not None:
-            self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
             self.recorder.end(step)
 
     def steps(self, n_steps: int) -> Iterator[int]:

@@ -12,16 +12,24 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ettr.checkpoint.state import State, TrainingState
+from ettr.checkpoint.tensors.rng import RandomStates
 from ettr.checkpoint.tensors.shards import counts_versions
 
 _LOG = logging.getLogger("ettr.checkpoint")
 
 
-def warn_of_schedulers(state: State, step: int) -> None:
-    """Warn of optimizers whose scheduler was made before the resume and is no part of the state."""
-    if not isinstance(state, TrainingState) or not step:
+def warn_of_left_out(state: State, step: int) -> None:
+    """Warn, at a resume, of a scheduler or of random states that are no part of the state."""
+    if not isinstance(state, TrainingState) or not state.whole_run or not step:
         return
-    if any(_is_scheduler(one) for one in state.objects().values()):
+    objects = state.objects()
+    if not any(_is_random(name, one) for name, one in objects.items()):
+        _LOG.warning(
+            "random states are not in the dictionary of the checkpoint, nor is what it does not "
+            "name, such as a loader: dropout, and data that are drawn, go on otherwise than in the "
+            'unbroken run; add "random": RandomStates(), and the loader if it has a state_dict'
+        )
+    if any(_is_scheduler(one) for one in objects.values()):
         return
     for optimizer in state.optimizers:
         if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
@@ -32,6 +40,12 @@ def warn_of_schedulers(state: State, step: int) -> None:
                 step,
             )
             return
+
+
+def _is_random(name: str, one: object) -> bool:
+    """Whether it holds random states, by its class or by what it is called."""
+    called = f"{name} {type(one).__name__}".lower()
+    return isinstance(one, RandomStates) or "rng" in called or "random" in called
 
 
 def _is_scheduler(one: object) -> bool:

@@ -20,6 +20,7 @@ from ettr.checkpoint.tensors.objects import (
     ObjectRecord,
     load_groups,
     load_object,
+    replaced_options,
     unmatched_groups,
 )
 from ettr.checkpoint.tensors.rng import RandomStates
@@ -41,6 +42,7 @@ class ObjectChoice:
         unused: Names of saved objects that were not given.
         reasons: Why the call must not go on without being asked to.
         step: Of the record from which most was taken; None: there is none.
+        replaced_options: Options of parameter groups that the saved ones replace, in words.
     """
 
     record_of: Mapping[str, ObjectRecord] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class ObjectChoice:
     unused: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     step: int | None = None
+    replaced_options: tuple[str, ...] = ()
 
     def load(self, target: State) -> None:
         """Hand the states over: parameter groups first, then objects in their order.
@@ -124,6 +127,7 @@ def choose_objects(
         tuple(unused),
         tuple(reasons),
         max((record.step for record in records.values()), default=None),
+        tuple(replaced_options(live_groups, options or {})),
     )
 
 

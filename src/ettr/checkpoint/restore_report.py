@@ -33,6 +33,8 @@ class RestoreReport:
         unused_objects: Saved objects that were not given.
         unused_tensors: Saved tensors that a state with an optimizer does not have (only with
             allow_missing=True).
+        replaced_options: Options of the optimizer that the saved ones have replaced, as `lr 0.1 for
+            0.01`.
         restored_fraction: Share of the elements of the model's parameters and buffers, those of
             all ranks counted.
         mean_step: Mean over the blocks.
@@ -58,6 +60,7 @@ class RestoreReport:
     perturbation: Perturbation | None = None
     unused_moments: tuple[str, ...] = ()
     unused_tensors: tuple[str, ...] = ()
+    replaced_options: tuple[str, ...] = ()
 
     @property
     def consistent(self) -> bool:
@@ -101,6 +104,8 @@ class RestoreReport:
         )
         if not_restored:
             clauses.append(f"not restored: {first_names(not_restored)}")
+        if self.replaced_options:
+            clauses.append(f"options as saved, not as built: {first_names(self.replaced_options)}")
         if self.fresh_moments:
             clauses.append(f"moments begun anew: of {first_names(self.fresh_moments)}")
         return clauses

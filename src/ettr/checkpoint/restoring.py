@@ -569,4 +569,5 @@ def _report(
         perturbation=perturbation,
         unused_moments=tuple(copied.coverage.unused_moments),
         unused_tensors=unused,
+        replaced_options=objects.replaced_options,
     )

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError, FencedError
-from ettr.checkpoint.left_out import GradientWatch, warn_of_schedulers
+from ettr.checkpoint.left_out import GradientWatch, warn_of_left_out
 from ettr.checkpoint.resuming import Start, StartQuestion, start_run
 from ettr.checkpoint.retention import Keep
 from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
@@ -248,7 +248,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             keep=lambda: keep_aside(self.folder, before=self.generation),
         )
         self._owns_steps = True
-        warn_of_schedulers(self._state, start.step)
+        warn_of_left_out(self._state, start.step)
         try:
             self.save_all(start.step)
         except FencedError:

@@ -28,6 +28,9 @@ GROUPS = "groups"
 OBJECT = "object"
 # Of torchdata's StatefulDataLoader.
 _BEFORE_FIRST_BATCH = ("_iterator", "_initial_iter_for_state_dict", "next_iter_state")
+# What people choose, and change between two runs; `lr` is that before a scheduler's steps.
+_CHOSEN = ("lr", "weight_decay", "betas", "momentum", "eps")
+_FIRST_RATE = "initial_lr"
 # How an optimizer computes, not what: the live optimizer was built for the devices it has now.
 _NOT_RESTORED = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
 
@@ -217,6 +220,38 @@ def unmatched_groups(
             name for name in group.names if name in saved and not _same(saved[name], options[0])
         ]
     return names
+
+
+def replaced_options(
+    groups: Iterable[LiveGroup], saved: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """What `load_groups` will change of what somebody has chosen for the optimizer, in words.
+
+    Of a rate that a scheduler has changed its first value counts.
+    """
+    replaced: dict[str, None] = {}
+    for group in groups:
+        now = group.options
+        before = next((saved[name] for name in group.names if name in saved), now)
+        for key in _CHOSEN:
+            first = [
+                options.get(_FIRST_RATE, options.get(key)) if key == "lr" else options.get(key)
+                for options in (before, now)
+            ]
+            if None not in first and not _equal(*first):
+                replaced[f"{key} {_short(first[0])} for {_short(first[1])}"] = None
+    return list(replaced)
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return bool(torch.equal(torch.as_tensor(one).cpu(), torch.as_tensor(other).cpu()))
+    return one == other or (isinstance(one, list | tuple) and list(one) == list(other))  # type: ignore[call-overload]
+
+
+def _short(value: object) -> str:
+    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    return f"{number:.4g}" if isinstance(number, float) else str(number)
 
 
 def load_groups(groups: Iterable[LiveGroup], saved: Mapping[str, Mapping[str, Any]]) -> None:
