@@ -15,7 +15,7 @@ PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all report test test-fast lint format bench bench-training campaign reproduce-scar \
+.PHONY: help setup setup-all report test test-fast lint format bench bench-training parity campaign reproduce-scar \
 	docs example example-simulated clean
 
 help: ## list the commands
@@ -59,6 +59,11 @@ bench: setup ## the benchmarks of the analysis, each a table beside what it name
 
 bench-training: setup-all ## the benchmarks of the training side
 	$(BIN)/python benchmarks/run.py training
+
+parity: setup ## temporary: every answer of this checkout against BASE=CHECKOUT, e.g. one of ae64b3a6
+	PYTHONPATH=$(BASE)/src PARITY_INPUTS=$(BASE) $(BIN)/python benchmarks/parity.py stores
+	$(BIN)/python benchmarks/parity.py base $(BASE)
+	$(BIN)/python benchmarks/parity.py check .
 
 campaign: setup ## a long measurement: make campaign NAME; its table goes to docs/results/campaigns
 	$(BIN)/python -m campaigns $(CAMPAIGN)
