@@ -97,7 +97,7 @@ def user_failures(
     own = attempts.filter(attempts["state"].isin(STATES) & counted(attempts))
     own = own.anti_join(failures, "attempt_id")
     if whole is not None:
-        cut = [name for name in LASTING_S if name in own.columns]
+        cut = [name for name in LASTING_S if name in own.columns and name in whole.columns]
         own = own.drop(*cut).inner_join(whole.select("attempt_id", *cut), "attempt_id")
     # what did not run held nothing for any time, and what has no GPUs none for however long
     no_time = own["start"].isnull() | (own["elapsed_s"] == 0).fill_null(False)
