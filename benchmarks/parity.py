@@ -42,7 +42,7 @@ COPIED_BYTES = 300_000_000
 LARGE = ("site2000", "pipeline")
 QUICK = (
     *("example", "nastyexample", "synthetic2", "twoclusters", "capture", "hetjobs", "nogpus"),
-    *("unnamed", "training"),
+    *("unnamed", "training", "rare"),
 )
 
 METRICS = (
@@ -154,6 +154,20 @@ def cases_of(store: Path, asked: list[list[str]] | None) -> list[Case]:
             add(f"by-{column}", "compare", "S", option, found[0][0], "--json")
     if nodes:
         selections[f"node={nodes[0]}"] = ("--node", nodes[0])
+    assumed = ("--above-gpus", "8", "--confidence", "0.8", "--window", "20m,10m", "--write", "60s")
+    assumed += ("--burst-gap", "60s", "--sticky-gap", "1h", "--log-tolerance", "2m")
+    assumed += ("--interval", "30m", "--restart", "10m", "--gpus-per-node", "4")
+    add("report", "report", "S", "--json", selection="options", options=assumed)
+    add(
+        "failure-list",
+        "failures",
+        "S",
+        "--list",
+        "--json",
+        "--burst-gap",
+        "60s",
+        selection="options",
+    )
     # the period, and of the others what the name of the store draws: a report of each is dear
     always = [name for name in selections if name.startswith(("period", "cluster"))]
     others = [name for name in selections if name not in always]
@@ -259,7 +273,9 @@ def _exported() -> dict[str, Any]:
     return tables
 
 
-def dump(stores: list[str], patterns: list[str], to: Path, from_: Path) -> None:
+def dump(
+    stores: list[str], patterns: list[str], to: Path, from_: Path, *, merge: bool = False
+) -> None:
     """Answer the cases of the stores with the code on the path."""
     import ettr
 
@@ -288,6 +304,11 @@ def dump(stores: list[str], patterns: list[str], to: Path, from_: Path) -> None:
                                 print(f"{time.process_time() - at:6.2f} {case['name']}", flush=True)
             finally:
                 os.chdir(home)
+        if merge and (to / f"{name}.json.gz").is_file():
+            answers = {
+                **json.loads(gzip.decompress((to / f"{name}.json.gz").read_bytes())),
+                **answers,
+            }
         with gzip.open(to / f"{name}.json.gz.part", "wt", compresslevel=3) as file:
             json.dump(answers, file)
         (to / f"{name}.json.gz.part").rename(to / f"{name}.json.gz")
@@ -469,6 +490,7 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", default=[])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--merge", action="store_true", help="keep answers to other cases")
     parser.add_argument("--most", type=int, default=4, help="differences shown a case")
     parser.add_argument("--to", type=Path)
     parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data")
@@ -485,7 +507,7 @@ def main() -> int:
         OUT / "base" if given.what == "base" else OUT / "new" / given.checkout.resolve().name
     )
     if given.what == "dump":
-        dump(names, given.parts, to, OUT / "stores")
+        dump(names, given.parts, to, OUT / "stores", merge=given.merge)
         return 0
     if given.what == "base":
         names = [one for one in names if given.stores or not (to / f"{one}.json.gz").is_file()]
@@ -497,6 +519,7 @@ def main() -> int:
         }
         words = ["dump", "--to", str(to), "--stores", *names]
         words += ["--parts", *given.parts] if given.parts else []
+        words += ["--merge"] if given.what == "base" else []
         code = subprocess.run([sys.executable, __file__, *words], env=env, check=False).returncode
         if code or given.what == "base":
             return code

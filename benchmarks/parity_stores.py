@@ -291,6 +291,97 @@ def training(store: Path, folder: Path) -> None:
     ingest(store, write(folder, "progress.jsonl", "\n".join(lines) + "\n"))
 
 
+def rare(store: Path, folder: Path) -> None:
+    """What few sites have, all at once.
+
+    Runs side by side, durations that overlap, a clock set back, records without a duration; a crash
+    loop on one node; a runaway; states without an end; unknown reasons and checks; a shared outage
+    that ends jobs of several users; jobs of 256 GPUs; rejects; racks; ends before starts; jobs put
+    back by an operator; a log that begins late, one of other names, one read with a wrong zone.
+    """
+    rows = [HEAD]
+    nodes = [f"n{n:02d}" for n in range(64)]
+    for n in range(90):  # large jobs, back to back, of which a quarter fail
+        state = ("COMPLETED", "NODE_FAIL", "COMPLETED", "FAILED", "CANCELLED by 1001")[n % 5]
+        rows.append(job(n + 1, "r", state, 16.0 * n, 15.9, "n[00-31]", "cpu=9,gres/gpu=256",
+                        n_nodes=32, name=f"big{n // 5}", user=f"u{n % 4}", qos="high",
+                        comment="run=alpha" if n % 2 else ""))  # fmt: skip
+        for k in range(3):
+            end = ("COMPLETED", "PREEMPTED", "TIMEOUT", "OUT_OF_MEMORY", "REQUEUED", "FAILED")[
+                (n + k) % 6
+            ]
+            rows.append(job(1000 + 3 * n + k, "r", end, 16.0 * n + 0.5, 6 + k, f"n{32 + (7 * n + k) % 32}",
+                            "cpu=9,gres/gpu=8", user=f"u{k + 3}", qos="low",
+                            exit="1:0" if end == "FAILED" else "0:0", partition=("a", "b")[k % 2]))  # fmt: skip
+    for n in range(6):  # a crash loop on a node, each try of the same failure
+        rows.append(job(3000, "r", "NODE_FAIL" if n < 5 else "COMPLETED", 500 + n, 0.4, "n60",
+                        "gres/gpu=8", name="loop", user="eve", submit_h=499.9 + n))  # fmt: skip
+    for n in range(5):  # all at one moment, of three users, by what they share
+        rows.append(
+            job(3100 + n, "r", "NODE_FAIL", 700, 10, f"n{40 + n}", "gres/gpu=8", user=f"w{n % 3}")
+        )
+    rows.append(job(3200, "r", "RUNNING", 20, 0, "n[00-01]", "gres/gpu=16", n_nodes=2, user="gone"))
+    rows.append(job(3300, "r", "COMPLETED", 30, 0, "n02", "gres/gpu=8"))  # no end is known
+    rows.append(job(3400, "r", "FAILED", 31, 1, "n03", "", exit="1:0"))  # nothing accounted
+    for n in range(2):  # two jobs of a run at once
+        rows.append(job(4000 + n, "r", "COMPLETED", 900 + 5 * n, 30, f"n[{33 + 4 * n}-{36 + 4 * n}]",
+                        "gres/gpu=32", n_nodes=4, name="twice", user="bob", submit_h=899))  # fmt: skip
+    rows.append("5000|broken|u|x\n")
+    steps = []
+    for n in range(40):
+        moment = 1772323200 + 3600 * (900.5 + 0.5 * n)
+        for number in ("4000", "4001"):
+            shift = -7200 if number == "4001" and n > 30 else 0
+            said = {"v": 1, "run": "twice", "cluster": "r", "job": number, "rank": 0, "time": moment + shift,
+                    "event": ("step", "step", "save", "stall")[n % 4], "step": 2 * n}  # fmt: skip
+            if n % 3:
+                said["duration_s"] = 2400.0
+            steps.append(json.dumps(said))
+    kernel = [f"2026-03-{1 + n // 2:02d}T{7 + 16 * (n % 2) if n % 2 == 0 else 23:02d}:{50 + n % 9}:00+00:00 n{(5 * n) % 32:02d} "
+              f"kernel: NVRM: Xid (PCI:0000:{n % 8}b:00): {(79, 48, 74, 94, 31, 119, 45, 62, 149)[n % 9]}, pid=1, "
+              f"{'NETIR_LINK_EVT Fatal XC0 i0 Link 08' if n % 9 == 8 else 'x'}\n" for n in range(60)]  # fmt: skip
+    kernel += [f"2026-03-{d:02d}T12:00:00+00:00 {n}.dom.example kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, x\n"
+               for d in (3, 9) for n in nodes[:2]]  # fmt: skip
+    reasons = (
+        "Not responding",
+        "moving rack",
+        "NHC: check_fs_mount",
+        "Kill task failed",
+        "gremlins",
+        "power work",
+    )
+    states = ["Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"]
+    for n in range(48):
+        day = 1 + n // 2
+        end = "Unknown" if n % 7 == 0 else f"2026-03-{day + 1:02d}T0{n % 9}:00:00"
+        states.append(f"r|{nodes[(3 * n) % 64]}|2026-03-{day:02d}T{6 + n % 12:02d}:00:00|{end}|"
+                      f"{('DOWN*', 'DRAIN', 'DOWN', 'MAINT', 'IDLE+INVALID_REG', 'FAIL')[n % 6]}|"
+                      f"{reasons[n % len(reasons)]}|{('root(0)', 'slurm(64030)')[n % 2]}\n")  # fmt: skip
+    states += [f"r|n{40 + n}|2026-03-30T{14}:00:05|2026-03-30T18:00:00|DOWN*|NHC: check_fs_mount: /data|slurm(64030)\n"
+               for n in range(5)]  # fmt: skip
+    inventory = "".join(
+        f"NodeName={name} Arch=x86_64 CPUTot=64 Gres=gpu:{'h100' if n < 32 else 'a100'}:8 State=IDLE\n\n"
+        for n, name in enumerate(nodes[:60])
+    )
+    racks = "".join(f"SwitchName=s{k} Nodes=n[{16 * k:02d}-{16 * k + 15:02d}]\n" for k in range(4))
+    checks = "time,node,code,severity,check\n" + "".join(
+        f"2026-03-{1 + n % 28:02d}T{n % 24:02d}:15:00Z,{nodes[(11 * n) % 64]},,{('critical', 'ok')[n % 2]},site_{n % 3}\n"
+        for n in range(200)
+    )
+    ingest(
+        store,
+        write(folder, "sacct.psv", "".join(rows)),
+        write(folder, "events.psv", "".join(states)),
+    )
+    ingest(store, write(folder, "kern.log", "".join(kernel)), options=("--cluster", "r"))
+    ingest(store, write(folder, "nodes.txt", inventory), write(folder, "topology.conf", racks),
+           options=("--cluster", "r"))  # fmt: skip
+    ingest(store, write(folder, "progress.jsonl", "\n".join(steps) + "\n"))
+    ingest(store, write(folder, "checks.csv", checks),
+           options=("--table", "events", "--cluster", "r", "--columns",
+                    "time=time,node=node,code=code,severity=severity,check=check"))  # fmt: skip
+
+
 def recorded(store: Path, folder: Path, files: tuple[tuple[Path, tuple[str, ...]], ...]) -> None:
     """Files of tests or captures, each with its options."""
     for path, options in files:
@@ -351,6 +442,7 @@ def make(out: Path, data: Path, harvest: Path | None) -> Iterator[Path]:
         "hetjobs": het_jobs,
         "nogpus": no_gpus,
         "training": training,
+        "rare": rare,
     }  # fmt: skip
     for case in sorted(cases.glob("[0-9]*")) if cases.is_dir() else ():
         made[f"case{case.name.split('_')[0]}"] = partial(_each, case)
