@@ -37,7 +37,7 @@ def contents(place: Path) -> str:
     found = []
     with open_store(place) as store, duckdb.connect() as duck:
         for name in TABLES:
-            duck.register("held", store.table(name).to_pyarrow())
+            duck.register("held", store.rows(name))
             found += duck.execute("SELECT count(*), sum(hash(held)::HUGEINT) FROM held").fetchall()
         found.append(tuple(file.file_id for file in store.files()))
     return repr(found)

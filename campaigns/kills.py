@@ -112,7 +112,7 @@ def look(store: str, answer: str) -> None:
         try:
             with open_store(store) as opened, duckdb.connect() as duck:
                 for name in TABLES:
-                    duck.register("held", opened.table(name).to_pyarrow())
+                    duck.register("held", opened.rows(name))
                     found = duck.execute("SELECT count(*), sum(hash(held)::HUGEINT) FROM held")
                     n_rows, hashes = found.fetchall()[0]
                     if n_rows:

@@ -117,7 +117,7 @@ def size_of(gpus: int) -> tuple[int, int]:
 
 def true_values(fleet: Fleet, store: Store, truth: Path) -> dict[str, tuple[str, str]]:
     """Count what the truth says; returns symptom and node of each attempt that a fault ended."""
-    rows = store.table("attempts").to_pyarrow().to_pylist()
+    rows = store.rows("attempts").to_pylist()
     ended = {
         row["attempt_id"]: row for row in pq.read_table(truth / "attempts.parquet").to_pylist()
     }

@@ -46,7 +46,7 @@ _SEAL = re.compile(rb'"manifest_crc32": "[0-9a-f]{8}"')
 class Held:
     """What is held of a store: its engine, its open stores, and the answers by what was asked."""
 
-    backend: Any
+    connection: Any
     users: set[int] = field(default_factory=set)
     answers: OrderedDict[Any, dict[str, Any]] = field(default_factory=OrderedDict)
     is_over: bool = False
@@ -110,11 +110,11 @@ class Memory:
             bound, held = self.bound[store]
             return held if bound == digest and not held.is_over else None
         if digest not in self.stores:
-            self.stores[digest] = Held(store.backend)
+            self.stores[digest] = Held(store.connection)
         elif store._opened is not None:
             return None  # it has read tables with an engine of its own
         held = self.stores[digest]
-        store._opened = held.backend
+        store._opened = held.connection
         self.bound[store] = digest, held
         held.users.add(id(store))
         self.stores.move_to_end(digest)
@@ -134,7 +134,7 @@ class Memory:
         It keeps the engine: answers that were taken from it ask it again, for whoever comes next.
         """
         _, held = self.bound.get(store, ("", None))
-        if held is None or store._opened is not held.backend:
+        if held is None or store._opened is not held.connection:
             return False
         held.users.discard(id(store))
         self._let_go(held)
@@ -147,14 +147,12 @@ class Memory:
 
     def _let_go(self, held: Held) -> None:
         """Close the engine of a store that is held no longer once nobody has it open."""
-        from ettr.store.base import disconnect
-
         if held.is_over and not held.users:
             for store in [store for store, (_, of) in self.bound.items() if of is held]:
                 store._opened = None
                 del self.bound[store]
             held.answers.clear()
-            disconnect(held.backend)
+            held.connection.close()
 
 
 MEMORY = Memory()

@@ -123,7 +123,7 @@ def test_utilisation_and_first_waits_are_what_the_store_says(tmp_path: Path):
     found = hours_of(scenario, 3)
     with open_store(str(tmp_path / "site"), create=True) as store:
         written = simulate_into(store, scenario, 3, "text", "small", tmp_path / "truth")
-        rows = store.table("attempts").to_pyarrow().to_pylist()
+        rows = store.rows("attempts").to_pylist()
     assert found.held_share == pytest.approx(written.held_share)
     largest = max(job.gpus for job in scenario.jobs)
     first: dict[str, dict[str, Any]] = {}

@@ -292,7 +292,7 @@ def test_the_store_says_whether_wrong_blame_is_simulated(chance: float, tmp_path
     scenario = small(period={"days": 0.05}, checks={"wrong_node_chance": chance})
     store = open_store(str(tmp_path / "store"), create=True)
     simulate_into(store, scenario, 1, text_of(scenario), "small", tmp_path / "truth")
-    (notes,) = store.table("files").to_pyarrow()["notes"].to_pylist()
+    (notes,) = store.rows("files")["notes"].to_pylist()
     assert ("blame on the wrong node" in notes) == (chance == 0.0)
     assert "users who react to failures" in notes
 

@@ -76,7 +76,7 @@ def test_collect_writes_the_same_attempts_and_outages(
     with open_store(store) as by_hand, open_store(tmp_path / "site") as by_command:
         for table, columns in tables.items():
             wanted, found = (
-                sorted(map(str, one.table(table).select(*columns).to_pyarrow().to_pylist()))
+                sorted(map(str, one.rows(table).select(list(columns)).to_pylist()))
                 for one in (by_hand, by_command)
             )
             assert found == wanted

@@ -61,7 +61,7 @@ def test_of_records_with_one_key_the_earlier_are_folded(store: Store, tmp_path: 
     text = "".join(STEP % (1_770_000_000 + n % 3, n % 3) for n in range(5)) + "\nnoise\n"
     done = read_text(store, tmp_path, "run.jsonl", text)
     assert counts(done) == {"read": 7, "kept": 3, "rejected": 1, "folded": 2, "skipped": 1}
-    assert store.table("progress").count().to_pyarrow().as_py() == 3
+    assert store.rows("progress").num_rows == 3
 
 
 def test_steps_are_folded_into_their_job_and_skipped_without_one(store: Store, tmp_path: Path):
@@ -106,4 +106,4 @@ def test_a_reader_that_loses_a_record_or_counts_one_twice_is_found_out(
     ):
         read_text(store, tmp_path, "run.jsonl", text)
     assert store.files() == ()
-    assert store.table("progress").count().to_pyarrow().as_py() == 0
+    assert store.rows("progress").num_rows == 0

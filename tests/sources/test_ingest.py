@@ -67,7 +67,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def n_rows(store: Store, table: str) -> int:
-    return int(store.table(table).count().to_pyarrow().as_py())
+    return store.rows(table).num_rows
 
 
 @pytest.mark.parametrize("codec", ["plain", *COMPRESS])
@@ -167,7 +167,7 @@ def test_two_encodings_in_one_log_lose_nothing(store: Store, tmp_path: Path):
     done = ingest_file(store, write(tmp_path, "mixed.psv", b"".join(lines)), UTC_SAID)
     assert done.rows_read == 3
     assert n_rows(store, "attempts") + done.rows_rejected == 3
-    names = store.table("attempts").order_by("job_id").to_pyarrow()["name"].to_pylist()
+    names = store.rows("attempts").sort_by("job_id")["name"].to_pylist()
     assert names[:2] == ["für", "für"]
 
 
@@ -175,20 +175,20 @@ def test_one_bad_record_among_many_is_counted_with_its_line(store: Store, tmp_pa
     lines = [HEADER, *(row(n) for n in range(1, 50)), "what?|is|this\n", row(50)]
     done = ingest_file(store, write(tmp_path, "sacct.psv", "".join(lines)), UTC_SAID)
     assert (done.rows_read, done.rows_rejected, n_rows(store, "attempts")) == (51, 1, 50)
-    rejected = store.table("rejects").to_pyarrow().to_pylist()
+    rejected = store.rows("rejects").to_pylist()
     assert [(entry["line"], entry["raw"]) for entry in rejected] == [(51, "what?|is|this")]
 
 
 def test_the_same_file_changes_nothing_and_a_later_dump_updates(store: Store, tmp_path: Path):
     path = write(tmp_path, "sacct.psv", HEADER + row(1) + row(2, "RUNNING"))
     first = ingest_file(store, path, UTC_SAID)
-    before = store.table("attempts").order_by("job_id").to_pyarrow()
+    before = store.rows("attempts").sort_by("job_id")
     again = ingest_file(store, path, UTC_SAID)
     assert not first.unchanged
     assert again.unchanged
-    assert store.table("attempts").order_by("job_id").to_pyarrow().equals(before)
+    assert store.rows("attempts").sort_by("job_id").equals(before)
     ingest_file(store, write(tmp_path, "later.psv", HEADER + row(2, "FAILED")), UTC_SAID)
-    found = store.table("attempts").order_by("job_id").to_pyarrow()
+    found = store.rows("attempts").sort_by("job_id")
     assert found["job_id"].to_pylist() == ["1", "2"]
     assert found["state"].to_pylist() == ["COMPLETED", "FAILED"]
 
@@ -211,7 +211,7 @@ def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(tmp_path: Path):
     with open_store(tmp_path / "store", create=True) as store:
         ingest_file(store, write(tmp_path, "one.psv", HEADER + row(9000)), UTC_SAID)
         parts = tmp_path / "store" / "parts" / "attempts"
-        before = store.table("attempts").to_pyarrow()
+        before = store.rows("attempts")
         full = pytest.MonkeyPatch()
         full.setattr("pyarrow.parquet.ParquetWriter", _FullDisk)
         try:
@@ -219,7 +219,7 @@ def test_a_full_disk_is_told_and_leaves_the_store_as_it_was(tmp_path: Path):
                 ingest_file(store, path, UTC_SAID)
         finally:
             full.undo()
-        assert store.table("attempts").to_pyarrow().equals(before)
+        assert store.rows("attempts").equals(before)
         assert len(list(parts.iterdir())) == 1
         assert ingest_file(store, path, UTC_SAID).rows_read == 399
 

@@ -81,7 +81,7 @@ def test_exclusions_of_a_snapshot_outlive_the_end_of_the_job(
     with open_store(tmp_path / kind, create=True) as store:
         for name in order:
             ingest_file(store, tmp_path / name, OPTIONS)
-        rows = store.table("attempts").to_pyarrow().to_pylist()
+        rows = store.rows("attempts").to_pylist()
     found = {row["job_id"]: row for row in rows}["101"]
     assert (found["state"], found["elapsed_s"]) == ("NODE_FAIL", 3600.0)
     assert (found["excluded_nodes"], found["requested_gpus"]) == ("n[7-8]", 16)

@@ -181,6 +181,6 @@ def test_a_descriptors_name_is_no_nodes_name(tmp_path: Path) -> None:
         done = ettr("ingest", place, name, "--timezone", "UTC", stdin=stdin)
         assert done.returncode == 0, done.stderr
         with open_store(place) as store:
-            (event,) = store.table("events").to_pyarrow().to_pylist()
+            (event,) = store.rows("events").to_pylist()
         nodes[name[-1]] = event["node"]
     assert nodes == {"-": None, "g": "n7"}

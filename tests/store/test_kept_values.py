@@ -70,7 +70,7 @@ def ingest(store: Store, file_id: str, *rows: Row) -> None:
 
 
 def stored(store: Store, job_id: str = "1") -> dict[str, Any]:
-    rows = store.table("attempts").to_pyarrow().to_pylist()
+    rows = store.rows("attempts").to_pylist()
     found = [each for each in rows if each["job_id"] == job_id]
     assert len(found) == 1
     return found[0]

@@ -60,7 +60,7 @@ def ingest(store: Store, file_id: str, rows: pa.Table) -> None:
 
 
 def states(store: Store) -> dict[str, str]:
-    rows = store.table("attempts").to_pyarrow().to_pylist()
+    rows = store.rows("attempts").to_pylist()
     found = {row["job_id"]: row["state"] for row in rows}
     assert len(found) == len(rows)
     return found
@@ -74,9 +74,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def test_a_new_store_has_every_table_and_no_rows(store: Store) -> None:
     for name, table in TABLES.items():
-        expression = store.table(name)
-        assert expression.columns == table.names
-        assert expression.count().to_pyarrow().as_py() == 0
+        rows = store.rows(name)
+        assert tuple(rows.column_names) == table.names
+        assert rows.num_rows == 0
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_keys_that_share_a_hash_are_two_and_cost_no_copy(tmp_path: Path) -> None
         with store.ingestion("one") as ingestion:
             ingestion.write("allocations", pa.Table.from_pylist(rows, ALLOCATIONS.arrow_schema))
             ingestion.commit(FILE_ROW)
-        found = store.table("allocations").to_pyarrow()["attempt_id"].to_pylist()
+        found = store.rows("allocations")["attempt_id"].to_pylist()
     assert sorted(found) == sorted(keys)
     (part,) = (tmp_path / "folder" / "parts" / "allocations").iterdir()
     assert "-new-" in part.name
@@ -149,7 +149,7 @@ def test_rows_are_checked_at_the_door_and_all_problems_told(store: Store) -> Non
 
 def test_an_unknown_table_is_refused_with_the_list(store: Store) -> None:
     with pytest.raises(UsageError, match="no table named 'jobs'; there are: nodes, attempts"):
-        store.table("jobs")
+        store.rows("jobs")
 
 
 def test_a_missing_store_says_how_to_make_one(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_process_killed_at_the_commit_leaves_the_store_as_it_was(
     assert killed.returncode == -signal.SIGKILL
     with open_store(place, create=True) as store:
         assert states(store) == {"1": "RUNNING"}
-        assert store.table("files")["file_id"].to_pyarrow().to_pylist() == ["one"]
+        assert store.rows("files")["file_id"].to_pylist() == ["one"]
         ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON)))
         assert states(store) == {"1": "COMPLETED"}
     if place.is_dir():
@@ -260,7 +260,7 @@ def test_a_corrupt_part_is_named_in_a_sentence(corruption: str, tmp_path: Path) 
         part.write_bytes(part.read_bytes()[:300])
     with open_store(place) as store:
         with pytest.raises(StoreError, match=rf"{part.name}: a part of the store is corrupt"):
-            store.table("attempts")
+            store.rows("attempts")
         with pytest.raises(StoreError, match=r"corrupt or missing.*ingest the logs into a new"):
             ingest(store, "three", attempts("three", ("2", "COMPLETED", NOON)))
     with open_store(place) as store:
@@ -348,7 +348,7 @@ def events_of_a_run(file_id: str, *events: tuple[str, int | None]) -> pa.Table:
 
 
 def progress_rows(store: Store) -> list[tuple[str, int | None, str]]:
-    rows = store.table("progress").to_pyarrow().to_pylist()
+    rows = store.rows("progress").to_pylist()
     return sorted((r["event"], r["step"], r["file_id"]) for r in rows)
 
 
@@ -393,14 +393,14 @@ def old_store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_an_older_store_opens_with_null_for_what_it_lacks(old_store: Path) -> None:
     with open_store(old_store) as store:
-        assert store.table("attempts").columns == ATTEMPTS.names
-        rows = store.table("attempts").order_by("job_id").to_pyarrow().to_pylist()
+        assert tuple(store.rows("attempts").column_names) == ATTEMPTS.names
+        rows = store.rows("attempts").sort_by("job_id").to_pylist()
         assert [(row["job_id"], row["state"], row["n_gpus"]) for row in rows] == [
             ("17", "NODE_FAIL", 16),
             ("18", "RUNNING", 8),
         ]
         assert {row[name] for row in rows for name in REQUESTED} == {None}
-        assert store.table("attempts").count().to_pyarrow().as_py() == 2
+        assert store.rows("attempts").num_rows == 2
         assert [file.source for file in store.files()] == ["slurm-sacct", "nvrx"]
 
 
@@ -413,7 +413,7 @@ def test_an_older_store_takes_new_rows(old_store: Path) -> None:
         ingestion.write("progress", events_of_a_run("new", ("end", None)))
         ingestion.commit(FILE_ROW)
     with open_store(old_store) as store:
-        rows = store.table("attempts").order_by("job_id").to_pyarrow().to_pylist()
+        rows = store.rows("attempts").sort_by("job_id").to_pylist()
         assert [(r["job_id"], r["excluded_nodes"]) for r in rows] == [
             ("17", None),
             ("18", None),
@@ -428,12 +428,12 @@ def test_an_older_store_takes_new_rows(old_store: Path) -> None:
 @pytest.mark.slow
 def test_rows_of_an_older_store_take_what_a_snapshot_knows(old_store: Path) -> None:
     with open_store(old_store) as store:
-        held = store.table("attempts").filter(store.table("attempts")["job_id"] == "17")
-        snapshot = held.to_pyarrow().to_pylist()[0]
+        rows = store.rows("attempts").to_pylist()
+        (snapshot,) = (row for row in rows if row["job_id"] == "17")
         snapshot |= {"state": "RUNNING", "end": None, "file_id": "new", "excluded_nodes": "n[1-2]"}
         ingest(store, "new", pa.Table.from_pylist([snapshot], schema=ATTEMPTS.arrow_schema))
     with open_store(old_store) as store:
-        rows = store.table("attempts").order_by("job_id").to_pyarrow().to_pylist()
+        rows = store.rows("attempts").sort_by("job_id").to_pylist()
         assert [(row["job_id"], row["state"], row["excluded_nodes"]) for row in rows] == [
             ("17", "NODE_FAIL", "n[1-2]"),
             ("18", "RUNNING", None),
@@ -450,7 +450,7 @@ def test_a_folder_with_a_colon_in_its_name_keeps_a_store(
         with open_store(name, create=True) as store:
             ingest(store, turn, attempts(turn, (turn, "COMPLETED", NOON)))
     with open_store(name) as store:
-        assert store.table("attempts").count().to_pyarrow().as_py() == 2
+        assert store.rows("attempts").num_rows == 2
         assert len(store.files()) == 2
         store.check_integrity()
     assert (tmp_path / name / "store.json").is_file()

@@ -71,7 +71,7 @@ def everything(place: Path) -> str:
 
 def _rows(store: Store, name: str) -> list[dict[str, Any]]:
     key = [(column, "ascending") for column in TABLES[name].key]
-    rows: list[dict[str, Any]] = store.table(name).to_pyarrow().sort_by(key).to_pylist()
+    rows: list[dict[str, Any]] = store.rows(name).sort_by(key).to_pylist()
     return rows
 
 
@@ -114,7 +114,7 @@ def test_no_flipped_byte_and_no_cut_gives_another_number(name: str, place: Path)
             open_store(place) as store,
             pytest.raises(StoreError, match=rf"{part.name}: a part of the store is corrupt or mi"),
         ):
-            store.table(name)
+            store.rows(name)
     part.write_bytes(raw)
     assert len(everything(place)) > 1000
 
@@ -167,7 +167,7 @@ def test_a_footer_without_checksum_must_name_the_columns(place: Path) -> None:
     pq.write_table(renamed, part)
     without_checksums(place)
     with open_store(place) as store, pytest.raises(StoreError, match="it has no column event"):
-        store.table("progress")
+        store.rows("progress")
 
 
 def test_the_list_of_files_is_reported_corrupt_without_an_engine(place: Path) -> None:
@@ -243,11 +243,11 @@ def test_a_part_that_a_later_dump_rewrote_has_the_checksum_of_what_is_left(tmp_p
 
 def test_a_store_that_another_process_changed_meanwhile_is_no_damage(place: Path) -> None:
     with open_store(place) as reader:
-        reader.table("attempts")
+        reader.rows("attempts")
         with open_store(place) as writer:
             ingest(writer, "two", attempts("two", ("1", "COMPLETED", NOON)))
         with pytest.raises(StoreError, match=r"another process ingested .* run the command again"):
-            reader.table("attempts")
+            reader.rows("attempts")
 
 
 def test_a_query_under_way_when_another_process_ingests_is_told_so(
@@ -256,34 +256,38 @@ def test_a_query_under_way_when_another_process_ingests_is_told_so(
     monkeypatch.setattr("ettr.store.folder.SMALL_BYTES", 0)
 
     def count(reader: Store) -> None:
-        table = reader.table("attempts")
+        source = reader.source("attempts")
         with open_store(place) as writer:
             ingest(writer, "two", attempts("two", ("1", "COMPLETED", NOON)))
-        table.to_pyarrow()
+        reader.connection.execute(f"SELECT * FROM {source}").fetchall()
 
     with pytest.raises(StoreError, match="another process ingested"), open_store(place) as reader:
         count(reader)
 
 
+def count(store: Store, source: str) -> int:
+    return int(store.connection.execute(f"SELECT count(*) FROM {source}").fetchall()[0][0])
+
+
 def test_a_small_table_is_read_once_and_another_process_changes_nothing_of_it(place: Path) -> None:
     with open_store(place) as reader:
         assert reader.is_small("attempts")
-        table = reader.table("attempts")
-        rows = table.count().to_pyarrow().as_py()
+        source = reader.source("attempts")
+        rows = count(reader, source)
         with open_store(place) as writer:
             ingest(writer, "two", attempts("two", ("never seen before", "COMPLETED", NOON)))
-        assert table.count().to_pyarrow().as_py() == rows
+        assert count(reader, source) == rows
     with open_store(place) as reader:
-        assert reader.table("attempts").count().to_pyarrow().as_py() > rows
+        assert reader.rows("attempts").num_rows > rows
 
 
 def test_a_table_read_after_an_ingestion_has_its_rows(place: Path) -> None:
     with open_store(place) as store:
-        before = store.table("attempts")
-        rows = before.count().to_pyarrow().as_py()
+        before = store.source("attempts")
+        rows = count(store, before)
         ingest(store, "two", attempts("two", ("never seen before", "COMPLETED", NOON)))
-        assert store.table("attempts").count().to_pyarrow().as_py() == rows + 1
-        assert before.count().to_pyarrow().as_py() == rows
+        assert store.rows("attempts").num_rows == rows + 1
+        assert count(store, before) == rows
 
 
 def test_parts_are_checked_before_any_engine_sees_them(place: Path) -> None:
@@ -308,7 +312,7 @@ def test_a_corrupt_duckdb_file_is_told_by_its_table(tmp_path: Path) -> None:
         pytest.raises(StoreError, match=r"site\.duckdb, table attempts: a part of the store is co"),
         open_store(place) as store,
     ):
-        store.table("attempts").to_pyarrow()
+        store.rows("attempts")
 
 
 def test_a_query_that_fails_on_a_whole_duckdb_file_fails_as_it_did(tmp_path: Path) -> None:
@@ -322,9 +326,9 @@ def test_a_query_that_fails_on_a_whole_duckdb_file_fails_as_it_did(tmp_path: Pat
 def test_a_query_without_room_for_what_it_puts_aside_is_told(place: Path) -> None:
     def ask_too_much() -> None:
         with open_store(place) as store:
-            store.backend.raw_sql("SET memory_limit = '16MB'")
-            store.backend.raw_sql("SET max_temp_directory_size = '0KB'")
-            store.backend.raw_sql(
+            store.connection.execute("SET memory_limit = '16MB'")
+            store.connection.execute("SET max_temp_directory_size = '0KB'")
+            store.connection.execute(
                 "SELECT list(i) FROM range(40_000_000) t(i) GROUP BY i % 3_000_000"
             ).fetchall()
 

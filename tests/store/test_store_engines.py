@@ -169,7 +169,7 @@ def test_files_keep_their_order_when_one_is_read_again(tmp_path: Path) -> None:
     with open_store(tmp_path / "s.duckdb", create=True) as store:
         for file_id in ("one", "two", "one", "three"):
             ingest(store, file_id, attempts(file_id, (file_id, "FAILED", NOON)))
-        turns = store.table("files").select("ingested").to_pyarrow()["ingested"].to_pylist()
+        turns = store.rows("files")["ingested"].to_pylist()
         assert len(set(turns)) == 3
         assert [file.file_id for file in store.files()] == ["two", "one", "three"]
 

@@ -223,7 +223,7 @@ def test_a_duckdb_file_is_for_its_owner(tmp_path: Path) -> None:
     log = place.with_name("s.duckdb.wal")
     with open_store(place, create=True) as store:
         # the log holds rows for a moment; a kill leaves it
-        store.backend.raw_sql("SET wal_autocheckpoint = '1GB'")
+        store.connection.execute("SET wal_autocheckpoint = '1GB'")
         ingest(store, "one", attempts("one", ("1", "FAILED", NOON)))
         logs.append(mode_of(log))
     assert mode_of(place) == 0o600
@@ -355,14 +355,14 @@ def test_a_part_that_is_a_link_is_not_read(place: Path, tmp_path: Path) -> None:
     part.rename(tmp_path / "outside.parquet")
     part.symlink_to(tmp_path / "outside.parquet")
     with open_store(place) as store, pytest.raises(StoreError, match=f"{part.name}: .*is no regul"):
-        store.table("attempts")
+        store.rows("attempts")
     part.unlink()
     (place / "parts" / "attempts").rmdir()
     (tmp_path / "moved").mkdir()
     (tmp_path / "outside.parquet").rename(tmp_path / "moved" / part.name)
     (place / "parts" / "attempts").symlink_to(tmp_path / "moved")
     with open_store(place) as store, pytest.raises(StoreError, match="behind, a symbolic link"):
-        store.table("attempts")
+        store.rows("attempts")
 
 
 @pytest.mark.parametrize("what", ["store.json", "part"])
@@ -373,7 +373,7 @@ def test_a_pipe_in_a_store_is_not_waited_for(what: str, place: Path) -> None:
 
     def look() -> None:
         with open_store(place) as store:
-            store.table("attempts")
+            store.rows("attempts")
 
     with pytest.raises(StoreError, match="it is no regular file"):
         look()

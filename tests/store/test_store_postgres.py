@@ -121,7 +121,7 @@ def test_a_connection_that_is_cut_within_a_commit_leaves_what_was_before(
 
     def cut(self: BackendStore, table: object, *given: object) -> None:
         if table is FILES:
-            pid = self.backend.con.info.backend_pid
+            pid = self._engine.server.info.backend_pid
             killer = threading.Thread(target=terminate, args=(url, pid))
             killer.start()
             killer.join()

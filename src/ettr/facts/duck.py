@@ -68,7 +68,7 @@ class Duck:
 
     def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
         """Rows of a statement as an Arrow table."""
-        return self.run(sql, bound).to_arrow_table()
+        return self.connection.sql(sql, params=dict(bound) or None).to_arrow_table()
 
 
 def _objects(values: Sequence[object]) -> npt.NDArray[Any]:

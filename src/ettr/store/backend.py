@@ -8,55 +8,79 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ibis
 import pyarrow as pa
 import pyarrow.compute as pc
-from ibis.backends import BaseBackend
-from ibis.common.exceptions import TableNotFound
 
 from ettr.errors import StoreError
-from ettr.store.base import Ingestion, Store, known, no_rows, with_every_column
+from ettr.store.base import Ingestion, Store, known, no_rows_of, release, with_every_column
 from ettr.store.engines import Engine
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.store.merging import merging_engine, same_key
 from ettr.tables import FILES, TABLES, Table
 
+if TYPE_CHECKING:
+    import duckdb
+
 
 class BackendStore(Store):
-    """Tables on an Ibis backend, under their own names."""
+    """Tables of a database, under their own names."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._sources: dict[str, str] = {}
 
     @property
-    def backend(self) -> BaseBackend:
-        """The Ibis backend."""
-        return self._engine.backend
+    def connection(self) -> duckdb.DuckDBPyConnection | None:
+        """The database itself where it is a DuckDB file."""
+        return self._engine.connection
 
     @property
     def where(self) -> str:
         """The file or URL, without a password."""
         return self._engine.where
 
-    def table(self, name: str) -> ibis.Table:
-        """The named table."""
+    def source(self, name: str) -> str:
+        """The named table of a DuckDB file, as a view with every column."""
+        duck = self.connection
+        schema = known(name)
+        if duck is None:
+            return super().source(name)
+        if name not in self._sources:
+            there = self._stored(schema)
+            columns, place = there or {}, self._engine.place(name)
+            rows = f"{place}" if there is not None else "(SELECT 1) one"
+            nothing = "" if there is not None else " WHERE FALSE"
+            sql = with_every_column(schema, columns, rows) + nothing
+            duck.execute(f"CREATE OR REPLACE TEMP VIEW stored_{name} AS {sql}")
+            self._sources[name] = f'"temp"."main"."stored_{name}"'
+        return self._sources[name]
+
+    def rows(self, name: str) -> pa.Table:
+        """All rows of the named table."""
         schema = known(name)
         there = self._stored(schema)
-        return no_rows(schema) if there is None else with_every_column(schema, _nullable(there))
+        if there is None:
+            return no_rows_of(schema)
+        names = [column.name for column in schema if column.name in there]
+        found = self._engine.rows(name, names)
+        for place, column in enumerate(schema):
+            if column.name not in there:
+                nulls = pa.nulls(found.num_rows, column.kind.arrow)
+                found = found.add_column(place, column.name, nulls)
+        return found.select(list(schema.names)).cast(no_rows_of(schema).schema)
 
-    def _stored(self, table: Table) -> ibis.Table | None:
-        """The table of that name; None where there is none.
+    def _stored(self, table: Table) -> dict[str, bool] | None:
+        """Columns of the table of that name, and which may be null; None where there is none.
 
         Raises:
             StoreError: it is not ours.
         """
-        try:
-            stored = self.backend.table(table.name)
-        except TableNotFound:
+        stored = self._engine.columns(table.name)
+        if stored is None:
             return None
-        missing = [column.name for column in table.absent(stored.columns) if not column.nullable]
+        missing = [column.name for column in table.absent(stored) if not column.nullable]
         if missing:
             raise StoreError(
                 f"{self.where}: has a table `{table.name}` that ettr did not make (no column "
@@ -68,12 +92,14 @@ class BackendStore(Store):
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; no other process can until the end."""
         with self._engine.writing():
+            self._sources.clear()
             for table in TABLES.values():
                 self._stored(table)
             yield _BackendIngestion(self, file_id)
 
     def close(self) -> None:
         """Close the connection."""
+        release(self)
         self._engine.close()
 
     def check_integrity(self) -> None:
@@ -92,7 +118,7 @@ class BackendStore(Store):
                 for name, table in TABLES.items():
                     if name != FILES.name:
                         self._merge(table, file_id, rows.get(name, table.empty()))
-                latest = self.table(FILES.name)["ingested"].max().to_pyarrow().as_py()
+                latest = pc.max(self.rows(FILES.name)["ingested"]).as_py()
                 row = {**file_row, "file_id": file_id, "ingested": (latest or 0) + 1}
                 only = pa.Table.from_pylist([row], schema=FILES.arrow_schema)
                 self._merge(FILES, file_id, only)
@@ -110,75 +136,61 @@ class BackendStore(Store):
         if stored is None:
             if not rows.num_rows:
                 return
-            stored = self.backend.create_table(name, schema=ibis.schema(table.arrow_schema))
-        old = with_every_column(table, stored)
-        new = ibis.memtable(rows)
+            self._engine.make(table)
+            stored = {column.name: column.nullable for column in table}
+        old = self.rows(name)
         untaken = rows.slice(0, 0)
         if "end" in table.names and "end" not in table.key:
-            open_rows = new.filter(new["end"].isnull())
-            ahead = _is_ahead(table, old, open_rows)
-            reopened = open_rows.semi_join(old, [*_same_key(table, open_rows, old), ahead])
-            given = rows.num_rows
-            taken = new.anti_join(reopened, _same_key(table, new, reopened)).to_pyarrow()
-            if taken.num_rows < given:
-                untaken = reopened.to_pyarrow()
-            rows = taken.select(list(table.names))
-            new = ibis.memtable(rows)
-        left = old.anti_join(new, _same_key(table, old, new)).select(table.names)
+            reopened = _by_engine(table, _REOPENED.format(**_words(table)), old=old, new=rows)
+            if reopened.num_rows:
+                untaken = reopened
+                words = _words(table)
+                rows = _by_engine(table, _WITHOUT.format(**words), rows=rows, others=reopened)
+        left = _by_engine(table, _WITHOUT.format(**_words(table)), rows=old, others=rows)
         if "file_id" in table.names:
-            left = left.filter(left["file_id"] != file_id)
-        kept = left.to_pyarrow().cast(table.arrow_schema)
+            left = left.filter(pc.not_equal(left["file_id"], file_id))
+        kept = left
         is_current = _takes_all_rows(table, stored)
-        is_smaller = kept.num_rows < old.count().to_pyarrow().as_py()
+        is_smaller = kept.num_rows < old.num_rows
         if is_smaller and keeping_columns(table):
-            replaced = old.semi_join(new, _same_key(table, old, new)).select(table.names)
-            rows = _filled(table, rows, replaced.to_pyarrow())
+            replaced = _by_engine(table, _WITH.format(**_words(table)), rows=old, others=rows)
+            rows = _filled(table, rows, replaced)
         if untaken.num_rows:
             # an open row that is not taken may still know what the closed one does not
             kept = _filled(table, kept, untaken)
         if not is_current or is_smaller or untaken.num_rows:
             merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
-            self._engine.replace(name, merged)
+            self._engine.replace(table, merged)
         elif rows.num_rows:
-            self.backend.insert(name, rows)
+            self._engine.append(table, rows)
 
 
-def _is_ahead(table: Table, old: ibis.Table, new: ibis.Table) -> ibis.Expr:
-    """That an old row is closed, or that of a job that had run for longer."""
-    ahead = old["end"].notnull()
-    if "elapsed_s" in table.names:
-        ahead = ahead | (old["elapsed_s"] > new["elapsed_s"].fill_null(-1.0))
-    return ahead
+_WITHOUT = "SELECT * FROM rows old WHERE NOT EXISTS (SELECT 1 FROM others new WHERE {same})"
+_WITH = "SELECT * FROM rows old WHERE EXISTS (SELECT 1 FROM others new WHERE {same})"
+_REOPENED = (
+    'SELECT * FROM new WHERE new."end" IS NULL AND EXISTS '
+    "(SELECT 1 FROM old WHERE {same} AND ({ahead}))"
+)
 
 
-def _same_key(table: Table, one: ibis.Table, other: ibis.Table) -> list[ibis.Expr]:
-    """That two rows have the same key, in which null equals null."""
-    may_be_null = {column.name for column in table if column.nullable}
-    return [
-        one[name].identical_to(other[name]) if name in may_be_null else one[name] == other[name]
-        for name in table.key
-    ]
+def _words(table: Table) -> dict[str, str]:
+    """Conditions on a row `old` and a row `new`: that their keys are the same, that old is ahead.
 
-
-def _nullable(stored: ibis.Table) -> ibis.Table:
-    """The same table with columns typed as those of a folder's parts, of which all may be null.
-
-    Else Ibis refuses to unite one with rows that a query or a memory table gives.
+    Ahead is a row that is closed, or that of a job that had run for longer.
     """
-    kept = stored.op()
-    schema = ibis.schema({name: kind.copy(nullable=True) for name, kind in kept.schema.items()})
-    table: ibis.Table = kept.copy(schema=schema).to_expr()
-    return table
+    ahead = 'old."end" IS NOT NULL' if "end" in table.names else "FALSE"
+    if "elapsed_s" in table.names:
+        ahead += " OR old.elapsed_s > coalesce(new.elapsed_s, -1.0)"
+    return {"same": same_key(table), "ahead": ahead}
 
 
-def _takes_all_rows(table: Table, stored: ibis.Table) -> bool:
-    """Whether a table on the backend has every column, and takes null wherever ours may be null.
+def _takes_all_rows(table: Table, stored: Mapping[str, bool]) -> bool:
+    """Whether a table has every column, and takes null wherever ours may be null.
 
     One that an older ettr made may not, and is made again with the rows that it had.
     """
-    there = stored.schema()
-    return not table.absent(stored.columns) and all(
-        there[column.name].nullable for column in table if column.nullable
+    return not table.absent(stored) and all(
+        stored[column.name] for column in table if column.nullable
     )
 
 

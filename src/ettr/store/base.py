@@ -9,19 +9,25 @@ other row knows of the submission is kept (`Column.keeps`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ibis
 import pyarrow as pa
-from ibis.backends import BaseBackend
 
 from ettr.errors import StoreError, UsageError
 from ettr.store.integrity import may_be_corruption, ran_short
 from ettr.tables import FILES, TABLES, Table
-from ettr.tables.event_summaries import EventSummary
+from ettr.tables.columns import Kind
+
+if TYPE_CHECKING:
+    import duckdb
+    import ibis
+    from ibis.backends import BaseBackend
+    from ibis.backends.duckdb import Backend as DuckDBBackend
+
+    from ettr.tables.event_summaries import EventSummary
 
 STORE_FORMAT = "ettr-store"
 # 2: attempts hold what was requested, nodes their switch, and a step of progress may be null.
@@ -72,12 +78,31 @@ class IngestedFile:
 
 
 class Store(ABC):
-    """Tables by name, on one Ibis backend."""
+    """Tables by name."""
+
+    _expressions: DuckDBBackend | None = None
 
     @property
-    @abstractmethod
+    def connection(self) -> duckdb.DuckDBPyConnection | None:
+        """The DuckDB in which tables can be read by `source`; None where the engine is another."""
+        return None
+
+    def source(self, name: str) -> str:
+        """The name in `connection` of the named table, with every column of its schema.
+
+        Raises:
+            UsageError: there is no such table, or no such connection.
+        """
+        raise UsageError(f"{self.where}: its engine is no DuckDB")
+
+    @property
     def backend(self) -> BaseBackend:
-        """The Ibis backend on which `table` builds its expressions."""
+        """An Ibis backend on the connection, for what is not yet answered from facts."""
+        if self._expressions is None:
+            import ibis
+
+            self._expressions = ibis.duckdb.from_connection(self.connection)
+        return self._expressions
 
     @property
     @abstractmethod
@@ -85,8 +110,22 @@ class Store(ABC):
         """The place as the user named it."""
 
     @abstractmethod
+    def rows(self, name: str) -> pa.Table:
+        """All rows of the named table, in memory, as its schema has them."""
+
     def table(self, name: str) -> ibis.Table:
         """The named table as an Ibis expression; without rows where nothing was ingested."""
+        return self._expressed(known(name), self.source(name))
+
+    def _expressed(self, schema: Table, place: str) -> ibis.Table:
+        """What stands under a name of the connection as an Ibis expression."""
+        import ibis.expr.operations as ops
+
+        catalog, database, table = (part.strip('"') for part in place.split("."))
+        namespace = ops.Namespace(catalog=catalog, database=database)
+        typed = no_rows(schema).schema()
+        stored = ops.DatabaseTable(table, schema=typed, source=self.backend, namespace=namespace)
+        return stored.to_expr()
 
     def is_small(self, name: str) -> bool:
         """Whether the rows of a table are few enough to be held in the engine's memory."""
@@ -137,7 +176,7 @@ class Store(ABC):
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order."""
-        rows = self.table(FILES.name).order_by("ingested").to_pyarrow().to_pylist()
+        rows = self.rows(FILES.name).sort_by("ingested").to_pylist()
         fields = IngestedFile.__dataclass_fields__
         return tuple(IngestedFile(**{name: row[name] for name in fields}) for row in rows)
 
@@ -161,31 +200,48 @@ def newest_first(table: Table) -> Iterator[tuple[str, str]]:
         yield "line", "DESC"
 
 
-def with_every_column(table: Table, stored: ibis.Table) -> ibis.Table:
-    """The stored table with null for the columns that an older ettr did not write."""
-    absent = {
-        column.name: ibis.null(ibis.dtype(column.kind.value))
-        for column in table.absent(stored.columns)
-    }
-    return stored.mutate(**absent).select(*table.names) if absent else stored
+def with_every_column(table: Table, stored: Iterable[str], source: str) -> str:
+    """A SELECT of a table's columns, null where an older ettr did not write one.
+
+    Args:
+        table: its schema.
+        stored: names of the columns that are there.
+        source: what stands behind FROM.
+    """
+    there = set(stored)
+    columns = ", ".join(
+        f'"{column.name}"'
+        if column.name in there
+        else f'CAST(NULL AS {SQL_TYPES[column.kind]}) AS "{column.name}"'
+        for column in table
+    )
+    return f"SELECT {columns} FROM {source}"  # noqa: S608 - names of ours
+
+
+SQL_TYPES = {
+    Kind.STRING: "VARCHAR",
+    Kind.INT: "BIGINT",
+    Kind.FLOAT: "DOUBLE",
+    Kind.BOOL: "BOOLEAN",
+    Kind.TIME: "TIMESTAMP WITH TIME ZONE",
+}
+
+
+def no_rows_of(table: Table) -> pa.Table:
+    """A table without rows of whose columns all may be null, as those that an engine hands out."""
+    return pa.schema([pa.field(column.name, column.kind.arrow) for column in table]).empty_table()
 
 
 def no_rows(table: Table) -> ibis.Table:
-    """A table without rows whose columns are typed as a backend would: all may be null."""
-    fields = [pa.field(column.name, column.kind.arrow) for column in table]
-    return ibis.memtable(pa.schema(fields).empty_table())
+    """The same as an Ibis expression."""
+    import ibis
+
+    return ibis.memtable(no_rows_of(table))
 
 
-def disconnect(backend: BaseBackend) -> None:
-    """Close a backend once what it cached is dropped.
-
-    Ibis drops cached tables when their expressions are collected, which may be after the
-    connection is closed, and complains then; it has no public way to drop them all. Those of DuckDB
-    go with its connection.
-    """
-    if backend.name == "duckdb":
-        backend._cache_name_to_entry.clear()
-        backend._cache_op_to_entry.clear()
-    for name in tuple(backend._cache_name_to_entry):
-        backend._finalize_cached_table(name)
-    backend.disconnect()
+def release(store: Store) -> None:
+    """Let go of what Ibis has made on a store's connection, before this is closed."""
+    if store._expressions is not None:
+        store._expressions._cache_name_to_entry.clear()
+        store._expressions._cache_op_to_entry.clear()
+        store._expressions = None

@@ -10,26 +10,31 @@ from __future__ import annotations
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-import ibis
 import pyarrow as pa
-from ibis.backends import BaseBackend
 
 from ettr.errors import StoreError, UsageError
 from ettr.files import DRAFT_ENDING
-from ettr.store.base import disconnect
+from ettr.store.base import SQL_TYPES
 from ettr.store.integrity import corrupt, decode_all
 from ettr.store.layout import Access
+from ettr.tables import TABLES, Table
+from ettr.tables.columns import Kind
+
+if TYPE_CHECKING:
+    import duckdb
 
 _MAGIC, _MAGIC_AT = b"DUCK", 8
 _LOCK_SPACE = 0x65747472  # "ettr", for the advisory locks of a database that others use too
 _PRIVATE_UMASK = 0o077
 _PATIENCE_S = 60
+_AT_ONCE = 50_000
+_TYPES = {Kind.STRING: "TEXT", Kind.FLOAT: "DOUBLE PRECISION"}
 MOTHERDUCK = ("md:", "motherduck:")
 KEPT = "a folder, a file ending in .duckdb, or postgres://USER@HOST/DATABASE"
 
@@ -38,14 +43,34 @@ class Engine(ABC):
     """An open database that keeps the tables of a store.
 
     Attributes:
-        backend: the Ibis backend.
+        connection: the DuckDB, where it is one.
         where: the place as messages name it, without a password.
         errors: what the engine raises where it cannot read or write.
     """
 
-    backend: BaseBackend
+    connection: duckdb.DuckDBPyConnection | None = None
     where: str
     errors: tuple[type[Exception], ...]
+
+    def place(self, name: str) -> str:
+        """The name of one of our tables as statements write it."""
+        return f'"{name}"'
+
+    @abstractmethod
+    def columns(self, name: str) -> dict[str, bool] | None:
+        """Columns of a table, and which may be null; None where there is no such table."""
+
+    @abstractmethod
+    def rows(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """All rows of a table that is there."""
+
+    @abstractmethod
+    def make(self, table: Table) -> None:
+        """Make a table without rows."""
+
+    @abstractmethod
+    def append(self, table: Table, rows: pa.Table) -> None:
+        """Add rows to a table that has every column."""
 
     @abstractmethod
     @contextmanager
@@ -62,8 +87,8 @@ class Engine(ABC):
         """All that is written in the context is there after it, or nothing is."""
 
     @abstractmethod
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """Let a table hold these rows alone."""
+    def replace(self, table: Table, rows: pa.Table) -> None:
+        """Let a table hold these rows alone, in columns typed as its schema has them."""
 
     @abstractmethod
     def check_integrity(self) -> None:
@@ -73,9 +98,9 @@ class Engine(ABC):
             StoreError: something is corrupt.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Close the connection."""
-        disconnect(self.backend)
 
 
 class DuckDBFile(Engine):
@@ -104,43 +129,100 @@ class DuckDBFile(Engine):
         elif readable_by is not None:
             path.chmod(readable_by.file_mode)
         self._writable = create
-        try:
-            self.backend = ibis.duckdb.connect(path, read_only=not create, **self._settings)
-        except Exception as error:
-            raise self._cannot_open(error) from error
+        self._open(read_only=not create)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Let no other process open the file: DuckDB's own lock."""
         if not self._writable:
             _check_file(self._path, self.where, to_write=True)
-            self.backend.disconnect()
-            try:
-                self.backend.do_connect(database=self._path, read_only=False, **self._settings)
-            except self.errors as error:
-                raise self._cannot_open(error) from error
+            self.close()
+            self._open(read_only=False)
             self._writable = True
         yield
+
+    def _open(self, *, read_only: bool) -> None:
+        import duckdb
+
+        settings: dict[str, Any] = dict(self._settings)
+        try:
+            self.connection = duckdb.connect(self._path, read_only=read_only, config=settings)
+            self.connection.execute("SET TimeZone = 'UTC'")
+        except Exception as error:
+            raise self._cannot_open(error) from error
+        (self._catalog,) = self._duck.execute("SELECT current_database()").fetchone() or ("",)
+
+    @property
+    def _duck(self) -> duckdb.DuckDBPyConnection:
+        if self.connection is None:
+            raise StoreError(f"{self.where}: is closed")
+        return self.connection
+
+    def place(self, name: str) -> str:
+        """The table in the file: a temporary view may have its name."""
+        catalog = self._catalog.replace('"', '""')
+        return f'"{catalog}"."main"."{name}"'
+
+    def columns(self, name: str) -> dict[str, bool] | None:
+        """Columns of a table, and which may be null; None where there is no such table."""
+        found = self._duck.execute(
+            "SELECT column_name, is_nullable FROM duckdb_columns() "
+            "WHERE database_name = ? AND schema_name = 'main' AND table_name = ?",
+            [self._catalog, name],
+        ).fetchall()
+        return {column: bool(nullable) for column, nullable in found} or None
+
+    def rows(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """All rows of a table that is there."""
+        listed = ", ".join(f'"{column}"' for column in columns)
+        query = f"SELECT {listed} FROM {self.place(name)}"  # noqa: S608 - names of ours
+        return self._duck.sql(query).to_arrow_table()
+
+    def make(self, table: Table) -> None:
+        """Make a table without rows."""
+        typed = ", ".join(
+            f'"{column.name}" {SQL_TYPES[column.kind]}{"" if column.nullable else " NOT NULL"}'
+            for column in table
+        )
+        self._duck.execute(f"CREATE TABLE {self.place(table.name)} ({typed})")
+
+    def append(self, table: Table, rows: pa.Table) -> None:
+        """Add rows to a table that has every column."""
+        self._duck.register("rows_to_write", rows)
+        try:
+            self._duck.execute(
+                f"INSERT INTO {self.place(table.name)} BY NAME SELECT * FROM rows_to_write"  # noqa: S608
+            )
+        finally:
+            self._duck.unregister("rows_to_write")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """One transaction; its log next to the file is for the owner's eyes."""
         umask = os.umask(_PRIVATE_UMASK)
         try:
-            self.backend.raw_sql("BEGIN TRANSACTION")
+            self._duck.execute("BEGIN TRANSACTION")
             try:
                 yield
-                self.backend.raw_sql("COMMIT")
+                self._duck.execute("COMMIT")
             except BaseException:
                 with suppress(*self.errors):  # a commit that failed has ended it
-                    self.backend.raw_sql("ROLLBACK")
+                    self._duck.execute("ROLLBACK")
                 raise
         finally:
             os.umask(umask)
 
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """Let a table hold these rows alone, in columns typed as theirs."""
-        self.backend.create_table(name, rows, overwrite=True)
+    def replace(self, table: Table, rows: pa.Table) -> None:
+        """Let a table hold these rows alone, in columns typed as its schema has them."""
+        self._duck.execute(f"DROP TABLE {self.place(table.name)}")
+        self.make(table)
+        self.append(table, rows)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
     def check_integrity(self) -> None:
         """Read the file from end to end.
@@ -212,22 +294,21 @@ class Postgres(Engine):
             ) from error
         self.errors = (psycopg.Error,)
         try:
-            self.backend = ibis.connect(f"postgres{url[url.index('://') :]}")
+            self.server = psycopg.connect(url, autocommit=True)
         except Exception as error:  # a wrong parameter is any exception of the driver
             raise StoreError(f"{self.where}: cannot be opened: {_first_line(error)}") from error
-        self.backend.con.adapters.register_loader("numeric", _number_loader())
+        self.server.execute("SET TIME ZONE 'UTC'")
         self._snapshot: Any = None
         if not create:
-            self.backend.con.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            self._snapshot = self.backend.con.transaction(force_rollback=True)
+            self.server.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            self._snapshot = self.server.transaction(force_rollback=True)
             self._snapshot.__enter__()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold an advisory lock of the schema."""
         self._leave_snapshot()
-        with self.backend.con.cursor() as cursor:
-            cursor.execute(f"SET lock_timeout = '{_PATIENCE_S}s'")
+        self.server.execute(f"SET lock_timeout = '{_PATIENCE_S}s'")
         query = f"({_LOCK_SPACE}, hashtext(current_schema()))"
         if not self._value(f"SELECT pg_try_advisory_lock{query}"):
             raise StoreError(
@@ -243,26 +324,68 @@ class Postgres(Engine):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """One transaction."""
-        with self.backend.con.transaction():
+        with self.server.transaction():
             yield
 
-    def replace(self, name: str, rows: pa.Table) -> None:
+    def columns(self, name: str) -> dict[str, bool] | None:
+        """Columns of a table, and which may be null; None where there is no such table."""
+        found = self.server.execute(
+            "SELECT column_name, is_nullable = 'YES' FROM information_schema.columns "
+            "WHERE table_schema = current_schema() AND table_name = %s",
+            [name],
+        ).fetchall()
+        return dict(found) or None
+
+    def rows(self, name: str, columns: Sequence[str]) -> pa.Table:
+        """All rows of a table that is there."""
+        listed = ", ".join(f'"{column}"' for column in columns)
+        kinds = {column.name: column.kind for column in TABLES[name]}
+        schema = pa.schema([pa.field(column, kinds[column].arrow) for column in columns])
+        batches = []
+        with self.server.cursor() as cursor:
+            cursor.execute(f'SELECT {listed} FROM "{name}"')  # noqa: S608 - names of ours
+            while some := cursor.fetchmany(_AT_ONCE):
+                arrays = [
+                    pa.array(values, kinds[column].arrow)
+                    for column, values in zip(columns, zip(*some, strict=True), strict=True)
+                ]
+                batches.append(pa.record_batch(arrays, schema=schema))
+        return pa.Table.from_batches(batches, schema)
+
+    def make(self, table: Table) -> None:
+        """Make a table without rows."""
+        typed = ", ".join(
+            f'"{column.name}" {_TYPES.get(column.kind, SQL_TYPES[column.kind])}'
+            f"{'' if column.nullable else ' NOT NULL'}"
+            for column in table
+        )
+        self.server.execute(f'CREATE TABLE "{table.name}" ({typed})')
+
+    def append(self, table: Table, rows: pa.Table) -> None:
+        """Add rows to a table that has every column."""
+        listed = ", ".join(f'"{column}"' for column in rows.column_names)
+        with (
+            self.server.cursor() as cursor,
+            cursor.copy(f'COPY "{table.name}" ({listed}) FROM STDIN') as copy,
+        ):
+            for batch in rows.to_batches(_AT_ONCE):
+                columns = [batch.column(place).to_pylist() for place in range(batch.num_columns)]
+                for row in zip(*columns, strict=True):
+                    copy.write_row(row)
+
+    def replace(self, table: Table, rows: pa.Table) -> None:
         """Let a table hold these rows alone.
 
         Who reads the older rows keeps them: a table that is dropped would wait for its readers.
         """
-        there = self.backend.table(name).schema()
-        nullable = all(
-            there[column.name].nullable or not column.nullable
-            for column in rows.schema
-            if column.name in there
-        )
-        if set(there) != set(rows.column_names) or not nullable:
-            self.backend.create_table(name, rows, overwrite=True)
-            return
-        with self.backend.con.cursor() as cursor:
-            cursor.execute(f'DELETE FROM "{name}"')  # noqa: S608
-        self.backend.insert(name, rows)
+        there = self.columns(table.name) or {}
+        nullable = all(there.get(column.name, False) for column in table if column.nullable)
+        if set(there) == set(table.names) and nullable:
+            self.server.execute(f'DELETE FROM "{table.name}"')  # noqa: S608 - a name of ours
+        else:
+            self.server.execute(f'DROP TABLE "{table.name}"')
+            self.make(table)
+        self.append(table, rows)
 
     def check_integrity(self) -> None:
         """Nothing: the server looks after what it keeps."""
@@ -271,17 +394,17 @@ class Postgres(Engine):
         """Close the connection."""
         with suppress(*self.errors):
             self._leave_snapshot()
-        super().close()
+        self.server.close()
 
     def _leave_snapshot(self) -> None:
         if self._snapshot is not None:
             snapshot, self._snapshot = self._snapshot, None
             snapshot.__exit__(None, None, None)
-            self.backend.con.isolation_level = None
+            self.server.isolation_level = None
 
     def _value(self, query: str) -> object:
-        with self.backend.con.cursor() as cursor:
-            return cursor.execute(query).fetchone()[0]
+        row = self.server.execute(query).fetchone()
+        return row[0] if row else None
 
 
 def open_url(url: str, *, create: bool, readable_by: Access | None) -> Engine:
@@ -345,21 +468,6 @@ def _no_store(url: str, name: str) -> StoreError:
         f"{url.partition('://')[0]}://: {name or 'it'} is not known to keep a store whole; give "
         f"{KEPT}{how}"
     )
-
-
-def _number_loader() -> type[Any]:
-    """What reads a `numeric` as the number that Ibis typed it as, which no Decimal is.
-
-    PostgreSQL types sums of whole numbers, and numbers that a query states, so.
-    """
-    from psycopg.adapt import Loader
-
-    class NumberLoader(Loader):
-        def load(self, data: Any) -> float:
-            text = bytes(data)
-            return int(text) if text.lstrip(b"-").isdigit() else float(text)
-
-    return NumberLoader
 
 
 def _url_parts(url: str) -> Any:

@@ -17,14 +17,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
-from ibis.backends import BaseBackend
-from ibis.backends.duckdb import Backend as DuckDBBackend
 
 from ettr.errors import StoreError
 from ettr.files import flush
@@ -33,9 +31,10 @@ from ettr.store.base import (
     IngestedFile,
     Ingestion,
     Store,
-    disconnect,
     known,
     no_rows,
+    no_rows_of,
+    release,
     with_every_column,
 )
 from ettr.store.integrity import check_part, check_values, corrupt, crc32_of, refusals
@@ -59,7 +58,11 @@ from ettr.store.part_writer import PartWriter
 from ettr.store.summarising import summaries_of, summary_rows
 from ettr.tables import EVENTS, FILES, TABLES, Table
 from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
-from ettr.tables.materialize import materialize
+
+if TYPE_CHECKING:
+    import duckdb
+    import ibis
+    from ibis.backends import BaseBackend
 
 SMALL_BYTES = 1 << 22
 """Parts of a table up to this size together are read once."""
@@ -81,7 +84,7 @@ class FolderStore(Store):
         # Arrow and DuckDB read a name such as s3:b as the address of another file system
         self._folder = folder = folder.absolute() if ":" in str(folder) else folder
         self._given = backend
-        self._opened: BaseBackend | None = None
+        self._opened: duckdb.DuckDBPyConnection | None = None
         # when each part was found to be whole, in this process: its size and its time
         self._verified: dict[Path, tuple[int, int] | None] = {}
         if not (folder / MANIFEST).exists():
@@ -91,58 +94,81 @@ class FolderStore(Store):
                 )
             _make(folder, readable_by or Access.OWNER)
         self._manifest = manifest.read(folder)
-        self._held: dict[str, tuple[list[str], ibis.Table]] = {}
+        self._sources: dict[str, tuple[list[str], str]] = {}
         if readable_by is not None:
             self._open_to(readable_by)
 
     @property
-    def backend(self) -> BaseBackend:
-        """The Ibis backend: an embedded DuckDB unless another was given."""
+    def connection(self) -> duckdb.DuckDBPyConnection | None:
+        """An embedded DuckDB, unless the backend of another engine was given."""
         if self._given is not None:
-            return self._given
+            return None
         # opened when the first table is asked for: to ingest a file none may be
         if self._opened is None:
-            self._opened = duckdb_backend()
+            self._opened = embedded_duckdb()
         return self._opened
+
+    @property
+    def backend(self) -> BaseBackend:
+        """The Ibis backend that was given, or one on the embedded DuckDB."""
+        return super().backend if self._given is None else self._given
 
     @property
     def where(self) -> str:
         """The folder."""
         return str(self._folder)
 
+    def source(self, name: str) -> str:
+        """The name of a table over all its parts: a view, or where it is small, a table in memory.
+
+        A report asks many things of each table. Every query on Parquet opens the files again, which
+        takes longer than all else that the engine does with few rows.
+        """
+        schema = known(name)
+        paths = [str(path) for path in self._verified_parts(name)]
+        read, place = self._sources.get(name, (None, ""))
+        if read == paths:
+            return place
+        duck = self.connection
+        if duck is None:
+            return super().source(name)
+        label, kind = f"stored_{name}_{next(_NUMBER)}", "TABLE" if self.is_small(name) else "VIEW"
+        duck.execute(f"CREATE TEMP {kind} {label} AS {_selected(duck, schema, paths)}")
+        self._sources[name] = paths, f'"temp"."main"."{label}"'
+        return self._sources[name][1]
+
+    def rows(self, name: str) -> pa.Table:
+        """All rows of the named table."""
+        duck = self.connection
+        if duck is None:
+            found: pa.Table = self.table(name).to_pyarrow()
+        else:
+            query = f"SELECT * FROM {self.source(name)}"  # noqa: S608 - a name of ours
+            found = duck.sql(query).to_arrow_table()
+        return found.cast(no_rows_of(known(name)).schema)
+
     def table(self, name: str) -> ibis.Table:
-        """The named table over all its parts."""
+        """The named table as an Ibis expression over all its parts."""
+        if self._given is None:
+            return super().table(name)
         schema = known(name)
         paths = [str(path) for path in self._verified_parts(name)]
         if not paths:
-            return _empty(self.backend, schema)
-        if self.backend.name == "pyspark":
-            session = self.backend._session
-            parts = session.read.option("mergeSchema", "true").parquet(*paths)
-            parts.createOrReplaceTempView(name)
-            stored = self.backend.table(name)
-        else:
-            if self.is_small(name):
-                return self._held_in_memory(name, paths)
-            stored = self.backend.read_parquet(paths, table_name=name, union_by_name=True)
-        return with_every_column(schema, stored)
+            return self.backend.create_view(schema.name, no_rows(schema), overwrite=True)
+        session = self.backend._session
+        session.read.option("mergeSchema", "true").parquet(*paths).createOrReplaceTempView(name)
+        stored = self.backend.table(name)
+        import ibis
 
-    def _held_in_memory(self, name: str, paths: list[str]) -> ibis.Table:
-        """A small table, the same one until its parts are others: expressions may name it twice."""
-        read, table = self._held.get(name, ([], None))
-        if table is None or read != paths:
-            stored = self.backend.read_parquet(paths, union_by_name=True)
-            table = materialize(with_every_column(known(name), stored))
-            self._held[name] = paths, table
-        return table
+        absent = {
+            column.name: ibis.null(ibis.dtype(column.kind.value))
+            for column in schema.absent(stored.columns)
+        }
+        return stored.mutate(**absent).select(*schema.names)
 
     def is_small(self, name: str) -> bool:
-        """Whether a table's parts are so small that they are read once, into the engine's memory.
-
-        A report asks many things of each table. Every query on Parquet opens the files again, which
-        takes longer than all else that the engine does with so few rows.
-        """
-        if self.backend.name != "duckdb":
+        """Whether a table's parts are so small that they are read once, into memory."""
+        if self._given is not None:
             return False
         parts = self._manifest.parts.get(name, [])
         return sum((self._folder / part).stat().st_size for part in parts) <= SMALL_BYTES
@@ -150,9 +176,13 @@ class FolderStore(Store):
     def summary(self, summary: EventSummary) -> ibis.Table | None:
         """Summaries of parts of the events; what has none is summed up as it is read."""
         kept = self._verified_parts(summary.table.name)
-        if not kept or self.backend.name != "duckdb":
+        duck = self.connection
+        if not kept or duck is None:
             return None
-        return summary_rows(self.backend, summary, self._verified_parts(EVENTS.name), kept)
+        rows = summary_rows(duck, summary, self._verified_parts(EVENTS.name), kept)
+        label = f"stored_{summary.table.name}_{next(_NUMBER)}"
+        duck.execute(f"CREATE TEMP VIEW {label} AS {rows}")
+        return self._expressed(summary.table, f'"temp"."main"."{label}"')
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order; read without the engine, before every ingestion."""
@@ -198,10 +228,12 @@ class FolderStore(Store):
             raise cannot_write(self._folder, error) from error
 
     def close(self) -> None:
-        """Close the backend that this store opened itself."""
+        """Close the engine that this store opened itself."""
         if self._opened is not None:
-            disconnect(self._opened)
+            release(self)
+            self._opened.close()
             self._opened = None
+            self._sources.clear()
 
     def check_integrity(self) -> None:
         """Check every part again, and read to its end each that has no checksum."""
@@ -306,7 +338,7 @@ class _FolderIngestion(Ingestion):
         """Summaries of these parts of the events: those that are there, and what is missing."""
         kept = [path for name in EVENT_SUMMARIES for path in self._store._verified_parts(name)]
         try:
-            made = summaries_of(duckdb_backend, events, kept, partial(new_summary, self._folder))
+            made = summaries_of(embedded_duckdb, events, kept, partial(new_summary, self._folder))
         except duck_errors() as error:
             self._store.check_integrity()
             raise cannot_write(self._folder, error) from error
@@ -339,13 +371,28 @@ class _FolderIngestion(Ingestion):
         return new_part(self._folder, name, f"{self._file_id}-{self._turn}-{label}")
 
 
-def duckdb_backend() -> DuckDBBackend:
-    """An embedded DuckDB whose clock is UTC."""
-    backend = ibis.duckdb.connect()
-    backend.raw_sql("SET TimeZone = 'UTC'")
-    # a report asks hundreds of questions, each of which would read the foot of every part again
-    backend.raw_sql("SET parquet_metadata_cache = true")
-    return backend
+_NUMBER = count()
+
+
+def embedded_duckdb() -> duckdb.DuckDBPyConnection:
+    """A DuckDB whose clock is UTC."""
+    import duckdb
+
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    # a report asks many questions, each of which would read the foot of every part again
+    duck.execute("SET parquet_metadata_cache = true")
+    return duck
+
+
+def _selected(duck: duckdb.DuckDBPyConnection, schema: Table, paths: list[str]) -> str:
+    """A SELECT of a table's rows in those parts."""
+    if not paths:
+        return with_every_column(schema, (), "(SELECT 1) one") + " WHERE FALSE"
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    source = f"read_parquet([{listed}], union_by_name = true)"
+    there = duck.execute(f"SELECT * FROM {source} LIMIT 0").description or ()  # noqa: S608
+    return with_every_column(schema, (column[0] for column in there), source)
 
 
 def _schema(name: str) -> Table:
@@ -362,12 +409,6 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     if not stat.S_ISREG(found.st_mode):
         raise corrupt(path, "it is no regular file")
     return found.st_size, found.st_mtime_ns
-
-
-def _empty(backend: BaseBackend, schema: Table) -> ibis.Table:
-    if backend.name == "pyspark":
-        return backend.create_view(schema.name, no_rows(schema), overwrite=True)
-    return no_rows(schema)
 
 
 def _make(folder: Path, access: Access) -> None:

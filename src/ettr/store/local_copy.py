@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
-import ibis
-from ibis.backends import BaseBackend
+import pyarrow as pa
 
-from ettr.store.base import IngestedFile, Ingestion, Store, disconnect, known, no_rows
+from ettr.store.base import IngestedFile, Ingestion, Store, known, release
+from ettr.store.folder import embedded_duckdb
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def on_duckdb(store: Store) -> Store:
     """The store itself where its engine is DuckDB, else a copy of it."""
-    return store if store.backend.name == "duckdb" else LocalCopy(store)
+    return LocalCopy(store) if store.connection is None else store
 
 
 class LocalCopy(Store):
@@ -20,26 +24,31 @@ class LocalCopy(Store):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._backend = ibis.duckdb.connect()
-        self._tables: dict[str, ibis.Table] = {}
+        self._duck = embedded_duckdb()
+        self._sources: dict[str, str] = {}
 
     @property
-    def backend(self) -> BaseBackend:
+    def connection(self) -> duckdb.DuckDBPyConnection:
         """The embedded DuckDB."""
-        return self._backend
+        return self._duck
 
     @property
     def where(self) -> str:
         """The place of the store."""
         return self._store.where
 
-    def table(self, name: str) -> ibis.Table:
+    def source(self, name: str) -> str:
         """The named table, copied when it is first asked for."""
-        if name not in self._tables:
-            schema = known(name)
-            rows = self._store.table(name).to_pyarrow().cast(no_rows(schema).schema().to_pyarrow())
-            self._tables[name] = self._backend.create_table(f"copied_{name}", rows, temp=True)
-        return self._tables[name]
+        if name not in self._sources:
+            self._duck.register("copied_rows", self.rows(name))
+            self._duck.execute(f"CREATE TEMP TABLE copied_{known(name).name} AS FROM copied_rows")
+            self._duck.unregister("copied_rows")
+            self._sources[name] = f'"temp"."main"."copied_{name}"'
+        return self._sources[name]
+
+    def rows(self, name: str) -> pa.Table:
+        """All rows of the named table."""
+        return self._store.rows(name)
 
     def is_small(self, name: str) -> bool:
         """True: what was copied is held in memory."""
@@ -55,7 +64,8 @@ class LocalCopy(Store):
 
     def close(self) -> None:
         """Drop the copy."""
-        disconnect(self._backend)
+        release(self)
+        self._duck.close()
 
     def check_integrity(self) -> None:
         """Check the store itself."""

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import ibis
 import pyarrow.parquet as pq
-from ibis.backends.duckdb import Backend
 
 from ettr.store.base import with_every_column
 from ettr.tables import EVENTS
 from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
+
+if TYPE_CHECKING:
+    import duckdb
 
 LEAST_ROWS = 100_000
 """Rows of a part that has summaries; fewer are as soon read as their summary."""
 
 
 def summaries_of(
-    backend: Callable[[], Backend],
+    engine: Callable[[], duckdb.DuckDBPyConnection],
     parts: Iterable[Path],
     kept: Iterable[Path],
     new_summary: Callable[[str, Path], Path],
@@ -30,7 +32,7 @@ def summaries_of(
     """Paths of the summaries of those parts of the events, by the name of the summary.
 
     Args:
-        backend: opens an embedded DuckDB, where one is needed.
+        engine: opens an embedded DuckDB, where one is needed.
         parts: parts of the events.
         kept: summaries that are there; those of other parts are left out.
         new_summary: an empty file for a summary of that name of that part.
@@ -38,37 +40,50 @@ def summaries_of(
     there = {(path.parent.name, path.name): path for path in kept}
     large = [part for part in parts if pq.read_metadata(part).num_rows >= LEAST_ROWS]
     found: dict[str, list[Path]] = {name: [] for name in EVENT_SUMMARIES}
-    opened: Backend | None = None
+    opened: duckdb.DuckDBPyConnection | None = None
     for name, summary in EVENT_SUMMARIES.items():
         for part in large:
             path = there.get((name, part.name))
             if path is None:
-                opened = opened or backend()
+                opened = opened or engine()
                 path = new_summary(name, part)
                 _write(opened, summary, part, path)
             found[name].append(path)
     if opened is not None:
-        opened.disconnect()
+        opened.close()
     return found
 
 
 def summary_rows(
-    backend: Backend, summary: EventSummary, parts: list[Path], kept: list[Path]
-) -> ibis.Table:
-    """Rows of a summary, to be summed: those that are kept, and those of parts that have none."""
-    rows = backend.read_parquet([str(path) for path in kept]).select(*summary.table.names)
+    duck: duckdb.DuckDBPyConnection, summary: EventSummary, parts: list[Path], kept: list[Path]
+) -> str:
+    """A SELECT of a summary's rows, to be summed: of what is kept, and of parts that have none."""
+    columns = ", ".join(f'"{name}"' for name in summary.table.names)
+    rows = f"SELECT {columns} FROM read_parquet([{_listed(kept)}])"  # noqa: S608 - names of ours
     summed_up = {path.name for path in kept}
-    rest = [str(part) for part in parts if part.name not in summed_up]
+    rest = [part for part in parts if part.name not in summed_up]
     if not rest:
         return rows
-    events = with_every_column(EVENTS, backend.read_parquet(rest, union_by_name=True))
-    return ibis.union(rows, summary.of(events).select(*summary.table.names), distinct=False)
+    return f"{rows} UNION ALL SELECT {columns} FROM ({_counted(duck, summary, rest)}) rest"  # noqa: S608
 
 
-def _write(backend: Backend, summary: EventSummary, part: Path, target: Path) -> None:
-    events = with_every_column(EVENTS, backend.read_parquet(str(part)))
-    query = backend.compile(summary.of(events).select(*summary.table.names))
-    quoted = str(target).replace("'", "''")
-    backend.raw_sql(
-        f"COPY ({query}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
+def _counted(duck: duckdb.DuckDBPyConnection, summary: EventSummary, parts: list[Path]) -> str:
+    source = f"read_parquet([{_listed(parts)}], union_by_name = true)"
+    there = duck.execute(f"SELECT * FROM {source} LIMIT 0").description or ()  # noqa: S608
+    events = with_every_column(EVENTS, (column[0] for column in there), source)
+    return summary.counted.format(events=f"({events}) events")
+
+
+def _write(
+    duck: duckdb.DuckDBPyConnection, summary: EventSummary, part: Path, target: Path
+) -> None:
+    columns = ", ".join(f'"{name}"' for name in summary.table.names)
+    query = f"SELECT {columns} FROM ({_counted(duck, summary, [part])}) counted"  # noqa: S608
+    duck.execute(
+        f"COPY ({query}) TO {_listed([target])} "
+        "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
     )
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from ibis.expr.types import Table as IbisTable
+from typing import TYPE_CHECKING
 
 from ettr.tables.columns import Column, Kind, Table
-from ettr.tables.ibis_time import epoch_day
 from ettr.tables.schemas import EVENTS
+
+if TYPE_CHECKING:
+    from ibis.expr.types import Table as IbisTable
 
 CONTROLLER_CHECK = "slurmctld"
 KIND = ("source", "check", "code", "severity")
@@ -34,11 +35,14 @@ class EventSummary:
 
     Attributes:
         table: its schema.
+        counted: a statement of DuckDB that makes it of rows of the table `events`; `{events}` is
+            where these stand.
         of: the summary of rows of the table `events`.
         summed: the summary of all, from rows of summaries of their parts.
     """
 
     table: Table
+    counted: str
     of: Callable[[IbisTable], IbisTable]
     summed: Callable[[IbisTable], IbisTable]
 
@@ -53,6 +57,8 @@ def census(events: IbisTable, kind: tuple[str, ...] = KIND) -> IbisTable:
         events: the table `events`.
         kind: the columns that make a kind.
     """
+    from ettr.tables.ibis_time import epoch_day
+
     daily = events.mutate(day=epoch_day(events["time"]))
     return daily.group_by(*kind, "day").aggregate(
         events=daily.count(),
@@ -83,6 +89,8 @@ def node_days(events: IbisTable) -> IbisTable:
     Args:
         events: the table `events`.
     """
+    from ettr.tables.ibis_time import epoch_day
+
     named = events.filter(events["node"].notnull())
     own = named["check"] != CONTROLLER_CHECK
     keyed = named.select("cluster", "node", day=epoch_day(named["time"]), own=own)
@@ -131,6 +139,12 @@ EVENT_CENSUS = EventSummary(
             Column("last_end", Kind.TIME, "the last `time_end`", "none has one"),
         ),
     ),
+    (
+        'SELECT source, "check", code, severity, epoch_us("time") // 86400000000 AS day, '
+        'count(*) AS events, min("time") AS first, max("time") AS last, '
+        "min(time_end) AS first_end, max(time_end) AS last_end FROM {events} "
+        'GROUP BY source, "check", code, severity, epoch_us("time") // 86400000000'
+    ),
     census,
     summed_census,
 )
@@ -145,6 +159,11 @@ EVENT_NODE_DAYS = EventSummary(
             _DAY,
             Column("errors", Kind.INT, "how many its own logs hold: not the controller's"),
         ),
+    ),
+    (
+        'SELECT cluster, node, epoch_us("time") // 86400000000 AS day, '
+        "count(*) FILTER (WHERE \"check\" <> 'slurmctld') AS errors FROM {events} "
+        'WHERE node IS NOT NULL GROUP BY cluster, node, epoch_us("time") // 86400000000'
     ),
     node_days,
     summed_node_days,
@@ -161,6 +180,11 @@ EVENT_NODE_KINDS = EventSummary(
             _EVENTS,
             *_ENDS,
         ),
+    ),
+    (
+        'SELECT cluster, node, "check", code, severity, count(*) AS events, min("time") AS first, '
+        'max("time") AS last FROM {events} WHERE node IS NOT NULL '
+        'GROUP BY cluster, node, "check", code, severity'
     ),
     node_kinds,
     summed_node_kinds,
