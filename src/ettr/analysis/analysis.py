@@ -19,7 +19,9 @@ from ettr.attribution.chance import (
     false_attribution,
 )
 from ettr.attribution.job_history import JobHistory, explain
+from ettr.attribution.selected import failure_rows
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
+from ettr.facts.interop import as_ibis
 from ettr.metrics.availability import Availability, WholeLogs, availability
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.early_start import EarlyStart, early_start
@@ -40,7 +42,7 @@ from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.run_progress import with_cluster
 from ettr.metrics.runaway import Runaways, runaways
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
-from ettr.metrics.selected import counted, of_jobs
+from ettr.metrics.selected import of_jobs
 from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
@@ -49,7 +51,6 @@ from ettr.metrics.unknown_checks import unknown_checks
 from ettr.metrics.unknown_reasons import unknown_reasons
 from ettr.metrics.user_failures import UserFailures, user_failures
 from ettr.selection import Selection
-from ettr.tables import FAILURES
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
@@ -96,9 +97,7 @@ class Analysis(SharedStages):
     @cached_property
     def failure_rows(self) -> list[dict[str, Any]]:
         """Each failure with its cause and the ids of its evidence, in order of time."""
-        found = self.failures.order_by("end", "attempt_id").to_pyarrow()
-        rows: list[dict[str, Any]] = found.cast(FAILURES.arrow_schema).to_pylist()
-        return rows
+        return failure_rows(self.facts)
 
     @cached_property
     def failure_list(self) -> FailureList:
@@ -110,31 +109,22 @@ class Analysis(SharedStages):
     @cached_property
     def evidence_events(self) -> Table:
         """The events that failures rest on, found in one pass for all that show them."""
-        from ettr.analysis.failure_list import evidence_events
-
-        return evidence_events(self)
+        return as_ibis(self.facts, "evidence_events")
 
     @cached_property
     def co_occurrence(self) -> CoOccurrences:
         """Which symptoms come together in one failure."""
-        seen = self.attribution.observed
-        return co_occurrence(self.failures, seen, confidence=self.assumptions.confidence)
+        return co_occurrence(self.facts, confidence=self.assumptions.confidence)
 
     @cached_property
     def false_attribution(self) -> FalseAttribution:
         """How often the window would blame a completed attempt."""
-        attempts = self.jobs.attempts
-        chance = false_attribution(
-            attempts.filter(counted(attempts)),
-            self.endings,
-            self.attribution.observed,
-            self.assumptions.confidence,
-        )
+        chance = false_attribution(self.facts, self.assumptions.confidence)
         expected = self.false_failures.all_jobs.expected_false.estimate
         return replace(chance, expected_by_chance=expected)
 
     @property
-    def _span_s(self) -> dict[tuple[object, object], float] | None:
+    def _span_s(self) -> dict[tuple[str, str], float] | None:
         """How long jobs ran on each node in all of the logs; None where that is not known yet."""
         if self.selected is not None or not self.logs_list_every_node:
             return None
@@ -143,19 +133,7 @@ class Analysis(SharedStages):
     @cached_property
     def false_failures(self) -> FalseFailuresBySize:
         """How many failures chance explains, from the rate of faults that ended nothing."""
-        found = self.attribution
-        return false_failures_by_size(
-            self.tables["allocations"],
-            found.endings,
-            found.observed,
-            found.episodes,
-            self.assumptions.above_gpus,
-            found.window,
-            self.assumptions.confidence,
-            chosen=None if self.selected is None else self.endings,
-            suspect=self.held_by_candidates,
-            span_s=self._span_s,
-        )
+        return false_failures_by_size(self.facts, self._span_s, self.assumptions.confidence)
 
     @cached_property
     def rates_without_false(self) -> RatesWithoutFalse | None:
@@ -174,21 +152,7 @@ class Analysis(SharedStages):
         Raises:
             UsageError: there is no such job.
         """
-        t = self.tables
-        job_id = self.het_jobs.job_of(job_id)
-        return explain(
-            t["attempts"],
-            t["allocations"],
-            t["events"],
-            t["node_states"],
-            job_id,
-            self.taxonomy,
-            files=t["files"],
-            rules=self.assumptions.folding,
-            window=self.assumptions.window,
-            matching=self.assumptions.matching,
-            look_back_s=look_back_s,
-        )
+        return explain(self.facts, self.het_jobs.job_of(job_id), look_back_s)
 
     @cached_property
     def gpus_are_known(self) -> bool:
@@ -375,7 +339,7 @@ class Analysis(SharedStages):
         jobs = self._jobs_of(self.selection.without_nodes) if self.selection.of_nodes else self.jobs
         return (
             jobs.attempts,
-            self._ends_of(self.attribution.failures, self.selection.only_nodes),
+            as_ibis(self.facts_under(self.selection.only_nodes), "failure_texts"),
         )
 
     @cached_property

@@ -17,7 +17,7 @@ from ettr.analysis.cause_rows import (
     ledger_rows,
 )
 from ettr.attribution.cause_evidence import CAUSES
-from ettr.attribution.endings import PREEMPTION
+from ettr.attribution.verdicts import PREEMPTION
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import ibis
-from ibis.expr.types import Table
-
 from ettr.analysis.analysis import Analysis
-from ettr.attribution.episodes import state_id
+from ettr.facts import Facts
+from ettr.facts.facts import at
 from ettr.metrics.goodput import LossSum, lost_gpu_s
-from ettr.metrics.instants import fetch, in_utc
 from ettr.metrics.status import in_hours
-from ettr.tables.event_summaries import CONTROLLER_CHECK
-from ettr.tables.materialize import materialize
 from ettr.units import SECONDS_PER_MINUTE
-
-_SHOWN = ("event_id", "node", "time", "check", "code", "message", "file_id", "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +91,8 @@ def failure_list(analysis: Analysis) -> FailureList:
     """The failures of the selection, each with its evidence down to file and line."""
     rows = analysis.failure_rows
     cap_s = analysis.assumptions.lost_cap_min * SECONDS_PER_MINUTE
-    files = file_names(analysis.tables["files"])
-    owners = owners_of(analysis, rows)
-    lines = evidence_lines(analysis, rows, files)
+    files, owners = file_names(analysis.facts), owners_of(analysis.facts)
+    lines = evidence_lines(analysis.facts)
     driven_out: dict[str, LossSum] = defaultdict(LossSum)
     # of all jobs: whose it was that lost them does not matter to the failure
     for link in analysis.logs_preemptions.links:
@@ -125,7 +117,7 @@ def _listed(
     ids = (row["evidence"] or "").split(",")
     preempted = driven_out.get(row["attempt_id"], LossSum())
     return ListedFailure(
-        time=in_utc(row["end"]),
+        time=row["end"],
         **{name: row[name] for name in ("cluster", "job_id", "attempt_id", "state", "node")},
         **{name: row[name] for name in ("symptom", "domain", "confidence", "n_nodes", "n_gpus")},
         **{name: owner[name] for name in ("name", "user", "account", "partition", "qos")},
@@ -139,70 +131,30 @@ def _listed(
     )
 
 
-def file_names(files: Table) -> dict[str, str]:
+def file_names(facts: Facts) -> dict[str, str]:
     """Names of ingested files by their keys."""
-    rows = fetch(files, "file_id", "name").to_pylist()
-    return {row["file_id"]: row["name"] for row in rows}
+    return {row["file_id"]: row["name"] for row in facts.rows("file_names")}
 
 
-def owners_of(analysis: Analysis, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By attempt, what the accounting says of it."""
-    asked = _ids("attempt_id", (row["attempt_id"] for row in rows))
-    attempts = analysis.tables["attempts"].semi_join(asked, "attempt_id")
-    found = fetch(
-        attempts,
-        *("attempt_id", "name", "user", "account", "partition", "qos", "node_list"),
-        *("file_id", "line"),
-    )
-    return {row["attempt_id"]: row for row in found.to_pylist()}
+def owners_of(facts: Facts) -> dict[str, dict[str, Any]]:
+    """By attempt of a selected failure, what the accounting says of it."""
+    return {row["attempt_id"]: row for row in facts.rows("failure_owners")}
 
 
-def evidence_lines(
-    analysis: Analysis, rows: Iterable[Mapping[str, Any]], files: Mapping[str, str]
-) -> dict[str, EvidenceLine]:
-    """The records behind the failures, events and states of nodes, by id."""
-    asked = _ids("event_id", _evidence_ids(rows))
-    states = analysis.tables["node_states"]
-    seen = fetch(analysis.evidence_events).to_pylist()
-    stated = states.mutate(event_id=state_id(states)).semi_join(asked, "event_id")
-    for row in fetch(
-        stated, "event_id", "node", "start", "state", "reason", "file_id", "line"
-    ).to_pylist():
-        seen.append(
-            {**row, "time": row["start"], "check": row["state"], "code": None}
-            | {"message": row["reason"]}
-        )
+def evidence_lines(facts: Facts) -> dict[str, EvidenceLine]:
+    """The records behind the selected failures, events and states of nodes, by id."""
+    files = file_names(facts)
+    seen = [
+        (row, (row["check"], row["code"], row["message"])) for row in facts.rows("evidence_events")
+    ]
+    seen += [(row, (row["state"], row["reason"])) for row in facts.rows("evidence_states")]
     return {
         row["event_id"]: EvidenceLine(
             file=files.get(row["file_id"], row["file_id"]),
             line=row["line"],
-            time=in_utc(row["time"]),
+            time=at(row["time_us"]),
             node=row["node"],
-            text=" ".join(part for part in (row["check"], row["code"], row["message"]) if part),
+            text=" ".join(part for part in parts if part),
         )
-        for row in seen
+        for row, parts in seen
     }
-
-
-def evidence_events(analysis: Analysis) -> Table:
-    """The events that failures of the selection rest on, kept on the backend.
-
-    Columns: `event_id`, `node`, `time`, `check`, `code`, `message`, `file_id`, `line`.
-    """
-    asked = _ids("event_id", _evidence_ids(analysis.failure_rows))
-    events, kept = analysis.tables["events"], analysis.attribution.judged_events
-    if kept is not None:
-        # the controller's lines name a node that failed, and not only one of the kept
-        kept = kept.filter(kept["check"] != CONTROLLER_CHECK)
-        lines = events.filter(events["check"] == CONTROLLER_CHECK)
-        events = ibis.union(*(some.select(*_SHOWN) for some in (kept, lines)), distinct=False)
-    events = events.semi_join(asked, "event_id")
-    return materialize(events.select(*_SHOWN))
-
-
-def _evidence_ids(rows: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {one for row in rows for one in (row["evidence"] or "").split(",") if one}
-
-
-def _ids(name: str, ids: Iterable[str]) -> Table:
-    return ibis.memtable({name: sorted(set(ids))}, schema={name: "string"})

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import ettr.attribution.selected
+import ettr.attribution.verdicts  # noqa: F401  # facts made in Python
+from ettr.analysis.assumptions import Assumptions
 from ettr.facts import Facts, made
 from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
@@ -12,6 +15,7 @@ from ettr.facts.facts import Deferred
 from ettr.facts.interop import give
 from ettr.facts.opening import facts_of_store
 from ettr.tables import TABLES
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
@@ -23,7 +27,6 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
     """The facts of an analysis; `shared`: those of another one of the same store."""
     chosen = stages.selection
     own = {
-        "stages": stages,
         "selection": chosen,
         "since_us": microseconds(chosen.since),
         "until_us": microseconds(chosen.until),
@@ -42,6 +45,7 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
         gpus_per_node=stages.assumptions.gpus_per_node,
         logs_start_us=Deferred(lambda _: microseconds(stages.logs_period.start)),
         logs_end_us=Deferred(lambda _: microseconds(stages.logs_period.end)),
+        **attribution_values(stages.assumptions),
         **own,
     )
 
@@ -51,19 +55,24 @@ def documented_facts() -> list[FactText]:
     return documented()
 
 
+def attribution_values(given: Assumptions) -> dict[str, object]:
+    """The rules of attribution, as facts take them."""
+    window, folding, matching = given.window, given.folding, given.matching
+    bucket_s = max(SECONDS_PER_HOUR, window.length_s)
+    lengths_s = {"before": window.before_s, "after": window.after_s, "bucket": bucket_s}
+    lengths_s |= {"burst": folding.burst_gap_s, "sticky": folding.sticky_gap_s}
+    lengths_s["tolerance"] = matching.tolerance_s
+    lengths_us = {
+        f"{name}_us": round(length_s * MICROSECONDS_PER_SECOND)
+        for name, length_s in lengths_s.items()
+    }
+    return {"folding": folding, "above_gpus": given.above_gpus, **lengths_us}
+
+
 _OF_LOGS = {
-    "all_failures": lambda logs: logs.attribution.failures,
-    "all_endings": lambda logs: logs.attribution.endings,
-    "all_episodes": lambda logs: logs.attribution.episodes,
-    "all_observed": lambda logs: logs.attribution.observed,
-    "interrupted_held": lambda logs: logs.interrupted_allocations,
     "event_census": lambda logs: logs.event_census,
     "event_days": lambda logs: logs.event_days,
     "event_node_kinds": lambda logs: logs.event_node_kinds,
-}
-_OF_SELECTION = {
-    "failures": lambda stages: stages.failures,
-    "endings": lambda stages: stages.endings,
 }
 
 
@@ -71,9 +80,8 @@ def _register() -> None:
     for name in TABLES:
         changed = name in ("attempts", "node_states")
         made(name, (), reads=(f"whole_{name}",), takes=("tables",) if changed else ())(_final(name))
-    for whole, facts in (("logs", _OF_LOGS), ("stages", _OF_SELECTION)):
-        for name, made_by in facts.items():
-            made(name, (), takes=(whole,))(_expressed(name, whole, made_by))
+    for name, made_by in _OF_LOGS.items():
+        made(name, (), takes=("logs",))(_expressed(name, "logs", made_by))
 
 
 def _final(name: str) -> Callable[[Facts], str]:

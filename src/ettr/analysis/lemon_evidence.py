@@ -262,8 +262,8 @@ def _failed_jobs(
     on_node = held.filter((held["cluster"] == cluster) & (held["node"] == name))
     failures = analysis.failures.semi_join(on_node, "attempt_id")
     rows = failures.order_by("end", "attempt_id").to_pyarrow().to_pylist()
-    owners, files = owners_of(analysis, rows), file_names(analysis.tables["files"])
-    lines = evidence_lines(analysis, rows, files)
+    owners, files = owners_of(analysis.facts), file_names(analysis.facts)
+    lines = evidence_lines(analysis.facts)
     ids = ibis.memtable(
         {"attempt_id": [row["attempt_id"] for row in rows]}, schema={"attempt_id": "string"}
     )
@@ -335,7 +335,7 @@ def _checks(analysis: Analysis, node: tuple[str, str]) -> tuple[CheckedThing, ..
     mine = events.filter((events["cluster"] == cluster) & (events["node"] == name))
     if analysis.selected is not None:
         mine = mine.filter(in_period(mine["time"], analysis.selection))
-    files = file_names(analysis.tables["files"])
+    files = file_names(analysis.facts)
     same: dict[tuple[str | None, ...], list[Row]] = defaultdict(list)
     columns = ("check", "code", "severity", "entity")
     for row in fetch(mine, *columns, "time", "file_id", "line").to_pylist():

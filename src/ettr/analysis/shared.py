@@ -16,9 +16,11 @@ from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
 from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
-from ettr.attribution import Attribution, attribute
-from ettr.attribution.endings import HARDWARE_CANDIDATE
+from ettr.attribution.expressions import ENDING_COLUMNS, Attribution
 from ettr.attribution.rules import LogMatching
+from ettr.attribution.verdicts import HARDWARE_CANDIDATE
+from ettr.facts import Facts
+from ettr.facts.chosen import microseconds
 from ettr.facts.interop import as_ibis
 from ettr.metrics.availability import Service, named_nodes, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
@@ -27,7 +29,7 @@ from ettr.metrics.instants import Period, fetch, has_rows, seconds_of
 from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.node_jobs import NODE_FAIL, NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
-from ettr.metrics.selected import SelectedJobs, selected_ends
+from ettr.metrics.selected import SelectedJobs
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, totals
 from ettr.selection import Selection
@@ -238,32 +240,13 @@ class SharedStages(LogStages):
 
     @cached_property
     def attribution(self) -> Attribution:
-        """Interruptions, episodes and failures."""
-        t = self.tables
-        return attribute(
-            t["attempts"],
-            t["allocations"],
-            t["events"],
-            t["node_states"],
-            self.taxonomy,
-            rules=self.assumptions.folding,
-            window=self.assumptions.window,
-            matching=self.assumptions.matching,
-            kinds=self.event_census,
-            shown=self.shows_lines,
-        )
+        """Interruptions, episodes and failures, for what reads expressions."""
+        return Attribution(self.facts)
 
     @cached_property
     def interrupted_allocations(self) -> ibis.Table:
-        """What interrupted attempts held in all of the logs, with `kind` and `attempt_end`.
-
-        Computed once: a dozen questions about failures ask which nodes they were on, and each would
-        look through all allocations.
-        """
-        ends = self.attribution.endings.select("attempt_id", "kind", attempt_end="end")
-        held = self.tables["allocations"]
-        held = held.select("cluster", "node", "attempt_id", "start", "end", "elapsed_s")
-        return materialize(held.join(ends, "attempt_id"))
+        """What interrupted attempts held in all of the logs, with `kind` and `attempt_end`."""
+        return as_ibis(self.facts, "interrupted_held")
 
     @property
     def held_by_candidates(self) -> ibis.Table:
@@ -274,24 +257,17 @@ class SharedStages(LogStages):
     @cached_property
     def failures(self) -> ibis.Table:
         """The selected rows of the table `failures`."""
-        return self._ends_of(self.attribution.failures, self.selection)
-
-    @cached_property
-    def interruptions(self) -> ibis.Table:
-        """The selected rows of the table `interruptions`."""
-        return self._ends_of(self.attribution.interruptions, self.selection)
+        return as_ibis(self.facts, "failure_texts")
 
     @cached_property
     def endings(self) -> ibis.Table:
         """The selected interruptions, with what the scheduler says of each end."""
-        return self._ends_of(self.attribution.endings, self.selection)
+        return as_ibis(self.facts, "endings", only=ENDING_COLUMNS)
 
-    def _ends_of(self, ends: ibis.Table, selection: Selection) -> ibis.Table:
-        if selection.is_everything:
-            return ends
-        t = self.tables
-        found = selected_ends(ends, t["attempts"], t["allocations"], t["nodes"], selection)
-        return materialize(found)
+    def facts_under(self, selection: Selection) -> Facts:
+        """The facts of interruptions under another selection."""
+        since_us, until_us = microseconds(selection.since), microseconds(selection.until)
+        return self.facts.under(selection=selection, since_us=since_us, until_us=until_us)
 
     @cached_property
     def dump_windows(self) -> tuple[DumpWindow, ...]:

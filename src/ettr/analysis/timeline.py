@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 from ibis.expr.types import Table
 
-from ettr.attribution.endings import PREEMPTION
+from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import TIMELINE_JOBS, TIMELINE_NODES
 from ettr.errors import UsageError
 from ettr.metrics.instants import fetch, in_utc, to_datetime, to_seconds

@@ -14,18 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ibis
 import numpy as np
-from ibis.expr.types import Table
 
-from ettr.attribution.endings import HARDWARE_CANDIDATE
-from ettr.attribution.rules import Window, seconds
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import rate_interval
-from ettr.tables.ibis_time import epoch_day, epoch_s
-from ettr.tables.materialize import materialize
+from ettr.facts import Facts
 from ettr.units import SECONDS_PER_HOUR
+
+NodeKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,77 +87,41 @@ class FalseFailuresBySize:
 
 
 def false_failures_by_size(
-    allocations: Table,
-    ends: Table,
-    seen: Table,
-    folded: Table,
-    above_gpus: int,
-    window: Window | None = None,
-    confidence: float = CONFIDENCE,
-    chosen: Table | None = None,
-    suspect: Table | None = None,
-    span_s: Mapping[tuple[object, object], float] | None = None,
+    facts: Facts, span_s: Mapping[NodeKey, float] | None = None, confidence: float = CONFIDENCE
 ) -> FalseFailuresBySize:
-    """How many failures chance explains, of all jobs and of those of more than `above_gpus` GPUs.
+    """How many selected failures chance explains, of all jobs and of large ones.
+
+    The rate of chance is measured on all of the logs.
 
     Args:
-        allocations: the table `allocations`.
-        ends: rows of `ettr.attribution.endings.endings`.
-        seen: rows of `ettr.attribution.window.observed`.
-        folded: fault episodes, rows of `ettr.attribution.episodes.episodes`.
-        above_gpus: large jobs hold more GPUs than this.
-        window: the one that was used for `seen`.
-        confidence: of the intervals, between 0 and 1.
-        chosen: the rows of `ends` that are asked about, where not all are: the rate of chance is
-            measured on all of the logs.
-        suspect: rows of `allocations` of the hardware candidates among `ends`, where they are at
-            hand.
+        facts: of the store.
         span_s: by cluster and node, the whole seconds from the start to the end of all that ran
             and ended there, where they are at hand.
+        confidence: of the intervals, between 0 and 1.
     """
-    rate = background(allocations, ends, folded, window, confidence, suspect, span_s)
-    ends = ends if chosen is None else chosen
-    every = false_failures(ends, seen, rate, window, confidence=confidence)
-    large = false_failures(ends, seen, rate, window, above_gpus=above_gpus, confidence=confidence)
+    rate = background(facts, span_s, confidence)
+    sizes = facts.rows("blamed_by_checks")
+    every = false_failures(sizes, rate, confidence)
+    large = false_failures([row for row in sizes if row["large"]], rate, confidence)
     return FalseFailuresBySize(rate, every, large)
 
 
 def background(
-    allocations: Table,
-    ends: Table,
-    folded: Table,
-    window: Window | None = None,
-    confidence: float = CONFIDENCE,
-    suspect: Table | None = None,
-    span_s: Mapping[tuple[object, object], float] | None = None,
+    facts: Facts, span_s: Mapping[NodeKey, float] | None = None, confidence: float = CONFIDENCE
 ) -> Background:
     """Rate of critical episodes while jobs run, apart from those that may have ended one.
 
     Args:
-        allocations: the table `allocations`.
-        ends: rows of `ettr.attribution.endings.endings`.
-        folded: fault episodes, rows of `ettr.attribution.episodes.episodes`.
-        window: the part of an attempt before its end that is left out where it may be to blame.
+        facts: of the store.
+        span_s: as for `false_failures_by_size`.
         confidence: of the intervals, between 0 and 1.
-        suspect, span_s: as for `false_failures_by_size`.
     """
-    window = window or Window()
-    ran = _runs(allocations)
-    ended = _runs(_suspect(allocations, ends) if suspect is None else suspect)
-    # kept: it is asked for twice
-    ended = materialize(ended.drop("attempt_id"))
-    span_s = _sums(_timed(ran), "ran_s") if span_s is None else span_s
-    quiet_s = _quiet_s_by_node(span_s, ended, window)
+    if span_s is None:
+        span_s = {_node(row): row["span_s"] for row in facts.rows("node_spans")}
+    quiet_s = _quiet_s_by_node(span_s, facts.rows("loud_spans"))
     node_s = float(sum(quiet_s.values()))
     hours = node_s / SECONDS_PER_HOUR
-    met = _quiet(materialize(_episodes_within(ran, folded)), ended, window)
-    rows = (
-        met.group_by("cluster", "node", "symptom")
-        .aggregate(n=met["n"].sum(), length_s=(met["n"] * met["length_s"]).sum())
-        .filter(lambda t: t["n"] > 0)
-        .to_pyarrow()
-        .to_pylist()
-    )
+    rows = facts.rows("background")
     by_symptom: dict[str, int] = defaultdict(int)
     for row in rows:
         by_symptom[row["symptom"]] += row["n"]
@@ -178,107 +139,33 @@ def background(
     )
 
 
-def _suspect(allocations: Table, ends: Table) -> Table:
-    """What the attempts held that their nodes may have ended."""
-    suspects = ends.filter(ends.kind == HARDWARE_CANDIDATE)
-    return allocations.semi_join(suspects, "attempt_id")
-
-
-def _runs(allocations: Table) -> Table:
-    """Node by node, the runs that took time."""
-    ran = allocations.filter(
-        allocations.start.notnull() & allocations.end.notnull() & (allocations.elapsed_s > 0)
-    )
-    return ran.select("cluster", "node", "attempt_id", "start", "end")
+def _node(row: Mapping[str, Any]) -> NodeKey:
+    return row["cluster"], row["node"]
 
 
 def _quiet_s_by_node(
-    span_s: Mapping[tuple[object, object], float], suspect: Table, window: Window
-) -> dict[tuple[object, object], float]:
-    """Seconds of the quiet parts, by cluster and node; nodes without any are left out.
-
-    All that ran, less what is no quiet part of the `suspect` runs: to join only those costs less.
-    """
+    span_s: Mapping[NodeKey, float], loud: Iterable[Mapping[str, Any]]
+) -> dict[NodeKey, float]:
+    """Seconds of the quiet parts, by cluster and node; nodes without any are left out."""
     quiet_s = dict(span_s)
-    ended = _timed(suspect)
-    until = ended.end - seconds(window.before_s)
-    kept_s = (epoch_s(until) - epoch_s(ended.start)).cast("float64")
-    ended = ended.mutate(loud_s=ended.ran_s - ibis.greatest(kept_s, 0.0))
-    for node, loud_s in _sums(ended, "loud_s").items():
-        quiet_s[node] -= loud_s
+    for row in loud:
+        quiet_s[_node(row)] -= row["loud_s"]
     # in order: an engine gives groups in any, and the last digit of a sum over them would vary
     return {node: quiet_s[node] for node in sorted(quiet_s, key=str) if quiet_s[node] > 0}
 
 
-def _timed(runs: Table) -> Table:
-    """The runs of a second and more, with their length."""
-    ran_s = (epoch_s(runs.end) - epoch_s(runs.start)).cast("float64")
-    return runs.mutate(ran_s=ran_s).filter(lambda t: t.ran_s > 0)
-
-
-def _sums(runs: Table, column: str) -> dict[tuple[object, object], float]:
-    summed = runs.group_by("cluster", "node").aggregate(s=runs[column].sum())
-    return {(row["cluster"], row["node"]): row["s"] for row in summed.to_pyarrow().to_pylist()}
-
-
-def _quiet(met: Table, suspect: Table, window: Window) -> Table:
-    """Episodes by run, and how often one began in the quiet part of one: `n`.
-
-    Runs have no ids here: to read those of all takes longer than the rest. Of runs on one node from
-    one moment to another, so many are suspects as the `suspect` runs have there.
-    """
-    run = ["cluster", "node", "start", "end"]
-    met = met.group_by(*run, "symptom", "began", "length_s", "episodes").aggregate(runs=met.count())
-    near = suspect.semi_join(met, run)
-    # kept, since they are few: an engine that expects many would hash the wrong side
-    suspects = materialize(near.group_by(run).aggregate(n_suspect=near.count()))
-    met = met.left_join(suspects, run)
-    met = met.mutate(n_suspect=met["n_suspect"].fill_null(0))
-    until = met["end"] - seconds(window.before_s)
-    lasts = epoch_s(met["end"]) > epoch_s(met["start"])
-    quiet = (epoch_s(until) > epoch_s(met["start"])) & (met["began"] <= until)
-    runs = (met["runs"] - met["n_suspect"]) * lasts.ifelse(1, 0)
-    runs += met["n_suspect"] * quiet.ifelse(1, 0)
-    return met.mutate(n=runs * met["episodes"])
-
-
-def _episodes_within(runs: Table, folded: Table) -> Table:
-    """Pairs of an episode and a run that it began in; joined by node and day, never by node alone.
-
-    A node that two jobs share is met once in each, as its hours are counted once in each.
-    """
-    began = folded.filter(folded.fault).select(
-        "cluster",
-        "node",
-        "symptom",
-        began="first",
-        length_s=(epoch_s(folded["last"]) - epoch_s(folded["first"])).cast("float64"),
-        day=epoch_day(folded["first"]),
-    )
-    # several things of a node may show the same at the same time
-    began = began.group_by(began.columns).aggregate(episodes=began.count())
-    begun = runs.drop("attempt_id")
-    begun = begun.mutate(day=epoch_day(runs.start), last_day=epoch_day(runs.end))
-    # most runs end on the day on which they began: only the others are on a list of days
-    longer = begun.filter(begun.last_day > begun.day)
-    later = longer.mutate(day=ibis.range(longer.day + 1, longer.last_day + 1, 1).unnest())
-    days = ibis.union(begun, later, distinct=False)
-    met = materialize(began).join(days, ["cluster", "node", "day"])
-    return met.filter((met.began > met.start) & (met.began <= met.end))
-
-
 def _index_over_nodes(
-    rows: Iterable[Mapping[str, object]],
-    quiet_s: Mapping[tuple[object, object], float],
+    rows: Iterable[Mapping[str, Any]],
+    quiet_s: Mapping[NodeKey, float],
     total: int,
     node_s: float,
 ) -> float:
     """Variance of the total over that of independent episodes, from the spread between nodes."""
     if total < 2 or not node_s:
         return 1.0
-    counts: dict[tuple[object, object], int] = defaultdict(int)
+    counts: dict[NodeKey, int] = defaultdict(int)
     for row in rows:
-        counts[row["cluster"], row["node"]] += int(str(row["n"]))
+        counts[_node(row)] += row["n"]
     found = np.array([counts[node] for node in quiet_s], dtype=np.float64)
     expected = np.array(list(quiet_s.values())) * total / node_s
     if expected.size < 2:
@@ -288,13 +175,7 @@ def _index_over_nodes(
 
 
 def false_failures(
-    ends: Table,
-    seen: Table,
-    rate: Background,
-    window: Window | None = None,
-    *,
-    above_gpus: int | None = None,
-    confidence: float = CONFIDENCE,
+    sizes: Iterable[Mapping[str, Any]], rate: Background, confidence: float = CONFIDENCE
 ) -> FalseFailures:
     """How many failures that rest on a check alone chance would give.
 
@@ -305,48 +186,26 @@ def false_failures(
     they are.
 
     Args:
-        ends: rows of `ettr.attribution.endings.endings`.
-        seen: rows of `ettr.attribution.window.observed`.
+        sizes: rows of the fact `blamed_by_checks`.
         rate: the background.
-        window: as used for `seen`.
-        above_gpus: attempts of more GPUs only; None takes all.
         confidence: of the interval.
 
     Source:
         Horvitz and Thompson (1952), JASA 47.
     """
-    window = window or Window()
-    uncertain = ends.filter((ends.kind == HARDWARE_CANDIDATE) & ~ends.node_failed)
-    if above_gpus is not None:
-        uncertain = uncertain.filter(uncertain.n_gpus > above_gpus)
-    faults = seen.filter(seen.fault).select("attempt_id").distinct()
-    explained = int(uncertain.semi_join(faults, "attempt_id").count().to_pyarrow().as_py())
-    sizes = _by_size_and_reach(uncertain.anti_join(faults, "attempt_id"), window)
+    rows = list(sizes)
+    explained = sum(row["n"] for row in rows if row["explained"])
+    left = [row for row in rows if not row["explained"] and (row["n_nodes"] or 0) > 0]
+    left.sort(key=lambda row: (row["n_nodes"], row["reach_s"]))
     return FalseFailures(
         on_evidence=explained,
-        unexplained=sum(row["n"] for row in sizes),
-        expected_false=_expected(sizes, explained, rate, confidence),
+        unexplained=sum(row["n"] for row in left),
+        expected_false=_expected(left, explained, rate, confidence),
     )
-
-
-def _by_size_and_reach(attempts: Table, window: Window) -> list[dict[str, Any]]:
-    """How many attempts there are of each size and each length of time that could blame them."""
-    # one of unknown runtime may have run for the whole window
-    ran_s = attempts.elapsed_s.fill_null(window.before_s)
-    reach_s = ibis.least(ran_s, ibis.literal(window.before_s)).round() + window.after_s
-    counted = attempts.mutate(reach_s=reach_s).group_by("n_nodes", "reach_s")
-    rows: list[dict[str, Any]] = (
-        counted.aggregate(n=lambda t: t.count())
-        .filter(lambda t: t.n_nodes > 0)
-        .order_by("n_nodes", "reach_s")
-        .to_pyarrow()
-        .to_pylist()
-    )
-    return rows
 
 
 def _expected(
-    sizes: Iterable[Mapping[str, float]], on_evidence: int, rate: Background, confidence: float
+    sizes: Iterable[Mapping[str, Any]], on_evidence: int, rate: Background, confidence: float
 ) -> Interval:
     """Expected number of false ones and the interval of that number, at most `on_evidence`."""
     if not rate.node_hours:

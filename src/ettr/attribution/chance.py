@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
 
-from ibis.expr.types import Table
-
+from ettr.attribution.selected import causes_of
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
-from ettr.tables.materialize import materialize
+from ettr.facts import Facts
 
 PUBLISHED_FALSE_SHARE = 0.01
 PUBLISHED = "under 1 % of successfully completed jobs observe a failed check (Kokolis et al. 2025)"
@@ -78,77 +81,68 @@ class CoOccurrences:
     pairs: tuple[CoOccurrence, ...]
 
 
-def false_attribution(
-    attempts: Table, ends: Table, seen: Table, confidence: float = CONFIDENCE
-) -> FalseAttribution:
+def false_attribution(facts: Facts, confidence: float = CONFIDENCE) -> FalseAttribution:
     """The share of completed attempts with a critical check in the window, and what it implies.
 
     Args:
-        attempts: the table `attempts`.
-        ends: rows of `ettr.attribution.endings.endings`.
-        seen: rows of `ettr.attribution.window.observed`.
+        facts: of the store.
         confidence: level of the intervals.
     """
-    done = attempts.filter(
-        (attempts.state == "COMPLETED")
-        & attempts.start.notnull()
-        & attempts.end.notnull()
-        & (attempts.n_nodes.fill_null(1) > 0)
-    ).select("attempt_id", "n_nodes")
-    faults = seen.filter(seen.fault).select("attempt_id", "symptom").distinct()
-    touched = materialize(done.join(faults, "attempt_id"))
-    symptoms = touched.group_by("symptom").agg(n=touched.count()).to_pyarrow().to_pylist()
-    uncertain = ends.filter((ends.kind == "hardware-candidate") & ~ends.node_failed)
-    total = int(done.count().to_pyarrow().as_py())
-    hit = int(touched["attempt_id"].nunique().to_pyarrow().as_py())
-    explained = uncertain.semi_join(faults, "attempt_id")
+    total = sum(row["n"] for row in facts.rows("completed_sizes") if _ran(row))
+    touched = [row for row in facts.rows("completed_faults") if _ran(row)]
+    symptoms = Counter(row["symptom"] for row in touched)
+    hit = len({row["attempt_id"] for row in touched})
     return FalseAttribution(
         n_completed=total,
         n_touched=hit,
         share=share_interval(hit, total, confidence),
         by_symptom=tuple(
-            SymptomShare(row["symptom"], row["n"], share_interval(row["n"], total, confidence))
-            for row in sorted(symptoms, key=lambda row: (-row["n"], row["symptom"]))
+            SymptomShare(symptom, n, share_interval(n, total, confidence))
+            for symptom, n in sorted(symptoms.items(), key=lambda item: (-item[1], item[0]))
         ),
-        n_on_evidence=int(explained.count().to_pyarrow().as_py()),
+        n_on_evidence=sum(row["n"] for row in facts.rows("blamed_by_checks") if row["explained"]),
     )
 
 
+def _ran(row: Mapping[str, Any]) -> bool:
+    """Whether completed attempts started, on a node as far as the log says."""
+    return row["began"] and (row["n_nodes"] is None or row["n_nodes"] > 0)
+
+
 def co_occurrence(
-    failed: Table, seen: Table, *, by: str = "symptom", confidence: float = CONFIDENCE
+    facts: Facts, *, by: str = "symptom", confidence: float = CONFIDENCE
 ) -> CoOccurrences:
     """Which symptoms (or, finer, which checks and codes) are seen together in one failure.
 
     Args:
-        failed: rows of the table `failures`.
-        seen: rows of `ettr.attribution.window.observed`.
+        facts: of the store; the selected failures.
         by: `symptom`, or `observation` for check and code, such as `xid 79`.
         confidence: level of the intervals.
     """
-    faults = seen.filter(seen.fault).semi_join(failed, "attempt_id")
-    label = faults.symptom if by == "symptom" else (faults.check + " " + faults.code_key).strip()
-    labelled = faults.select("attempt_id", label=label).distinct()
-    other = labelled.view().rename(other="label")
-    both = labelled.join(other, "attempt_id")
-    counted = both.group_by("label", "other").agg(n=both.count()).to_pyarrow().to_pylist()
-    alone = {row["label"]: row["n"] for row in counted if row["label"] == row["other"]}
-    each = labelled.group_by("attempt_id").agg(n=labelled.count())
-    n_failures = int(each.count().to_pyarrow().as_py())
-    n_several = int(each.filter(each.n > 1).count().to_pyarrow().as_py())
+    failed = facts.columns("failures")["attempt_id"].tolist()
+    seen = [
+        sorted({_label(row, by) for row in rows}) for rows in causes_of(facts, failed).values()
+    ]
+    alone = Counter(label for labels in seen for label in labels)
+    both = Counter(pair for labels in seen for pair in permutations(labels, 2))
+    n_several = sum(len(labels) > 1 for labels in seen)
     pairs = [
         CoOccurrence(
-            symptom=row["label"],
-            other=row["other"],
-            n_both=row["n"],
-            n_symptom=alone[row["label"]],
-            share=share_interval(row["n"], alone[row["label"]], confidence),
+            symptom=label,
+            other=other,
+            n_both=n,
+            n_symptom=alone[label],
+            share=share_interval(n, alone[label], confidence),
         )
-        for row in counted
-        if row["label"] != row["other"]
+        for (label, other), n in both.items()
     ]
     return CoOccurrences(
-        n_failures=n_failures,
+        n_failures=len(seen),
         n_several=n_several,
-        several=share_interval(n_several, n_failures, confidence),
+        several=share_interval(n_several, len(seen), confidence),
         pairs=tuple(sorted(pairs, key=lambda pair: (pair.symptom, -pair.n_both, pair.other))),
     )
+
+
+def _label(row: Mapping[str, Any], by: str) -> str:
+    return str(row["symptom"] if by == "symptom" else f"{row['check']} {row['code_key']}".strip())

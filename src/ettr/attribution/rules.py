@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-import ibis
-
 from ettr.defaults import (
     BURST_GAP_S,
     LOG_TOLERANCE_S,
@@ -15,7 +13,6 @@ from ettr.defaults import (
     WINDOW_BEFORE_S,
 )
 from ettr.errors import UsageError
-from ettr.units import MICROSECONDS_PER_SECOND
 
 
 class Confidence(StrEnum):
@@ -25,9 +22,6 @@ class Confidence(StrEnum):
     MEDIUM = "medium"
     LOW = "low"
     NONE = "none"
-
-
-UNKNOWN_DOMAIN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +79,3 @@ class LogMatching:
     """When a line of slurmctld.log belongs to an attempt: how far from its end, in seconds."""
 
     tolerance_s: float = LOG_TOLERANCE_S
-
-
-def seconds(length_s: float) -> ibis.expr.types.IntervalScalar:
-    """An interval of `length_s` seconds, exact to the microsecond."""
-    return ibis.interval(microseconds=round(length_s * MICROSECONDS_PER_SECOND))

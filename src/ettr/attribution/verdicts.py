@@ -1,4 +1,4 @@
-"""What the taxonomy says about each distinct observation, as tables that the engine can join.
+"""What the taxonomy says of each distinct observation, reason and end state, as facts.
 
 Fifty million events hold a few hundred distinct (check, code, severity): those are classified in
 Python, once each, and everything that is no fault falls out in one join before any folding.
@@ -6,44 +6,27 @@ Python, once each, and everything that is no fault falls out in one join before 
 
 from __future__ import annotations
 
-import ibis
-import pyarrow as pa
-from ibis.expr.types import Table
-
 from ettr.attribution.rules import FoldingRules
+from ettr.facts import Facts, made
 from ettr.taxonomy import Taxonomy, Verdict
 
 BLAMELESS = frozenset({"oom", "user-program", "operations"})
-_VERDICTS = pa.schema(
-    [
-        pa.field("check", pa.string()),
-        pa.field("code_key", pa.string()),
-        pa.field("severity", pa.string()),
-        pa.field("symptom", pa.string()),
-        pa.field("domain", pa.string()),
-        pa.field("rank", pa.int64()),
-        pa.field("fault", pa.bool_()),
-        pa.field("down", pa.bool_()),
-        pa.field("sticky", pa.bool_()),
-        pa.field("sympathetic", pa.bool_()),
-    ]
-)
-_REASONS = pa.schema(
-    [
-        pa.field("reason_key", pa.string()),
-        pa.field("reason_class", pa.string()),
-        pa.field("symptom", pa.string()),
-        pa.field("domain", pa.string()),
-        pa.field("rank", pa.int64()),
-        pa.field("fault", pa.bool_()),
-        pa.field("planned", pa.bool_()),
-    ]
-)
 SLURMCTLD = "slurmctld"
+NODE_STATE = "node-state"
 WENT_DOWN = frozenset({"NODE_DOWN", "NODE_REBOOTED"})
-NO_REASON = ""
+HARDWARE_CANDIDATE = "hardware-candidate"
+PREEMPTION = "preemption"
+USER_FAILURE = "user-failure"
+OPERATOR = "operator"
+NO_INTERRUPTION = "none"
+_TIME_LIMIT = "time-limit"
+NODE_FAIL = "NODE_FAIL"
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
+NO_CODE = NO_REASON = ""
 LAST_RANK = 999
-NO_CODE = ""  # joins never match null; this is the key of a check without codes
+MOST_KEPT = 2_000_000
+"""Events of kinds that may be judged which are kept as a table: some hundreds of megabytes."""
+_SAID = (("symptom", "VARCHAR"), ("domain", "VARCHAR"), ("rank", "BIGINT"), ("fault", "BOOLEAN"))
 
 
 def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
@@ -56,68 +39,101 @@ def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
     return rules.count_lone_sympathetic if verdict.sympathetic else verdict.is_node_fault
 
 
-def verdicts(kinds: Table, taxonomy: Taxonomy, rules: FoldingRules | None = None) -> Table:
-    """Faults among the distinct observations: check, code_key, severity, symptom, domain, rank, ...
+@made(
+    "verdicts",
+    (
+        *(("check", "VARCHAR"), ("code_key", "VARCHAR"), ("severity", "VARCHAR"), *_SAID),
+        *((name, "BOOLEAN") for name in ("down", "sticky", "sympathetic")),
+    ),
+    reads=("event_kinds",),
+    takes=("taxonomy", "folding"),
+)
+def _verdicts(facts: Facts) -> list[tuple[object, ...]]:
+    """Faults among the distinct observations, and rows of another end, whose `fault` is false.
 
-    `fault` is false in rows kept for another end: `down` ones place a failure, and others show that
-    a sympathetic code was not alone.
-
-    Args:
-        kinds: the table `events`, or any that holds each `check`, `code` and `severity` of it.
-        taxonomy: judges them.
-        rules: whether a lone sympathetic code counts.
+    `down` ones place a failure, and others show that a sympathetic code was not alone.
     """
-    rules = rules or FoldingRules()
-    distinct = kinds.select("check", "code", "severity").distinct().to_pyarrow().to_pylist()
-    judged = [
-        (key, taxonomy.classify(key["check"], key["code"], key["severity"])) for key in distinct
-    ]
-    solo = {key["check"] for key, v in judged if v and v.sympathetic and is_fault(v, rules)}
-    rows = []
-    for key, v in judged:
-        down = key["check"] == SLURMCTLD and key["code"] in WENT_DOWN
+    taxonomy: Taxonomy = facts.given("taxonomy")
+    rules: FoldingRules = facts.given("folding")
+    kinds = [(row["check"], row["code"], row["severity"]) for row in facts.rows("event_kinds")]
+    judged = [(kind, taxonomy.classify(*kind)) for kind in kinds]
+    solo = {kind[0] for kind, v in judged if v and v.sympathetic and is_fault(v, rules)}
+    rows: list[tuple[object, ...]] = []
+    for (check, code, severity), v in judged:
+        down = check == SLURMCTLD and code in WENT_DOWN
         fault = is_fault(v, rules)
-        beside = v is not None and not v.pointer and key["check"] in solo
-        if not (fault or down or beside):
-            continue
-        rows.append(
-            {
-                "check": key["check"],
-                "code_key": key["code"] or NO_CODE,
-                "severity": key["severity"],
-                "symptom": v.symptom if v else None,
-                "domain": taxonomy.domain(v.symptom if v else None),
-                "rank": v.rank if v else LAST_RANK,
-                "fault": fault,
-                "down": down,
-                "sticky": v is not None and v.sticky,
-                "sympathetic": v is not None and v.sympathetic,
-            }
-        )
-    return ibis.memtable(pa.Table.from_pylist(rows, schema=_VERDICTS))
+        beside = v is not None and not v.pointer and check in solo
+        if fault or down or beside:
+            symptom = v.symptom if v else None
+            said = (symptom, taxonomy.domain(symptom), v.rank if v else LAST_RANK, fault)
+            flags = (v is not None and v.sticky, v is not None and v.sympathetic)
+            rows.append((check, code or NO_CODE, severity, *said, down, *flags))
+    return rows
 
 
-def reasons(node_states: Table, taxonomy: Taxonomy) -> Table:
-    """Distinct reasons of node states: reason_key, reason_class, symptom, fault, planned, ...
+@made(
+    "reasons",
+    (("reason_key", "VARCHAR"), ("reason_class", "VARCHAR"), *_SAID, ("planned", "BOOLEAN")),
+    reads=("state_reasons",),
+    takes=("taxonomy",),
+)
+def _reasons(facts: Facts) -> list[tuple[object, ...]]:
+    """Distinct reasons of node states.
 
     `symptom` is null where the reason names none: the node was out and nobody says why. One that
     reads as planned work names no fault.
     """
-    distinct = node_states.select("reason").distinct().to_pyarrow().column("reason").to_pylist()
-    rows = []
-    for reason in distinct:
-        verdict = taxonomy.classify_reason(reason or NO_REASON)
+    taxonomy: Taxonomy = facts.given("taxonomy")
+    rows: list[tuple[object, ...]] = []
+    for reason in sorted({row["reason"] or NO_REASON for row in facts.rows("state_reasons")}):
+        verdict = taxonomy.classify_reason(reason)
         named = None if verdict.is_planned else verdict.symptom
         symptom = taxonomy.symptoms.get(named or "")
-        rows.append(
-            {
-                "reason_key": reason or NO_REASON,
-                "reason_class": verdict.reason_class,
-                "symptom": symptom.slug if symptom else None,
-                "domain": taxonomy.domain(named),
-                "rank": symptom.rank if symptom else LAST_RANK,
-                "fault": symptom is not None and symptom.slug not in BLAMELESS,
-                "planned": verdict.is_planned,
-            }
+        slug, rank = (symptom.slug, symptom.rank) if symptom else (None, LAST_RANK)
+        fault = slug is not None and slug not in BLAMELESS
+        said = (slug, taxonomy.domain(named), rank, fault)
+        rows.append((reason, verdict.reason_class, *said, verdict.is_planned))
+    return rows
+
+
+@made(
+    "end_states",
+    (
+        *(("state", "VARCHAR"), ("kind", "VARCHAR"), ("by_owner", "VARCHAR")),
+        *(("sure", "BOOLEAN"), ("open_or_done", "BOOLEAN")),
+    ),
+    takes=("taxonomy",),
+)
+def _end_states(facts: Facts) -> list[tuple[object, ...]]:
+    """The truth table of end states: the kind of each, also where its owner ended it.
+
+    `sure`: the state itself says that a node failed. Who used up the time that it asked for was
+    not interrupted.
+    """
+    taxonomy: Taxonomy = facts.given("taxonomy")
+
+    def kind(of_state: str) -> str:
+        return NO_INTERRUPTION if of_state == _TIME_LIMIT else of_state
+
+    return [
+        (
+            state,
+            kind(entry.kind),
+            kind(entry.kind_by_owner),
+            entry.kind == HARDWARE_CANDIDATE and not entry.needs_evidence,
+            not entry.terminal or state == "COMPLETED",
         )
-    return ibis.memtable(pa.Table.from_pylist(rows, schema=_REASONS))
+        for state, entry in taxonomy.states.items()
+    ]
+
+
+@made("observations", (), reads=("observations_all", "observations_kept", "verdicts", "event_kinds"))
+def _observations(facts: Facts) -> str:
+    """Kept where they are few: most events of a large site are checks that passed.
+
+    Their ids are what costs most to read, and of those the few others are needed several times.
+    """
+    judged = {(row["check"], row["severity"]) for row in facts.rows("verdicts")}
+    kinds = facts.rows("event_kinds")
+    n = sum(row["events"] for row in kinds if (row["check"], row["severity"]) in judged)
+    return facts.table("observations_kept" if n <= MOST_KEPT else "observations_all")

@@ -7,6 +7,7 @@ selections share every fact that takes nothing in which they differ, and no othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Given = Mapping[str, Any]
 Columns = dict[str, npt.NDArray[Any]]
 _NUMBER = count()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_KEPT_ROWS = 200_000
 """Rows up to which what was fetched is kept for the next question."""
 
@@ -55,6 +57,10 @@ class Facts:
         other._stored, other._made, other._fetched = self._stored, self._made, self._fetched
         other._closures = self._closures
         return other
+
+    def over(self, **stored: str) -> Facts:
+        """Facts of other rows: the engine's names of tables that stand for facts of that name."""
+        return Facts(self.engine, self._given, self._stored | stored)
 
     def given(self, name: str) -> Any:
         """A value by name.
@@ -184,3 +190,13 @@ def _length(found: Any) -> int:
     if isinstance(found, dict):
         return len(next(iter(found.values()))) if found else 0
     return len(found)
+
+
+def at(us: int) -> datetime:
+    """The moment so many microseconds after 1970, in UTC."""
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def to_moment(us: int | None) -> datetime | None:
+    """The same, where there may be none."""
+    return None if us is None else at(us)
