@@ -7,7 +7,8 @@ from typing import Any
 import ibis
 import pyarrow as pa
 
-import ettr.analysis.given_facts  # noqa: F401  # names the stored tables
+from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.given_facts import attribution_values  # also names the stored tables
 from ettr.facts import Facts
 from ettr.facts.chosen import microseconds
 from ettr.facts.duck import Duck
@@ -16,11 +17,21 @@ from ettr.facts.het_jobs import het_jobs_of
 from ettr.facts.naming import naming_of
 from ettr.facts.stored import gpuless_of
 from ettr.selection import Selection
-from synthetic.tables import on_duckdb
+from ettr.tables import DERIVED, TABLES
+from ettr.taxonomy import load_taxonomy
+
+_KINDS = (
+    'SELECT "check", code, severity, count(*) AS events FROM {} GROUP BY "check", code, severity'
+)
 
 
 class _AsStored(dict[str, Any]):
-    """Tables that no rule of the analysis has changed."""
+    """Tables that no rule of the analysis has changed; those not given are made without rows."""
+
+    def __missing__(self, name: str) -> ibis.Table:
+        backend = next(iter(self.values())).get_backend()
+        self[name] = backend.create_table(name, (TABLES | DERIVED)[name].empty())
+        return self[name]
 
     def is_as_stored(self, name: str) -> bool:
         return True
@@ -39,14 +50,17 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
         name: table if isinstance(table, pa.Table) else table.to_pyarrow()
         for name, table in (tables or {}).items()
     }
-    there = on_duckdb(rows)
+    connected = ibis.duckdb.connect()
+    connected.raw_sql("SET TimeZone = 'UTC'")
+    rows.setdefault("attempts", TABLES["attempts"].empty())
+    there = _AsStored({name: connected.create_table(name, table) for name, table in rows.items()})
     backend = there["attempts"].get_backend()
     selection = given.get("selection", Selection())
     values = {
         "backend": backend,
-        "small": frozenset(there),
+        "small": frozenset(TABLES),
         "sources": there.__getitem__,
-        "tables": _AsStored(there),
+        "tables": there,
         "naming": Deferred(naming_of),
         "gpuless": (),
         "gpus_per_node": None,
@@ -63,3 +77,14 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
 def with_rules(tables: dict[str, pa.Table | ibis.Table], **given: Any) -> Facts:
     """The same under all rules of stored tables, such as GPUs that were not accounted."""
     return facts_of(tables, **{"gpuless": Deferred(gpuless_of)} | given)
+
+
+def attributed(
+    tables: dict[str, pa.Table | ibis.Table], assumed: Assumptions | None = None, **given: Any
+) -> Facts:
+    """The same with what attribution takes: the package's own taxonomy, and rules."""
+    assumed = assumed or Assumptions()
+    values = {"assumptions": assumed, "taxonomy": load_taxonomy(), **attribution_values(assumed)}
+    facts = facts_of(tables, **values | given)
+    kinds = facts.keep("event_kinds", _KINDS.format(facts.table("events")), view=False)
+    return facts.over(event_kinds=kinds)

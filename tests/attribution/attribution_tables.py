@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
-import ibis
 import pyarrow as pa
 
-from ettr.attribution import Attribution, FoldingRules, Window, attribute
-from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, NODE_STATES, Table
+from ettr.analysis.assumptions import Assumptions
+from ettr.attribution.selected import failure_rows
+from ettr.facts import Facts
+from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, FILES, NODE_STATES, Table
 from ettr.taxonomy import load_taxonomy
+from fact_tables import attributed
 
 CLUSTER = "c"
 TAXONOMY = load_taxonomy()
 _ZERO = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-_NAMES = count()
 
 
 def at(offset_s: float) -> dt.datetime:
@@ -32,12 +32,13 @@ def arrow(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
 
 @dataclass
 class Cluster:
-    """Rows of the four tables that attribution reads, in plain Python."""
+    """Rows of the tables that attribution reads, in plain Python."""
 
     attempts: list[dict[str, Any]] = field(default_factory=list)
     allocations: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     node_states: list[dict[str, Any]] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
 
     def attempt(
         self,
@@ -122,70 +123,36 @@ class Cluster:
         )
         return f"node_state/{CLUSTER}/{node}/{state}/{round(at(start_s).timestamp() * 1e6)}"
 
-    def on(self, connection: ibis.BaseBackend) -> Tables:
-        """The four tables on a backend, under names that no other test uses."""
-        made = [
-            _create(connection, f"{table.name}_{next(_NAMES)}", arrow(table, rows))
-            for table, rows in (
-                (ATTEMPTS, self.attempts),
-                (ALLOCATIONS, self.allocations),
-                (EVENTS, self.events),
-                (NODE_STATES, self.node_states),
-            )
-        ]
-        return Tables(*made)
+    def on(self, **assumed: Any) -> Facts:
+        """Facts of the tables, under those assumptions."""
+        return attributed(
+            {
+                table.name: arrow(table, rows)
+                for table, rows in (
+                    (ATTEMPTS, self.attempts),
+                    (ALLOCATIONS, self.allocations),
+                    (EVENTS, self.events),
+                    (NODE_STATES, self.node_states),
+                    (FILES, self.files),
+                )
+            },
+            Assumptions(**assumed),
+        )
+
+    def failures(self, **assumed: Any) -> list[dict[str, Any]]:
+        """Rows of the table `failures`, under those assumptions."""
+        return failure_rows(self.on(**assumed))
+
+    def interruptions(self, **assumed: Any) -> list[dict[str, Any]]:
+        """Rows of the fact `all_endings`, under those assumptions."""
+        return self.on(**assumed).rows("all_endings")
 
     def _origin(self, source: str) -> dict[str, Any]:
         line = 1 + len(self.attempts) + len(self.events) + len(self.node_states)
         return {"source": source, "file_id": f"file-{source}", "line": line}
 
 
-@dataclass(frozen=True)
-class Tables:
-    """The tables on a backend."""
-
-    attempts: ibis.Table
-    allocations: ibis.Table
-    events: ibis.Table
-    node_states: ibis.Table
-
-    def attribute(
-        self, *, rules: FoldingRules | None = None, window: Window | None = None
-    ) -> Attribution:
-        """Attribution by the package's own taxonomy."""
-        return attribute(
-            self.attempts,
-            self.allocations,
-            self.events,
-            self.node_states,
-            TAXONOMY,
-            rules=rules,
-            window=window,
-        )
-
-
-def _create(connection: ibis.BaseBackend, name: str, table: pa.Table) -> ibis.Table:
-    if connection.name != "pyspark":
-        return connection.create_table(name, table)
-    # through create_table, ibis 12 loses whole numbers of a column that also holds nulls
-    connection._session.createDataFrame(table).createOrReplaceTempView(name)
-    return connection.table(name)
-
-
-def rows(table: ibis.Table, *order: str) -> list[dict[str, Any]]:
-    """All rows as dictionaries, in order."""
-    found = (table.order_by(list(order)) if order else table).to_pyarrow().to_pylist()
-    return [{name: _aware(value) for name, value in row.items()} for row in found]
-
-
-def _aware(value: Any) -> Any:
-    """Spark hands out the times of its views without their zone, which is UTC."""
-    naive = isinstance(value, dt.datetime) and value.tzinfo is None
-    return value.replace(tzinfo=dt.UTC) if naive else value
-
-
-def by_job(table: ibis.Table) -> dict[str, dict[str, Any]]:
+def by_job(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Rows by their job, which no two of them may share."""
-    found = rows(table, "job_id")
     assert len({row["job_id"] for row in found}) == len(found)
     return {row["job_id"]: row for row in found}

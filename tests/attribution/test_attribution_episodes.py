@@ -3,23 +3,29 @@
 import random
 from typing import Any
 
-import ibis
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attribution.attribution_tables import TAXONOMY, Cluster, Tables, arrow, at, rows
-from ettr.attribution import FoldingRules, episodes, observations, segments
+from attribution.attribution_tables import Cluster, arrow, at
+from ettr.attribution import FoldingRules
 from ettr.errors import UsageError
-from ettr.tables import EVENTS, NODE_STATES
+from ettr.facts.facts import at as at_us
+from ettr.tables import EVENTS
+from fact_tables import attributed
 
 pytestmark = pytest.mark.slow
 
 
-def folded(tables: Tables, rules: FoldingRules | None = None) -> list[dict[str, Any]]:
-    seen = observations(tables.events, tables.node_states, TAXONOMY, rules)
-    return rows(episodes(segments(seen, rules)), "first", "node", "check", "code_key")
+def folded(cluster: Cluster, rules: FoldingRules | None = None) -> list[dict[str, Any]]:
+    """Episodes of a fault in order, with times of the tests' clock."""
+    found = cluster.on(folding=rules or FoldingRules()).rows("all_episodes")
+    key = ("first_us", "node", "check", "code_key", "entity_key")
+    ordered = sorted(found, key=lambda row: [row[name] for name in key])
+    return [
+        {**row, "first": at_us(row["first_us"]), "last": at_us(row["last_us"])} for row in ordered
+    ]
 
 
 def spans(found: list[dict[str, Any]]) -> list[tuple[str, str | None, float, float, int, str]]:
@@ -36,32 +42,28 @@ def spans(found: list[dict[str, Any]]) -> list[tuple[str, str | None, float, flo
     ]
 
 
-def test_a_burst_is_one_episode_until_a_silence_of_over_three_minutes(
-    connection: ibis.BaseBackend,
-) -> None:
+def test_a_burst_is_one_episode_until_a_silence_of_over_three_minutes() -> None:
     cluster = Cluster()
     for time_s in (1000, 1180, 1360, 1540.000001):
         cluster.event("n1", time_s, "48")
-    assert spans(folded(cluster.on(connection))) == [
+    assert spans(folded(cluster)) == [
         ("n1", "48", 1000, 1360, 3, "e0000"),
         ("n1", "48", 1540.000001, 1540.000001, 1, "e0003"),
     ]
 
 
 @pytest.mark.parametrize("code", ["74", "79", "95", "109", "119"])
-def test_a_sticky_code_is_one_episode_for_three_hours(
-    duckdb_connection: ibis.BaseBackend, code: str
-) -> None:
+def test_a_sticky_code_is_one_episode_for_three_hours(code: str) -> None:
     cluster = Cluster()
     for time_s in (0, 10_800, 21_600, 32_400.5):
         cluster.event("n1", time_s, code)
-    assert [(e[2], e[3], e[4]) for e in spans(folded(cluster.on(duckdb_connection)))] == [
+    assert [(e[2], e[3], e[4]) for e in spans(folded(cluster))] == [
         (0, 21_600, 3),
         (32_400.5, 32_400.5, 1),
     ]
 
 
-def test_nodes_gpus_and_codes_fold_apart(connection: ibis.BaseBackend) -> None:
+def test_nodes_gpus_and_codes_fold_apart() -> None:
     cluster = Cluster()
     for node, code, entity in [
         ("n1", "79", "0000:18:00"),
@@ -71,7 +73,7 @@ def test_nodes_gpus_and_codes_fold_apart(connection: ibis.BaseBackend) -> None:
         ("n1", "79", "0000:18:00"),
     ]:
         cluster.event(node, 10, code, entity=entity)
-    found = folded(cluster.on(connection))
+    found = folded(cluster)
     assert sorted((e["node"], e["code"], e["entity"], e["n_events"]) for e in found) == [
         ("n1", "48", "0000:18:00", 1),
         ("n1", "79", "0000:18:00", 2),
@@ -80,33 +82,28 @@ def test_nodes_gpus_and_codes_fold_apart(connection: ibis.BaseBackend) -> None:
     ]
 
 
-def test_pointers_companions_and_program_errors_are_no_episodes_of_a_fault(
-    connection: ibis.BaseBackend,
-) -> None:
+def test_pointers_companions_and_program_errors_are_no_episodes_of_a_fault() -> None:
     cluster = Cluster()
     for code in ("154", "45", "31", "13", "43"):
         cluster.event("n1", 10, code)
     cluster.event("n1", 10, None, "check mountpoint", severity="ok")
     cluster.event("n1", 10, "NODE_FAIL", "slurmctld", job_id="1")
-    assert folded(cluster.on(connection)) == []
+    assert folded(cluster) == []
 
 
-def test_a_lone_companion_counts_where_the_site_wants_it(connection: ibis.BaseBackend) -> None:
+def test_a_lone_companion_counts_where_the_site_wants_it() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED", ("n1",))
     cluster.attempt("2", "FAILED", ("n2",))
     cluster.event("n1", 7100, "45")
     cluster.event("n2", 7100, "45")
     cluster.event("n2", 6990, "31")
-    tables = cluster.on(connection)
-    assert rows(tables.attribute().failures) == []
-    counted = tables.attribute(rules=FoldingRules(count_lone_sympathetic=True)).failures
-    assert [row["job_id"] for row in rows(counted)] == ["1"]
+    assert cluster.failures() == []
+    counted = cluster.failures(folding=FoldingRules(count_lone_sympathetic=True))
+    assert [row["job_id"] for row in counted] == ["1"]
 
 
-def test_800_thousand_lines_of_one_gpu_are_one_episode(
-    duckdb_connection: ibis.BaseBackend,
-) -> None:
+def test_800_thousand_lines_of_one_gpu_are_one_episode() -> None:
     n_lines = 800_000
     lines = pa.table(
         {
@@ -124,32 +121,34 @@ def test_800_thousand_lines_of_one_gpu_are_one_episode(
             "entity": ["0000:18:00"] * n_lines,
         }
     )
-    seen = observations(
-        duckdb_connection.create_table("flood", lines),
-        duckdb_connection.create_table("flood_states", NODE_STATES.empty()),
-        TAXONOMY,
-    )
-    found = rows(episodes(segments(seen)))
+    lines = lines.append_column("source", [["kern"] * n_lines])
+    lines = lines.append_column("file_id", [["file-kern"] * n_lines])
+    lines = lines.append_column("line", [list(range(n_lines))])
+    for field in EVENTS.arrow_schema:
+        if field.name not in lines.column_names:
+            lines = lines.append_column(field, pa.nulls(n_lines, field.type))
+    lines = EVENTS.check(lines.select(EVENTS.names).cast(EVENTS.arrow_schema))
+    found = attributed({"events": lines}).rows("all_episodes")
     assert [(e["n_events"], e["event_id"]) for e in found] == [(n_lines, "00000000")]
 
 
-def test_reasons_of_node_states_are_observations_too(connection: ibis.BaseBackend) -> None:
+def test_reasons_of_node_states_are_observations_too() -> None:
     cluster = Cluster()
     said = cluster.state("n1", "DRAIN", "NHC: check_dcgm: GPU 3 XID 79 fallen off the bus", 50)
     cluster.state("n2", "DRAIN", "firmware upgrade", 50)
     cluster.state("n3", "DRAIN", "see ticket", 50)
     cluster.state("n4", "DOWN", "Not responding", 50)
-    found = [e for e in folded(cluster.on(connection)) if e["fault"]]
+    found = [e for e in folded(cluster) if e["fault"]]
     assert [(e["node"], e["symptom"], e["event_id"]) for e in found] == [
         ("n1", "gpu-unavailable", said)
     ]
 
 
-def test_a_fault_with_an_end_lasts_until_then(connection: ibis.BaseBackend) -> None:
+def test_a_fault_with_an_end_lasts_until_then() -> None:
     cluster = Cluster()
     cluster.event("n1", 0, "48", time_end=at(5000))
     cluster.event("n1", 5100, "48")
-    assert spans(folded(cluster.on(connection))) == [("n1", "48", 0, 5100, 2, "e0000")]
+    assert spans(folded(cluster)) == [("n1", "48", 0, 5100, 2, "e0000")]
 
 
 def plain_folding(times: list[int], gap_s: int) -> list[tuple[int, int, int]]:
@@ -175,7 +174,6 @@ CASES = st.lists(st.lists(st.integers(0, 40_000), min_size=1, max_size=40), min_
     shuffle=st.randoms(use_true_random=False),
 )
 def test_folding_is_the_written_rule_in_any_order_and_folding_again_changes_nothing(
-    duckdb_connection: ibis.BaseBackend,
     cases: list[list[int]],
     gap_s: int,
     sticky: bool,
@@ -186,7 +184,7 @@ def test_folding_is_the_written_rule_in_any_order_and_folding_again_changes_noth
     for number, times in enumerate(cases):
         for time in times:
             cluster.event(f"n{number}", time, "79" if sticky else "48")
-    once = folded(cluster.on(duckdb_connection), rules)
+    once = folded(cluster, rules)
     expected = [
         (f"n{number}", *episode)
         for number, times in enumerate(cases)
@@ -195,7 +193,7 @@ def test_folding_is_the_written_rule_in_any_order_and_folding_again_changes_noth
     assert sorted((e[0], *e[2:5]) for e in spans(once)) == sorted(expected)
 
     shuffle.shuffle(cluster.events)
-    assert folded(cluster.on(duckdb_connection), rules) == once
+    assert folded(cluster, rules) == once
 
     again = Cluster()
     for one in once:
@@ -206,7 +204,7 @@ def test_folding_is_the_written_rule_in_any_order_and_folding_again_changes_noth
             time_end=one["last"],
             event_id=one["event_id"],
         )
-    twice = folded(again.on(duckdb_connection), rules)
+    twice = folded(again, rules)
     key = ("node", "first", "last", "event_id")
     assert [[e[k] for k in key] for e in twice] == [[e[k] for k in key] for e in once]
 

@@ -3,14 +3,16 @@
 import random
 from dataclasses import dataclass
 
-import ibis
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attribution.attribution_tables import TAXONOMY, Cluster, at, by_job, rows
-from ettr.attribution import Window, co_occurrence, false_attribution
+from attribution.attribution_tables import TAXONOMY, Cluster, arrow, at, by_job
+from ettr.attribution import Window
+from ettr.attribution.chance import co_occurrence, false_attribution
+from ettr.attribution.selected import failure_rows
 from ettr.errors import UsageError
+from ettr.facts.interop import as_ibis
 from ettr.tables import FAILURES
 
 pytestmark = pytest.mark.slow
@@ -28,49 +30,44 @@ END_S = 7200.0
         (END_S + 300.000001, False),
     ],
 )
-def test_both_ends_of_the_window_count(
-    duckdb_connection: ibis.BaseBackend, time_s: float, counts: bool
-) -> None:
+def test_both_ends_of_the_window_count(time_s: float, counts: bool) -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED", ("n1", "n2"), end_s=END_S)
     cluster.event("n2", time_s, "48")
-    assert bool(by_job(cluster.on(duckdb_connection).attribute().failures)) is counts
+    assert bool(by_job(cluster.failures())) is counts
 
 
-def test_the_window_begins_no_earlier_than_the_job(connection: ibis.BaseBackend) -> None:
+def test_the_window_begins_no_earlier_than_the_job() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED", ("n1",), start_s=1000, end_s=1060)
     cluster.attempt("2", "FAILED", ("n2",), start_s=1000, end_s=1060)
     cluster.event("n1", 999, "48")
     cluster.event("n2", 1000, "48")
-    assert set(by_job(cluster.on(connection).attribute().failures)) == {"2"}
+    assert set(by_job(cluster.failures())) == {"2"}
 
 
-def test_the_window_can_be_set(duckdb_connection: ibis.BaseBackend) -> None:
+def test_the_window_can_be_set() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED", end_s=END_S)
     cluster.event("n1", END_S - 5000, "48")
-    tables = cluster.on(duckdb_connection)
-    assert not by_job(tables.attribute().failures)
-    assert by_job(tables.attribute(window=Window(before_s=5000, after_s=0)).failures)
+    assert not cluster.failures()
+    assert cluster.failures(window=Window(before_s=5000, after_s=0))
     with pytest.raises(UsageError, match="at least one of them over 0"):
         Window(before_s=0, after_s=0)
 
 
-def test_an_old_sticky_fault_explains_nothing_unless_it_was_seen_again(
-    connection: ibis.BaseBackend,
-) -> None:
+def test_an_old_sticky_fault_explains_nothing_unless_it_was_seen_again() -> None:
     # one episode from 0 to 10,000 s, in which nothing was seen around the first end
     cluster = Cluster()
     cluster.attempt("1", "FAILED", ("n1",), start_s=0, end_s=5000)
     cluster.attempt("2", "FAILED", ("n1",), start_s=5000, end_s=10_100)
     first = cluster.event("n1", 0, "79")
     cluster.event("n1", 10_000, "79")
-    found = by_job(cluster.on(connection).attribute().failures)
+    found = by_job(cluster.failures())
     assert {job: row["evidence"] for job, row in found.items()} == {"2": first}
 
 
-def test_the_ranked_causes_of_a_named_node_failure(connection: ibis.BaseBackend) -> None:
+def test_the_ranked_causes_of_a_named_node_failure() -> None:
     cluster = Cluster()
     cluster.attempt("17", "NODE_FAIL", ("n1", "n2"), end_s=END_S)
     mount = cluster.event("n2", END_S - 300, None, "check mountpoint", severity="critical")
@@ -78,7 +75,7 @@ def test_the_ranked_causes_of_a_named_node_failure(connection: ibis.BaseBackend)
     bus = cluster.event("n2", END_S - 100, "79")
     elsewhere = cluster.event("n1", END_S - 400, "79")
     said = cluster.event("n2", END_S + 0.6, "NODE_FAIL", "slurmctld", job_id="17")
-    row = by_job(cluster.on(connection).attribute().failures)["17"]
+    row = by_job(cluster.failures())["17"]
     assert row["node"] == "n2"
     assert row["symptom"] == "gpu-unavailable"
     assert row["domain"] == TAXONOMY.domain("gpu-unavailable")
@@ -131,7 +128,7 @@ CONFIDENCE_CASES = {
 }
 
 
-def test_confidence_follows_the_written_rules(connection: ibis.BaseBackend) -> None:
+def test_confidence_follows_the_written_rules() -> None:
     cluster = Cluster()
     for number, (job, case) in enumerate(CONFIDENCE_CASES.items()):
         prefix = f"case{number}-"
@@ -140,7 +137,7 @@ def test_confidence_follows_the_written_rules(connection: ibis.BaseBackend) -> N
         cluster.attempt(job, case.state, nodes, end_s=END_S, failed_node=named)
         for node, offset_s, code in case.seen:
             cluster.event(prefix + node, END_S + offset_s, code)
-    found = by_job(cluster.on(connection).attribute().failures)
+    found = by_job(cluster.failures())
     told = {
         job: (row["node"] and row["node"].partition("-")[2], row["symptom"], row["confidence"])
         for job, row in found.items()
@@ -148,9 +145,7 @@ def test_confidence_follows_the_written_rules(connection: ibis.BaseBackend) -> N
     assert told == {job: case.expected for job, case in CONFIDENCE_CASES.items() if case.expected}
 
 
-def test_a_node_that_went_down_names_itself_if_it_is_the_only_one(
-    connection: ibis.BaseBackend,
-) -> None:
+def test_a_node_that_went_down_names_itself_if_it_is_the_only_one() -> None:
     # as sacctmgr and the controller's log of a real cluster tell it: node2, node4 and node6 down
     cluster = Cluster()
     cluster.attempt("17", "NODE_FAIL", ("node1", "node2"), end_s=END_S)
@@ -160,7 +155,7 @@ def test_a_node_that_went_down_names_itself_if_it_is_the_only_one(
     cluster.event("node4", END_S, "NODE_DOWN", "slurmctld", severity="critical")
     cluster.state("node6", "DOWN", "Not responding", END_S)
     cluster.state("node7", "DOWN", "Not responding", END_S)
-    found = by_job(cluster.on(connection).attribute().failures)
+    found = by_job(cluster.failures())
     told = {job: (row["node"], row["symptom"], row["confidence"]) for job, row in found.items()}
     assert told == {
         "17": ("node2", "unattributed", "none"),
@@ -169,11 +164,11 @@ def test_a_node_that_went_down_names_itself_if_it_is_the_only_one(
     }
 
 
-def test_the_reason_of_a_drain_is_evidence(connection: ibis.BaseBackend) -> None:
+def test_the_reason_of_a_drain_is_evidence() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED", ("n1",), end_s=END_S)
     said = cluster.state("n1", "DRAIN", "NHC: check_dcgm: GPU 3 XID 79 fallen off the bus", END_S)
-    row = by_job(cluster.on(connection).attribute().failures)["1"]
+    row = by_job(cluster.failures())["1"]
     assert (row["symptom"], row["evidence"], row["confidence"]) == (
         "gpu-unavailable",
         said,
@@ -181,31 +176,30 @@ def test_the_reason_of_a_drain_is_evidence(connection: ibis.BaseBackend) -> None
     )
 
 
-def test_failures_match_their_schema(duckdb_connection: ibis.BaseBackend) -> None:
+def test_failures_match_their_schema() -> None:
     cluster = Cluster()
     cluster.attempt("1", "NODE_FAIL", ("n1", "n2"))
     cluster.attempt("2", "FAILED", ("n3",))
     cluster.event("n3", END_S, "48")
-    made = cluster.on(duckdb_connection).attribute()
-    assert FAILURES.check(made.failures.to_pyarrow()).num_rows == 2
+    assert arrow(FAILURES, cluster.failures()).num_rows == 2
+    made = as_ibis(cluster.on(), "failure_texts")
+    assert FAILURES.check(made.to_pyarrow()).num_rows == 2
 
 
-def test_empty_logs_have_no_failures(connection: ibis.BaseBackend) -> None:
-    made = Cluster().on(connection).attribute()
-    assert rows(made.failures) == []
-    assert rows(made.episodes) == []
+def test_empty_logs_have_no_failures() -> None:
+    facts = Cluster().on()
+    assert failure_rows(facts) == []
+    assert facts.rows("all_episodes") == []
 
 
-def test_a_thousand_failed_jobs_of_one_user_are_no_failures_of_hardware(
-    connection: ibis.BaseBackend,
-) -> None:
+def test_a_thousand_failed_jobs_of_one_user_are_no_failures_of_hardware() -> None:
     # a real log of one cluster holds 1,703 FAILED jobs of one user on one node, and no event
     cluster = Cluster()
     for number in range(1703):
         cluster.attempt(f"{number}", "FAILED", ("n1",), start_s=60 * number, end_s=60 * number + 30)
-    made = cluster.on(connection).attribute()
-    assert made.interruptions.count().to_pyarrow().as_py() == 1703
-    assert rows(made.failures) == []
+    facts = cluster.on()
+    assert len(facts.rows("all_endings")) == 1703
+    assert failure_rows(facts) == []
 
 
 STATES = ("COMPLETED", "FAILED", "NODE_FAIL", "REQUEUED", "CANCELLED", "PREEMPTED", "TIMEOUT")
@@ -213,9 +207,7 @@ STATES = ("COMPLETED", "FAILED", "NODE_FAIL", "REQUEUED", "CANCELLED", "PREEMPTE
 
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
-def test_an_interruption_is_at_most_one_failure(
-    duckdb_connection: ibis.BaseBackend, data: st.DataObject
-) -> None:
+def test_an_interruption_is_at_most_one_failure(data: st.DataObject) -> None:
     cluster = Cluster()
     nodes = ("n1", "n2", "n3")
     for number in range(data.draw(st.integers(1, 12))):
@@ -242,9 +234,9 @@ def test_an_interruption_is_at_most_one_failure(
             "slurmctld",
             job_id=data.draw(st.sampled_from(["0", "1", "2", "3"])),
         )
-    made = cluster.on(duckdb_connection).attribute()
-    interrupted = [row["attempt_id"] for row in rows(made.interruptions)]
-    failed = [row["attempt_id"] for row in rows(made.failures)]
+    facts = cluster.on()
+    interrupted = [row["attempt_id"] for row in facts.rows("all_endings")]
+    failed = [row["attempt_id"] for row in failure_rows(facts)]
     assert len(set(interrupted)) == len(interrupted)
     assert len(set(failed)) == len(failed)
     assert set(failed) <= set(interrupted)
@@ -255,9 +247,7 @@ def test_an_interruption_is_at_most_one_failure(
 PLANTED = {"79": "gpu-unavailable", "48": "gpu-memory", "74": "nvlink"}
 
 
-def test_planted_faults_of_a_simulated_cluster_come_back_exactly(
-    connection: ibis.BaseBackend,
-) -> None:
+def test_planted_faults_of_a_simulated_cluster_come_back_exactly() -> None:
     draw = random.Random(20260101)
     cluster = Cluster()
     truth: dict[str, tuple[str, str, str]] = {}
@@ -290,18 +280,15 @@ def test_planted_faults_of_a_simulated_cluster_come_back_exactly(
                 severity="ok",
             )
     draw.shuffle(cluster.events)
-    tables = cluster.on(connection)
-    made = tables.attribute()
-    found = by_job(made.failures)
+    facts = cluster.on()
+    found = by_job(failure_rows(facts))
     assert {j: (r["node"], r["symptom"], r["confidence"]) for j, r in found.items()} == truth
-    wrong = false_attribution(tables.attempts, made.endings, made.observed)
+    wrong = false_attribution(facts)
     assert wrong.n_touched == 0
     assert wrong.n_on_evidence == sum(said == "medium" for _, _, said in truth.values())
 
 
-def test_completed_attempts_measure_how_often_the_window_errs(
-    connection: ibis.BaseBackend,
-) -> None:
+def test_completed_attempts_measure_how_often_the_window_errs() -> None:
     cluster = Cluster()
     for number in range(20):
         cluster.attempt(f"{number}", "COMPLETED", (f"n{number}",), end_s=END_S)
@@ -311,9 +298,7 @@ def test_completed_attempts_measure_how_often_the_window_errs(
     cluster.event("n0", END_S, "48")
     cluster.event("n1", END_S - 600, "48")
     cluster.event("n2", END_S - 700, "48")
-    tables = cluster.on(connection)
-    made = tables.attribute()
-    found = false_attribution(tables.attempts, made.endings, made.observed)
+    found = false_attribution(cluster.on())
     assert (found.n_completed, found.n_touched) == (20, 2)
     # Clopper and Pearson (1934), 2 of 20, 90 %: 0.018065 to 0.282619
     assert found.share.estimate == pytest.approx(0.1)
@@ -325,14 +310,14 @@ def test_completed_attempts_measure_how_often_the_window_errs(
     assert found.n_on_evidence == 0
 
 
-def test_symptoms_that_come_together(connection: ibis.BaseBackend) -> None:
+def test_symptoms_that_come_together() -> None:
     cluster = Cluster()
     for number, codes in enumerate([("79", "74"), ("79",), ("79", "48"), ("74",), ()]):
         cluster.attempt(str(number), "NODE_FAIL", (f"n{number}",), end_s=END_S)
         for code in codes:
             cluster.event(f"n{number}", END_S, code)
-    made = cluster.on(connection).attribute()
-    found = co_occurrence(made.failures, made.observed)
+    facts = cluster.on()
+    found = co_occurrence(facts)
     assert (found.n_failures, found.n_several) == (4, 2)
     assert [(p.symptom, p.other, p.n_both, p.n_symptom) for p in found.pairs] == [
         ("gpu-memory", "gpu-unavailable", 1, 1),
@@ -340,18 +325,18 @@ def test_symptoms_that_come_together(connection: ibis.BaseBackend) -> None:
         ("gpu-unavailable", "nvlink", 1, 3),
         ("nvlink", "gpu-unavailable", 1, 2),
     ]
-    finer = co_occurrence(made.failures, made.observed, by="observation")
+    finer = co_occurrence(facts, by="observation")
     assert ("xid 79", "xid 74") in {(p.symptom, p.other) for p in finer.pairs}
 
 
-def test_what_a_job_leaves_behind_is_no_cause_of_its_end(connection: ibis.BaseBackend) -> None:
+def test_what_a_job_leaves_behind_is_no_cause_of_its_end() -> None:
     """A node is drained since processes of the job that FAILED did not die."""
     cluster = Cluster()
     cluster.attempt("1", "FAILED", end_s=END_S)
     cluster.state("n1", "DRAIN", "Kill task failed", END_S + 60)
     cluster.attempt("2", "FAILED", ("n2",), end_s=END_S)
     cluster.state("n2", "DRAIN", "NHC: check_hw_ib: link down", END_S + 60)
-    assert set(by_job(cluster.on(connection).attribute().failures)) == {"2"}
+    assert set(by_job(cluster.failures())) == {"2"}
 
 
 def test_the_clock_of_these_tests() -> None:

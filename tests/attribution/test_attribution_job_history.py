@@ -1,30 +1,17 @@
 """`explain`: one job's story, in order, with the way back to the log lines."""
 
-import ibis
-import pyarrow as pa
 import pytest
 
-from attribution.attribution_tables import TAXONOMY, Cluster, at
-from ettr.attribution import Confidence, JobHistory, explain
+from attribution.attribution_tables import Cluster, at
+from ettr.attribution import Confidence
+from ettr.attribution.job_history import JobHistory, explain
 from ettr.errors import UsageError
-from ettr.tables import FILES
 
 pytestmark = pytest.mark.slow
 
 
-def story(
-    connection: ibis.BaseBackend, cluster: Cluster, job: str, files: ibis.Table | None = None
-) -> JobHistory:
-    tables = cluster.on(connection)
-    return explain(
-        tables.attempts,
-        tables.allocations,
-        tables.events,
-        tables.node_states,
-        job,
-        TAXONOMY,
-        files=files,
-    )
+def story(cluster: Cluster, job: str) -> JobHistory:
+    return explain(cluster.on(), job)
 
 
 def crashed() -> Cluster:
@@ -45,8 +32,8 @@ def crashed() -> Cluster:
     return cluster
 
 
-def test_the_story_of_a_node_failure(connection: ibis.BaseBackend) -> None:
-    told = story(connection, crashed(), "17")
+def test_the_story_of_a_node_failure() -> None:
+    told = story(crashed(), "17")
     assert (told.cluster, told.job_id, told.name, told.user) == ("c", "17", "train", "ann")
     first, second = told.attempts
     assert (first.state, first.kind, first.nodes) == (
@@ -70,7 +57,7 @@ def test_the_story_of_a_node_failure(connection: ibis.BaseBackend) -> None:
     assert second.observed == ()
 
 
-def test_every_observation_leads_back_to_its_line(duckdb_connection: ibis.BaseBackend) -> None:
+def test_every_observation_leads_back_to_its_line() -> None:
     cluster = crashed()
     row = {
         "file_id": "file-kern",
@@ -83,8 +70,8 @@ def test_every_observation_leads_back_to_its_line(duckdb_connection: ibis.BaseBa
         "options": "{}",
         "ingested": 1,
     }
-    files = ibis.memtable(FILES.check(pa.Table.from_pylist([row], schema=FILES.arrow_schema)))
-    (first, _) = story(duckdb_connection, cluster, "17", files).attempts
+    cluster.files.append(row)
+    (first, _) = story(cluster, "17").attempts
     lines = {e["event_id"]: e["line"] for e in cluster.events}
     bus = first.observed[1]
     assert bus.where == f"kern.log:{lines[bus.event_id]}"
@@ -93,14 +80,14 @@ def test_every_observation_leads_back_to_its_line(duckdb_connection: ibis.BaseBa
     assert first.where.startswith("file-sacct:")
 
 
-def test_a_job_that_runs_has_a_story_without_an_end(duckdb_connection: ibis.BaseBackend) -> None:
+def test_a_job_that_runs_has_a_story_without_an_end() -> None:
     cluster = Cluster()
     cluster.attempt("1", "RUNNING", end_s=None)
-    (only,) = story(duckdb_connection, cluster, "1").attempts
+    (only,) = story(cluster, "1").attempts
     assert (only.start, only.end, only.verdict, only.observed) == (at(0), None, None, ())
 
 
-def test_a_job_that_is_not_there(duckdb_connection: ibis.BaseBackend) -> None:
+def test_a_job_that_is_not_there() -> None:
     cluster = Cluster()
     for job in ("7_1", "7_2", "30+0", "30+1", "1234", "1235"):
         base = job.replace("+", "_").split("_")[0]
@@ -119,13 +106,13 @@ def test_a_job_that_is_not_there(duckdb_connection: ibis.BaseBackend) -> None:
         ("", "no id looks like it; "),
     ]:
         with pytest.raises(UsageError, match=f"no job {given!r}; {similar}".replace("''", "''")):
-            story(duckdb_connection, cluster, given)
+            story(cluster, given)
 
 
-def test_a_job_id_of_two_clusters_wants_its_cluster(duckdb_connection: ibis.BaseBackend) -> None:
+def test_a_job_id_of_two_clusters_wants_its_cluster() -> None:
     cluster = Cluster()
     cluster.attempt("5", "COMPLETED")
     cluster.attempt("5", "FAILED", cluster="other", attempt_id="other/5@0")
     with pytest.raises(UsageError, match="job 5 is in 2 clusters; say which: c/5, other/5"):
-        story(duckdb_connection, cluster, "5")
-    assert story(duckdb_connection, cluster, "other/5").attempts[0].state == "FAILED"
+        story(cluster, "5")
+    assert story(cluster, "other/5").attempts[0].state == "FAILED"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import ibis
 import pytest
 
-from attribution.attribution_tables import TAXONOMY, Cluster, Tables, at, rows
-from ettr.attribution import Confidence, FoldingRules, JobHistory, Window, explain
+from attribution.attribution_tables import Cluster, at
+from ettr.attribution import Confidence, FoldingRules, Window
+from ettr.attribution.job_history import JobHistory, explain
 
 pytestmark = pytest.mark.slow
 
@@ -17,80 +17,58 @@ SHORT = Window(10.0, 10.0)
 END_S = 7200.0
 
 
-def explained(tables: Tables, job: str, **options: Any) -> JobHistory:
-    return explain(
-        tables.attempts,
-        tables.allocations,
-        tables.events,
-        tables.node_states,
-        job,
-        TAXONOMY,
-        **options,
-    )
+def explained(cluster: Cluster, job: str, **assumed: Any) -> JobHistory:
+    return explain(cluster.on(**assumed), job)
 
 
 @pytest.mark.parametrize("offsets_s", [(-60,), (60,), (-60, 60), (-60, -20, 20, 60)])
-def test_events_before_and_after_the_window_blame_nobody(
-    duckdb_connection: ibis.BaseBackend, offsets_s: tuple[float, ...]
-) -> None:
+def test_events_before_and_after_the_window_blame_nobody(offsets_s: tuple[float, ...]) -> None:
     """They fold into one stretch that spans the window, in which nothing was observed."""
     cluster = Cluster()
     cluster.attempt("1", "FAILED")
     for offset_s in offsets_s:
         cluster.event("n1", END_S + offset_s, "79")
-    tables = cluster.on(duckdb_connection)
-    assert rows(tables.attribute(window=SHORT).failures) == []
-    (attempt,) = explained(tables, "1", window=SHORT).attempts
+    assert cluster.failures(window=SHORT) == []
+    (attempt,) = explained(cluster, "1", window=SHORT).attempts
     assert (attempt.verdict, attempt.observed) == (None, ())
 
 
-def test_one_event_in_the_window_among_others_of_its_burst_is_the_evidence(
-    duckdb_connection: ibis.BaseBackend,
-) -> None:
+def test_one_event_in_the_window_among_others_of_its_burst_is_the_evidence() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED")
     before, inside, after = (cluster.event("n1", END_S + s, "79") for s in (-60, 5, 60))
-    tables = cluster.on(duckdb_connection)
-    (failure,) = rows(tables.attribute(window=SHORT).failures)
+    (failure,) = cluster.failures(window=SHORT)
     # the episode began before the window; what counts of it was seen after the end alone
     assert (failure["evidence"], failure["confidence"]) == (before, "low")
-    (attempt,) = explained(tables, "1", window=SHORT).attempts
+    (attempt,) = explained(cluster, "1", window=SHORT).attempts
     assert attempt.verdict is not None
     assert attempt.verdict.confidence is Confidence.LOW
     assert [(one.event_id, one.role) for one in attempt.observed] == [(inside, "cause")]
     assert after not in {one.event_id for one in attempt.observed}
 
 
-def test_a_short_attempt_does_not_inherit_what_was_seen_before_it_began(
-    duckdb_connection: ibis.BaseBackend,
-) -> None:
+def test_a_short_attempt_does_not_inherit_what_was_seen_before_it_began() -> None:
     """The window begins with the attempt, in the middle of a burst that goes on after its end."""
     cluster = Cluster()
     cluster.attempt("1", "FAILED", start_s=7170)
     for offset_s in (-60, 50):
         cluster.event("n1", END_S + offset_s, "79")
-    tables = cluster.on(duckdb_connection)
-    assert [row["confidence"] for row in rows(tables.attribute().failures)] == ["low"]
-    assert rows(tables.attribute(window=Window(600.0, 40.0)).failures) == []
+    assert [row["confidence"] for row in cluster.failures()] == ["low"]
+    assert cluster.failures(window=Window(600.0, 40.0)) == []
 
 
-def test_a_fault_that_lasts_through_the_window_is_observed_in_it(
-    duckdb_connection: ibis.BaseBackend,
-) -> None:
+def test_a_fault_that_lasts_through_the_window_is_observed_in_it() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED")
     lasting = cluster.event("n1", END_S - 3000, "79", time_end=at(END_S + 3000))
-    tables = cluster.on(duckdb_connection)
-    (failure,) = rows(tables.attribute(window=SHORT).failures)
+    (failure,) = cluster.failures(window=SHORT)
     assert (failure["evidence"], failure["confidence"]) == (lasting, "medium")
-    (attempt,) = explained(tables, "1", window=SHORT).attempts
+    (attempt,) = explained(cluster, "1", window=SHORT).attempts
     assert [(one.offset_s, one.role) for one in attempt.observed] == [(-3000.0, "cause")]
 
 
 @pytest.mark.parametrize("window", [SHORT, Window(0.0, 7.0), Window(90.0, 0.0), Window()])
-def test_the_window_holds_for_each_observation_of_many_attempts(
-    connection: ibis.BaseBackend, window: Window
-) -> None:
+def test_the_window_holds_for_each_observation_of_many_attempts(window: Window) -> None:
     """One attempt a node, a handful of events around its end: counted by hand."""
     rng = random.Random(5)
     cluster = Cluster()
@@ -107,30 +85,25 @@ def test_the_window_holds_for_each_observation_of_many_attempts(
             cluster.event(f"n{place}", time_s, "79", **more)
             inside |= time_s <= END_S + window.after_s and time_s + lasts_s >= begins_s
         expected[str(place)] = inside
-    failed = {
-        row["job_id"] for row in rows(cluster.on(connection).attribute(window=window).failures)
-    }
+    failed = {row["job_id"] for row in cluster.failures(window=window)}
     assert failed == {job for job, inside in expected.items() if inside}
     assert 0 < len(failed) < 300
 
 
-def test_a_lone_sympathetic_code_is_a_cause_where_the_rules_count_it(
-    duckdb_connection: ibis.BaseBackend,
-) -> None:
+def test_a_lone_sympathetic_code_is_a_cause_where_the_rules_count_it() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED", ("n1",))
     cluster.attempt("2", "FAILED", ("n2",))
     for node in ("n1", "n2"):
         cluster.event(node, END_S - 100, "45")
     cluster.event("n2", END_S - 110, "31")
-    tables = cluster.on(duckdb_connection)
     counted = FoldingRules(count_lone_sympathetic=True)
     roles = {
-        (job, rules is not None): [
-            one.role for one in explained(tables, job, rules=rules).attempts[0].observed
+        (job, rules.count_lone_sympathetic): [
+            one.role for one in explained(cluster, job, folding=rules).attempts[0].observed
         ]
         for job in ("1", "2")
-        for rules in (None, counted)
+        for rules in (FoldingRules(), counted)
     }
     assert roles == {
         ("1", False): ["sympathetic"],
@@ -140,18 +113,16 @@ def test_a_lone_sympathetic_code_is_a_cause_where_the_rules_count_it(
     }
 
 
-def test_what_counts_for_no_failure_is_no_cause(duckdb_connection: ibis.BaseBackend) -> None:
+def test_what_counts_for_no_failure_is_no_cause() -> None:
     cluster = Cluster()
     cluster.attempt("1", "COMPLETED")
     cluster.event("n1", END_S - 100, "79")
-    (attempt,) = explained(cluster.on(duckdb_connection), "1").attempts
+    (attempt,) = explained(cluster, "1").attempts
     assert attempt.verdict is None
     assert [(one.code, one.role) for one in attempt.observed] == [("79", "context")]
 
 
-def test_words_on_other_jobs_and_other_attempts_are_left_out(
-    duckdb_connection: ibis.BaseBackend,
-) -> None:
+def test_words_on_other_jobs_and_other_attempts_are_left_out() -> None:
     """A requeued job lost two nodes within minutes; its neighbour on the second died with it."""
     cluster = Cluster()
     cluster.attempt("1", "NODE_FAIL", ("n1",), start_s=0, end_s=7200)
@@ -160,10 +131,9 @@ def test_words_on_other_jobs_and_other_attempts_are_left_out(
     first = cluster.event("n1", 7200, "NODE_FAIL", "slurmctld", job_id="1")
     second = cluster.event("n2", 7350, "NODE_FAIL", "slurmctld", job_id="1")
     ninth = cluster.event("n2", 7351, "NODE_FAIL", "slurmctld", job_id="9")
-    tables = cluster.on(duckdb_connection)
     shown = [
         [(one.event_id, one.role) for one in attempt.observed]
         for job in ("1", "9")
-        for attempt in explained(tables, job).attempts
+        for attempt in explained(cluster, job).attempts
     ]
     assert shown == [[(first, "named")], [(second, "named")], [(ninth, "named")]]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from ettr.attribution import attribute
+from ettr.attribution.selected import failure_rows
+from ettr.facts.interop import as_ibis
 from ettr.metrics.exposure import exposure
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.mttf import mttf_by_size
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.rates import failure_rates
-from ettr.taxonomy import load_taxonomy
-from fact_tables import facts_of
+from ettr.tables import FAILURES, INTERRUPTIONS
+from fact_tables import attributed, facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -28,15 +30,11 @@ def cluster():
 @pytest.fixture(scope="module")
 def tables(cluster):
     given = {k: v for k, v in cluster.tables.items() if k not in ("failures", "interruptions")}
-    tables = on_duckdb(given)
-    found = attribute(
-        tables["attempts"],
-        tables["allocations"],
-        tables["events"],
-        tables["node_states"],
-        load_taxonomy(),
-    )
-    return {**tables, "failures": found.failures, "interruptions": found.interruptions}
+    facts = attributed(given)
+    failed = pa.Table.from_pylist(failure_rows(facts), schema=FAILURES.arrow_schema)
+    ended = as_ibis(facts, "all_endings", only=INTERRUPTIONS.names).to_pyarrow()
+    ends = {"failures": failed, "interruptions": ended.select(INTERRUPTIONS.names)}
+    return on_duckdb({**given, **ends})
 
 
 def test_every_planted_failure_is_found_and_hardly_another(cluster, tables):

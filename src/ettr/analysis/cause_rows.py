@@ -20,10 +20,10 @@ from ettr.attribution.cause_evidence import (
     outage_signs,
 )
 from ettr.attribution.cause_evidence import OUT_OF_MEMORY as MEMORY_SIGN
-from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.attribution.hazards import Interruptions
 from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
+from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.metrics.instants import fetch, floats_of, seconds_of
 from ettr.taxonomy import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY

@@ -17,8 +17,8 @@ from ettr.analysis.cause_rows import (
     ledger_rows,
 )
 from ettr.attribution.cause_evidence import CAUSES
-from ettr.attribution.verdicts import PREEMPTION
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
+from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
 from ettr.metrics.instants import fetch, in_utc

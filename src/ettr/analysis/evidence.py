@@ -23,8 +23,8 @@ from ibis.expr.types import Table
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.selecting import last_day
-from ettr.attribution.verdicts import HARDWARE_CANDIDATE
 from ettr.attribution.job_history import AttemptHistory, JobHistory
+from ettr.attribution.verdicts import HARDWARE_CANDIDATE
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import fetch, to_seconds
 from ettr.tables.ibis_time import epoch_day

@@ -120,9 +120,7 @@ def co_occurrence(
         confidence: level of the intervals.
     """
     failed = facts.columns("failures")["attempt_id"].tolist()
-    seen = [
-        sorted({_label(row, by) for row in rows}) for rows in causes_of(facts, failed).values()
-    ]
+    seen = [sorted({_label(row, by) for row in rows}) for rows in causes_of(facts, failed).values()]
     alone = Counter(label for labels in seen for label in labels)
     both = Counter(pair for labels in seen for pair in permutations(labels, 2))
     n_several = sum(len(labels) > 1 for labels in seen)

@@ -127,7 +127,9 @@ def _end_states(facts: Facts) -> list[tuple[object, ...]]:
     ]
 
 
-@made("observations", (), reads=("observations_all", "observations_kept", "verdicts", "event_kinds"))
+@made(
+    "observations", (), reads=("observations_all", "observations_kept", "verdicts", "event_kinds")
+)
 def _observations(facts: Facts) -> str:
     """Kept where they are few: most events of a large site are checks that passed.
 
