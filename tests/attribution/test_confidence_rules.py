@@ -18,7 +18,7 @@ from ettr.facts import fact
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 HOW_TO = (DOCS / "how-to" / "add-an-attribution-rule.md").read_text("utf-8")
-RULE = re.compile(r"-- (.+)\n\s+WHEN (.+) THEN '(\w+)'")
+RULE = re.compile(r"-- (.+)\n\s*WHEN (.+) THEN '(\w+)'")
 PLACES: dict[str, tuple[Any, ...]] = {
     "node_failed": (False, True),
     "named_node": (None, "n1"),

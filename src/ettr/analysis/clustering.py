@@ -234,7 +234,8 @@ def _of_size(
 ) -> tuple[ibis.Table, ibis.Table]:
     if above_gpus is None:
         return exposure.by_node, failures
-    large = exposure.by_attempt.filter(exposure.by_attempt["n_gpus"] > above_gpus)
+    ran = exposure.by_attempt
+    large = ran.filter(ran["n_gpus"] > above_gpus)
     return (
         exposure.by_node.semi_join(large, "attempt_id"),
         failures.filter(failures["n_gpus"] > above_gpus),

@@ -142,19 +142,19 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
     runs = _runs(of_job, job_id)
     # judged by its own logs: to read those of the whole store would take as long as a report
     own = of_job.over(
-        attempts=of_job.table("job_relevant"),
-        allocations=of_job.table("job_held"),
-        events=of_job.table("job_events"),
-        node_states=of_job.table("job_states"),
-        event_kinds=of_job.table("job_kinds"),
+        attempts=of_job.table("history_relevant"),
+        allocations=of_job.table("history_held"),
+        events=of_job.table("history_events"),
+        node_states=of_job.table("history_states"),
+        event_kinds=of_job.table("history_kinds"),
     )
     names = {row["file_id"]: row["name"] for row in facts.rows("file_names")}
     judged, lines = _judged(own), _LogLines(facts.given("taxonomy"), names)
     nodes: dict[str, list[str]] = defaultdict(list)
-    for row in of_job.rows("job_held"):
+    for row in of_job.rows("history_held"):
         nodes[row["attempt_id"]].append(row["node"])
     seen: dict[str, list[_Row]] = defaultdict(list)
-    for row in of_job.rows("job_seen"):
+    for row in of_job.rows("history_seen"):
         seen[row["attempt_id"]].append(row)
     first = runs[0]
     return JobHistory(
@@ -172,7 +172,7 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
 
 def _runs(facts: Facts, job_id: str) -> list[dict[str, Any]]:
     """The attempts of the job in order."""
-    runs = facts.rows("job_attempts")
+    runs = facts.rows("history_attempts")
     clusters = {run["cluster"] for run in runs}
     plain = facts.given("job_id")
     if len(clusters) > 1:
@@ -187,7 +187,7 @@ def _similar(facts: Facts) -> str:
     """What to write instead: tasks of that array, parts of that het job, or ids that look alike."""
     base = facts.given("job_id").replace("+", "_").split("_")[0]
     forms = "write an array task as 7_1, a part of a heterogeneous job as 30+1"
-    rows = facts.under(job_base=base, job_stem=base[:-1] or base).rows("similar_jobs")
+    rows = facts.under(job_base=base, job_stem=base[:-1] or base).rows("history_similar")
     kin = [row["job_id"] for row in rows if row["kin"]]
     ids = kin or [row["job_id"] for row in rows if base]
     if not ids:

@@ -23,6 +23,7 @@ from ettr.tables import FAILURES
     takes=("selection",),
 )
 def _endings(facts: Facts) -> str:
+    """One row is a selected interruption, as in `all_endings`."""
     return facts.table(_of_selection(facts, "endings"))
 
 
@@ -33,6 +34,7 @@ def _endings(facts: Facts) -> str:
     takes=("selection",),
 )
 def _failures(facts: Facts) -> str:
+    """One row is a selected failure, as in `all_failures`."""
     return facts.table(_of_selection(facts, "failures"))
 
 

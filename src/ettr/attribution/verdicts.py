@@ -131,9 +131,10 @@ def _end_states(facts: Facts) -> list[tuple[object, ...]]:
     "observations", (), reads=("observations_all", "observations_kept", "verdicts", "event_kinds")
 )
 def _observations(facts: Facts) -> str:
-    """Kept where they are few: most events of a large site are checks that passed.
+    """One row is an observation, as in `observations_all`.
 
-    Their ids are what costs most to read, and of those the few others are needed several times.
+    Kept where they are few: most events of a large site are checks that passed. Their ids are what
+    costs most to read, and of those the few others are needed several times.
     """
     judged = {(row["check"], row["severity"]) for row in facts.rows("verdicts")}
     kinds = facts.rows("event_kinds")

@@ -17,7 +17,7 @@ from ettr.facts.files import Fact, fact, fact_names
 from ettr.tables import TABLES
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
-_INNER = re.compile(r"^(raw|named|parts|whole|het|given)_")
+_INNER = re.compile(r"^(raw|named|parts|whole|het|given|history)_")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@
 WITH ended AS (
   SELECT attempt_id, job_id, job_id_raw, cluster, end_us,
          CASE WHEN start_us > end_us - $before_us THEN start_us ELSE end_us - $before_us END AS begins_us
-  FROM job_attempts WHERE end_us IS NOT NULL),
-places AS (SELECT DISTINCT attempt_id, node FROM job_held WHERE node IS NOT NULL),
+  FROM history_attempts WHERE end_us IS NOT NULL),
+places AS (SELECT DISTINCT attempt_id, node FROM history_held WHERE node IS NOT NULL),
 stated AS (
   SELECT 'node_state/' || cluster || '/' || node || '/' || state || '/' || CAST(start_us AS VARCHAR) AS event_id,
          node, start_us, state, reason, file_id, line
-  FROM job_states)
+  FROM history_states)
 SELECT a.attempt_id, e.event_id, e.node, e.time_us, e."check", e.code, e.entity, e.severity, e.message,
        CAST(NULL AS VARCHAR) AS state, e.job_id = a.job_id OR coalesce(e.job_id = a.job_id_raw, FALSE) AS of_attempt,
        e.file_id, e.line
-FROM ended a JOIN job_events e
+FROM ended a JOIN history_events e
   ON e.time_us <= a.end_us + $after_us
  AND CASE WHEN e.time_end_us > e.time_us THEN e.time_end_us ELSE e.time_us END >= a.begins_us
 LEFT JOIN places p ON p.attempt_id = a.attempt_id AND p.node = e.node
