@@ -22,7 +22,7 @@ from ettr.tables import FAILURES
     reads=("all_endings", "endings_of_jobs", "endings_of_nodes"),
     takes=("selection",),
 )
-def _endings(facts: Facts) -> str:
+def endings(facts: Facts) -> str:
     """One row is a selected interruption, as in `all_endings`."""
     return facts.table(_of_selection(facts, "endings"))
 
@@ -33,7 +33,7 @@ def _endings(facts: Facts) -> str:
     reads=("all_failures", "failures_of_jobs", "failures_of_nodes"),
     takes=("selection",),
 )
-def _failures(facts: Facts) -> str:
+def failures(facts: Facts) -> str:
     """One row is a selected failure, as in `all_failures`."""
     return facts.table(_of_selection(facts, "failures"))
 
