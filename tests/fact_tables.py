@@ -37,6 +37,11 @@ class _AsStored(dict[str, Any]):
         return True
 
 
+def _place(name: str) -> str:
+    """Where `on_duckdb` has a table."""
+    return f'"memory"."main"."{name}"'
+
+
 def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: Any) -> Facts:
     """Facts of stored tables by name; those that are left out have no rows.
 
@@ -59,7 +64,7 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
     values = {
         "backend": backend,
         "small": frozenset(TABLES),
-        "sources": there.__getitem__,
+        "sources": _place,
         "tables": there,
         "naming": Deferred(naming_of),
         "gpuless": (),

@@ -9,6 +9,11 @@ import pytest
 from cli.program import ettr
 
 
+@pytest.fixture(autouse=True)
+def an_engine_of_its_own(monkeypatch):
+    """A statement locks the settings of its engine: no other test may share it."""
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sql")
