@@ -37,11 +37,6 @@ class _AsStored(dict[str, Any]):
         return True
 
 
-def _place(name: str) -> str:
-    """Where `on_duckdb` has a table."""
-    return f'"memory"."main"."{name}"'
-
-
 def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: Any) -> Facts:
     """Facts of stored tables by name; those that are left out have no rows.
 
@@ -60,11 +55,16 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
     rows.setdefault("attempts", TABLES["attempts"].empty())
     there = _AsStored({name: connected.create_table(name, table) for name, table in rows.items()})
     backend = there["attempts"].get_backend()
+
+    def place(name: str) -> str:
+        _ = there[name]
+        return f'"memory"."main"."{name}"'
+
     selection = given.get("selection", Selection())
     values = {
         "backend": backend,
         "small": frozenset(TABLES),
-        "sources": _place,
+        "sources": place,
         "tables": there,
         "naming": Deferred(naming_of),
         "gpuless": (),
