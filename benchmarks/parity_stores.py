@@ -382,6 +382,11 @@ def rare(store: Path, folder: Path) -> None:
                     "time=time,node=node,code=code,severity=severity,check=check"))  # fmt: skip
 
 
+def pipeline(store: Path, scale: float) -> None:
+    """The store of the benchmark of the report: 4 million jobs and 50 million events times scale."""
+    import_module("report_pipeline").generate(store, scale)
+
+
 def recorded(store: Path, folder: Path, files: tuple[tuple[Path, tuple[str, ...]], ...]) -> None:
     """Files of tests or captures, each with its options."""
     for path, options in files:
@@ -443,7 +448,10 @@ def make(out: Path, data: Path, harvest: Path | None) -> Iterator[Path]:
         "nogpus": no_gpus,
         "training": training,
         "rare": rare,
+        "pipeline1": lambda s, f: pipeline(s, 0.01),
     }  # fmt: skip
+    if "PARITY_LARGE" in os.environ:
+        made["pipeline"] = lambda s, f: pipeline(s, 1.0)
     for case in sorted(cases.glob("[0-9]*")) if cases.is_dir() else ():
         made[f"case{case.name.split('_')[0]}"] = partial(_each, case)
     for name, function in made.items():
