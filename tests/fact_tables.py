@@ -14,6 +14,7 @@ from ettr.facts.chosen import microseconds
 from ettr.facts.duck import Duck
 from ettr.facts.facts import Deferred
 from ettr.facts.het_jobs import het_jobs_of
+from ettr.facts.interop import give
 from ettr.facts.naming import naming_of
 from ettr.facts.stored import gpuless_of
 from ettr.selection import Selection
@@ -75,8 +76,18 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
         "until_us": microseconds(selection.until),
         "logs_end_us": 0,
         "all_listed": False,
+        "kept_summary": _nothing_kept,
     }
-    return Facts(Duck(backend.con), values | given, {})
+    facts = Facts(Duck(backend.con), values | given, {})
+    for name in DERIVED:
+        # others are made from the logs where a test gives none
+        if name in rows:
+            facts.store(name, give(facts, name, there[name]))
+    return facts
+
+
+def _nothing_kept(_: str) -> None:
+    """A store that keeps no summaries of its events."""
 
 
 def with_rules(tables: dict[str, pa.Table | ibis.Table], **given: Any) -> Facts:

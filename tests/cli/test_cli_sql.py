@@ -47,6 +47,7 @@ def test_a_statement_reads_facts_of_the_selection(store):
         ("SELECT * FROM glob('/*')", "Cannot access"),
         ("SELECT * FROM attempts WHERE", "DuckDB"),
         ("SELECT * FROM nothing", "DuckDB"),
+        ("SELECT * FROM node_checks", "cannot be read alone"),
     ],
 )
 def test_what_is_more_than_reading_the_store_is_refused(store, statement, why):

@@ -291,10 +291,7 @@ def test_no_name_becomes_a_path(hostile: Path, page: Path):
 def test_every_hostile_record_is_accounted_for(hostile: Path):
     quality = ettr("quality", hostile, "--json").json
     with open_store(hostile) as store:
-        kept = {
-            name: store.rows(name).num_rows
-            for name in ("attempts", "events", "node_states")
-        }
+        kept = {name: store.rows(name).num_rows for name in ("attempts", "events", "node_states")}
     by_source = {file["source"]: file for file in quality["files"]}
     jobs = by_source["slurm-sacct"]
     assert kept["attempts"] == (jobs["rows_read"] - jobs["rows_rejected"] - jobs["rows_skipped"])

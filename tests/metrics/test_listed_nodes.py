@@ -66,7 +66,9 @@ def test_each_figure_is_that_of_the_join():
         assert ours[attempt_id].pop("node_s") == pytest.approx(row.pop("node_s"), rel=1e-12)
         assert ours[attempt_id] == row
 
-    by_lists, by_joins = node_jobs(attempts, held, all_listed=True), node_jobs(attempts, held)
+    by_lists, by_joins = (
+        node_jobs(facts_of(tables, all_listed=listed)) for listed in (True, False)
+    )
     assert by_lists.keys() == by_joins.keys()
     for node, one in by_joins.items():
         assert by_lists[node].elapsed_s == pytest.approx(one.elapsed_s, rel=1e-12)

@@ -14,7 +14,9 @@ from ettr.metrics.faults import fleet_faults
 from ettr.metrics.faults_of_nodes import recorded_faults
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.mttf import mttf_by_size
+from ettr.metrics.outages import outages
 from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.rates import failure_rates
 from ettr.metrics.runs import job_runs
@@ -25,6 +27,7 @@ from ettr.metrics.trend import rate_trend
 from ettr.report.document import plain
 from ettr.tables import ATTEMPTS
 from ettr.taxonomy import load_taxonomy
+from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -36,21 +39,22 @@ ANY = Period(datetime(2025, 3, 1, tzinfo=UTC), datetime(2025, 3, 4, tzinfo=UTC))
 
 
 def everything(t):
-    exposed = exposure(t["attempts"], t["allocations"]).by_attempt
+    facts = facts_of(t)
+    exposed = exposure(facts).by_attempt
     rates = failure_rates(exposed, t["failures"])
     links = preemption_links(t["attempts"], t["allocations"], t["failures"], t["events"])
-    nodes = (t["nodes"], t["node_states"])
+    fleet, down = service(facts, ANY), outages(facts, ANY, load_taxonomy())
     return {
-        "totals": totals(t["attempts"]),
-        "status": status_mix(t["attempts"]),
+        "totals": totals(facts),
+        "status": status_mix(facts),
         "sizes": size_mix(t["attempts"], main_size_unit(t["attempts"])),
         "rates": rates,
         "trend": rate_trend(exposed, t["failures"], t["events"], ANY),
         "mttf": mttf_by_size(t["attempts"], exposed, t["failures"], t["progress"], rates.best),
         "runs": job_runs(t["attempts"], t["progress"], min_scheduled_h=0.0),
         "goodput": lost_goodput(t["failures"], links),
-        "nodes": availability(*nodes, t["allocations"], ANY, load_taxonomy()),
-        "faults": fleet_faults(recorded_faults(t["events"], ANY), service(*nodes, ANY)),
+        "nodes": availability(facts, ANY, fleet, down, clusters_of(facts, "node_states")),
+        "faults": fleet_faults(recorded_faults(facts, ANY), fleet),
     }
 
 
@@ -75,13 +79,7 @@ def test_a_missing_table_is_no_error_and_results_are_plain_json(missing):
 
 
 def test_nothing_was_observed_in_an_empty_store():
-    tables = on_duckdb({})
-    assert (
-        observed_period(
-            tables["attempts"], tables["node_states"], tables["events"], tables["nodes"]
-        )
-        is None
-    )
+    assert observed_period(facts_of({})) is None
 
 
 def test_the_period_holds_the_runtime_that_counts_of_a_running_job():
@@ -95,5 +93,5 @@ def test_the_period_holds_the_runtime_that_counts_of_a_running_job():
         for n, end in enumerate(ends)
     ]
     attempts = pa.Table.from_pylist(rows, schema=ATTEMPTS.arrow_schema)
-    period = observed_period(on_duckdb({"attempts": attempts})["attempts"])
+    period = observed_period(facts_of({"attempts": attempts}))
     assert (period.start, period.end) == (start, start + timedelta(hours=2))

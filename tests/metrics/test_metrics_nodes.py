@@ -11,21 +11,23 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from ettr.metrics.availability import availability, service
+from ettr.facts import Facts
+from ettr.metrics.availability import Availability, availability, service
 from ettr.metrics.faults import fleet_faults
 from ettr.metrics.faults_of_nodes import recorded_faults
 from ettr.metrics.instants import Period, observed_period
+from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.outages import outages
 from ettr.metrics.survival import durations
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.sources.slurm.node_states import node_state
 from ettr.store import open_store
-from ettr.tables import ALLOCATIONS, NODE_STATES, NODES
+from ettr.tables import ALLOCATIONS, NODE_STATES, NODES, TABLES
 from ettr.taxonomy import load_taxonomy
+from fact_tables import facts_of
 from shared_data import shared
 from synthetic.cluster import ClusterPlan, build_cluster
-from synthetic.tables import on_duckdb
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 DAY = Period(START, START + timedelta(hours=24))
@@ -78,17 +80,17 @@ def held(*rows: tuple[str, float, float]) -> pa.Table:
 
 
 def measured(node_states: pa.Table, nodes: pa.Table, allocations: pa.Table | None = None):
-    tables = on_duckdb(
-        {"node_states": node_states, "nodes": nodes}
-        | ({"allocations": allocations} if allocations else {})
-    )
-    return availability(
-        tables["nodes"], tables["node_states"], tables["allocations"], DAY, TAXONOMY
-    )
+    tables = {"node_states": node_states, "nodes": nodes}
+    return of_facts(facts_of(tables | ({"allocations": allocations} if allocations else {})), DAY)
+
+
+def of_facts(facts: Facts, period: Period) -> Availability:
+    fleet, down = service(facts, period), outages(facts, period, TAXONOMY)
+    return availability(facts, period, fleet, down, clusters_of(facts, "node_states"))
 
 
 def test_states_that_overlap_or_touch_are_one_outage():
-    table = on_duckdb(
+    facts = facts_of(
         {
             "node_states": states(
                 ("a", "DOWN", "Not responding", 1, 3),
@@ -98,8 +100,8 @@ def test_states_that_overlap_or_touch_are_one_outage():
                 ("b", "IDLE", None, 0, 24),
             )
         }
-    )["node_states"]
-    found = outages(table, DAY, TAXONOMY)
+    )
+    found = outages(facts, DAY, TAXONOMY)
     assert [(o.node, o.hours) for o in found] == [("a", 5.0), ("a", 1.0)]
     assert found[0].reason_class == "not-responding"
 
@@ -108,8 +110,8 @@ def test_states_that_overlap_or_touch_are_one_outage():
 def test_a_node_that_registers_with_less_than_configured_is_out(spelled: str):
     state, _ = node_state(spelled)
     reason = "gres/gpu count reported lower than configured (7 < 8)"
-    table = on_duckdb({"node_states": states(("a", state, reason, 10, 20))})["node_states"]
-    (found,) = outages(table, DAY, TAXONOMY)
+    facts = facts_of({"node_states": states(("a", state, reason, 10, 20))})
+    (found,) = outages(facts, DAY, TAXONOMY)
     assert (found.hours, found.is_planned, found.reason_class) == (10.0, False, "gres-count")
 
 
@@ -162,12 +164,9 @@ def test_without_node_states_outages_are_unknown():
 def test_repairs_of_a_known_cluster_come_back():
     plan = ClusterPlan()
     cluster = build_cluster(plan, seed=11)
-    tables = on_duckdb(cluster.tables)
-    period = Period(START, cluster.end)
-    period = Period(observed_period(tables["attempts"]).start, cluster.end)
-    found = availability(
-        tables["nodes"], tables["node_states"], tables["allocations"], period, TAXONOMY
-    )
+    attempts = facts_of({"attempts": cluster.tables["attempts"]})
+    period = Period(observed_period(attempts).start, cluster.end)
+    found = of_facts(facts_of(cluster.tables), period)
     truth = cluster.truth
     assert found.repair_h.count == len(truth.repairs_s) + len(truth.open_repairs_s)
     assert found.repair_h.still_open == len(truth.open_repairs_s)
@@ -314,14 +313,12 @@ def test_lanl_comes_back(tmp_path: Path):
 
 
 def fleet_of(store):
-    nodes, node_states, events = (store.table(n) for n in ("nodes", "node_states", "events"))
-    period = observed_period(store.table("attempts"), node_states, events, nodes)
-    fleet = service(nodes, node_states, period)
-    found = availability(nodes, node_states, store.table("allocations"), period, TAXONOMY)
-    return fleet_faults(recorded_faults(events, period), fleet), found
+    facts = facts_of({name: store.table(name) for name in TABLES})
+    period = observed_period(facts)
+    faults = fleet_faults(recorded_faults(facts, period), service(facts, period))
+    return faults, of_facts(facts, period)
 
 
 def test_a_log_without_faults_has_no_fault_rates():
-    tables = on_duckdb({"nodes": fleet("a")})
-    whole = service(tables["nodes"], tables["node_states"], DAY)
-    assert fleet_faults(recorded_faults(tables["events"], DAY), whole) is None
+    facts = facts_of({"nodes": fleet("a")})
+    assert fleet_faults(recorded_faults(facts, DAY), service(facts, DAY)) is None

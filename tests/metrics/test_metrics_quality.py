@@ -15,10 +15,10 @@ from ettr.metrics.totals import totals
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.store import open_store
-from ettr.tables import ATTEMPTS, FILES, REJECTS, TABLES
+from ettr.tables import ATTEMPTS, FAILURES, FILES, REJECTS, TABLES
+from fact_tables import facts_of
 from shared_data import shared
 from synthetic.cluster import ClusterPlan, build_cluster
-from synthetic.tables import on_duckdb
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,8 @@ def cluster():
 
 
 def quality(tables: dict[str, pa.Table], **options):
-    opened = on_duckdb(tables)
-    basis = exposure(opened["attempts"], opened["allocations"]).basis
-    return data_quality(opened, opened["failures"], basis, **options)
+    facts = facts_of({"failures": FAILURES.empty()} | tables)
+    return data_quality(facts, exposure(facts).basis, **options)
 
 
 def changed(table: pa.Table, change) -> pa.Table:
@@ -155,14 +154,13 @@ def test_phillips_comes_back_to_the_last_digit(tmp_path: Path):
             ReadOptions(timezone="UTC", fields=tuple(fields.split())),
             source_name="slurm-sacct",
         )
-        found = totals(store.table("attempts"))
+        given = {name: store.table(name) for name in TABLES} | {"failures": FAILURES.empty()}
+        facts = facts_of(given)
+        found = totals(facts)
         assert (found.jobs, found.attempts) == (4046, 4285)
         assert f"{found.cpu_hours:.4f}" == "11767.9883"
         assert f"{found.node_hours:.4f}" == "1344.8686"
         assert f"{found.gpu_hours:.4f}" == "506.9128"
-        assert sum(s.attempts for s in status_mix(store.table("attempts")).states) == 4285
-        empty = on_duckdb({})["failures"]
-        given = {name: store.table(name) for name in TABLES}
-        basis = exposure(given["attempts"], given["allocations"]).basis
-        seen = data_quality(given, empty, basis)
+        assert sum(s.attempts for s in status_mix(facts).states) == 4285
+        seen = data_quality(facts, exposure(facts).basis)
         assert (seen.rows_read, seen.rows_rejected) == (4285, 0)

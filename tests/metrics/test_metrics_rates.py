@@ -20,6 +20,7 @@ from ettr.metrics.rates import estimated_rate, failure_rates, window_rate
 from ettr.metrics.trend import cumulative_node_days, rate_trend
 from ettr.models.clustering import FailureTimeline, spread_over_time
 from ettr.tables import TABLES
+from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -122,7 +123,7 @@ def test_restarts_within_jobs_shorten_the_time_between_interruptions_only(cluste
 
 
 def test_the_trend_adds_up_to_the_whole(cluster, tables):
-    period = observed_period(tables["attempts"], tables["node_states"], tables["events"])
+    period = observed_period(facts_of(tables))
     found = rate_trend(
         exposed(tables), tables["failures"], tables["events"], period, window_days=365.0
     )
@@ -133,7 +134,7 @@ def test_the_trend_adds_up_to_the_whole(cluster, tables):
 
 
 def test_windows_side_by_side_cut_the_exposure_without_overlap(cluster, tables):
-    period = observed_period(tables["attempts"])
+    period = observed_period(facts_of({"attempts": tables["attempts"]}))
     found = rate_trend(
         exposed(tables),
         tables["failures"],
@@ -167,7 +168,7 @@ def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tab
 
 
 def test_a_check_that_appears_late_is_marked_as_new(tables):
-    period = observed_period(tables["attempts"])
+    period = observed_period(facts_of({"attempts": tables["attempts"]}))
     found = rate_trend(exposed(tables), tables["failures"], tables["events"], period)
     markers = {marker.check: marker for marker in found.markers}
     assert set(markers) == {"xid", "slurmctld", "check ibstat", "check mountpoint"}
@@ -176,7 +177,7 @@ def test_a_check_that_appears_late_is_marked_as_new(tables):
 
 
 def test_a_window_without_length_is_refused(tables):
-    period = observed_period(tables["attempts"])
+    period = observed_period(facts_of({"attempts": tables["attempts"]}))
     with pytest.raises(UsageError, match="window_days 0 and step_days"):
         rate_trend(exposed(tables), tables["failures"], tables["events"], period, window_days=0)
 
@@ -217,7 +218,7 @@ def test_of_what_nodes_are_prone_to_a_window_has_a_part():
 
 def test_the_trend_has_that_interval(cluster, tables):
     spread = Spread("time", 400, 100, 7.0, 9.0, 80.0, 1e-6)
-    period = observed_period(tables["attempts"], tables["node_states"], tables["events"])
+    period = observed_period(facts_of(tables))
     found = rate_trend(exposed(tables), tables["failures"], tables["events"], period, spread=spread)
     last = found.points[-1]
     assert last.failures < sum(point.failures for point in found.points)

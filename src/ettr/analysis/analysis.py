@@ -29,6 +29,7 @@ from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput, lost_goodput
 from ettr.metrics.instants import has_rows
 from ettr.metrics.left_out import LeftOut, left_out
+from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
 from ettr.metrics.preemptions import (
     Preemption,
@@ -37,7 +38,7 @@ from ettr.metrics.preemptions import (
     selected_links,
     selected_preemptions,
 )
-from ettr.metrics.quality import DataQuality, data_quality
+from ettr.metrics.quality import DataQuality, Doubts, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.run_progress import with_cluster
 from ettr.metrics.runaway import Runaways, runaways
@@ -356,21 +357,18 @@ class Analysis(SharedStages):
     @cached_property
     def nodes(self) -> Availability:
         """Node availability."""
-        t = self.tables
         # those of other clusters than the selected ones say nothing
-        states = t["node_states"] if self.logs_read.node_states else t["node_states"].limit(0)
+        has_states = self.logs_read.node_states
         return availability(
-            t["nodes"],
-            states,
-            t["allocations"],
+            self.facts,
             self.period,
-            self.taxonomy,
+            self.fleet,
+            self.outages,
+            clusters_of(self.facts, "node_states") if has_states else (),
             confidence=self.assumptions.confidence,
-            fleet=self.fleet,
             logs=None
             if self.selected is None
             else WholeLogs(self.logs_fleet, self.logs_period, self.selection),
-            down=self.outages,
         )
 
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
@@ -434,34 +432,27 @@ class Analysis(SharedStages):
     def quality(self) -> DataQuality:
         """How far the logs can be trusted."""
         return data_quality(
-            self.tables,
-            self.failures,
+            self.facts,
             self.exposure.basis,
-            assumed(
-                self.assumptions,
-                self.taxonomy,
-                self._foreign_clusters(),
+            assumed(self.assumptions, self.taxonomy, self._foreign_clusters()),
+            Doubts(
+                unknown_checks(self.facts, self.taxonomy),
+                unknown_reasons(self.facts, self.taxonomy),
+                self.clock_shifts,
+                self.runaways,
+                self.left_out,
+                self.dump_windows,
+                self.early_start,
+                self.tables.unended_states,
             ),
-            unknown_checks(self.event_census, self.event_node_kinds, self.taxonomy),
-            self.clock_shifts,
-            self.event_census,
-            self.job_nodes,
-            self.runaways,
-            self.left_out,
-            self.dump_windows,
-            self.early_start,
-            unknown_reasons(self.tables["node_states"], self.taxonomy),
             self.naming,
             len(self.logs_clusters) > 1,
-            self.tables.unended_states,
         )
 
     @cached_property
     def clock_shifts(self) -> tuple[ClockShift, ...]:
         """Logs whose times differ by a constant, as after a wrong time zone."""
-        # to attribute failures for this alone would cost more than it spares
-        at_hand = "interrupted_allocations" in self.__dict__
-        return clock_shifts(self.tables, self.held_by_node_fail if at_hand else None)
+        return clock_shifts(self.facts)
 
     @cached_property
     def runaways(self) -> Runaways | None:
@@ -494,12 +485,8 @@ class Analysis(SharedStages):
         return left_out(attempts, self.status, frozenset(files["source"].to_pylist()))
 
     def _foreign_clusters(self) -> list[str]:
-        def named(table: str) -> set[str]:
-            found = self.tables[table].select("cluster").distinct().to_pyarrow()
-            return set(found["cluster"].to_pylist())
-
-        jobs = named("attempts")
-        return sorted((named("events") | named("node_states")) - jobs) if jobs else []
+        jobs = clusters_of(self.facts, "attempts")
+        return sorted(clusters_of(self.facts, "events", "node_states") - jobs) if jobs else []
 
     @cached_property
     def models(self) -> FleetModels:
@@ -507,8 +494,8 @@ class Analysis(SharedStages):
         from ettr.analysis.fleet import fleet_models
 
         return fleet_models(
+            self.facts,
             self.clustering.every.counts,
-            self.failures,
             self.assumptions.confidence,
             self.clustering.all_jobs,
         )

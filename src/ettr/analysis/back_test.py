@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 
 from ettr.analysis.lemon_nodes import fault_fleet_of, fleet_of
 from ettr.errors import UsageError
+from ettr.facts import Facts, made
 from ettr.lemons.back_test import Claim, Scores, back_test
 from ettr.lemons.fleet import Stratum
 from ettr.lemons.history import FitWindow, edges_of, sliding_windows
 from ettr.lemons.uplift import FalseAccusations, SizeUplift, false_accusations, size_uplift
-from ettr.metrics.instants import fetch, in_utc, to_seconds
-from ettr.metrics.sizes import SizeUnit, size_class, size_end, size_end_of
-from ettr.tables.ibis_time import epoch_s
-from ettr.units import SECONDS_PER_DAY
+from ettr.metrics.instants import to_seconds
+from ettr.metrics.sizes import SizeUnit, size_class, size_end_of
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -164,15 +163,15 @@ def _uplift(
     confidence, rng = analysis.assumptions.confidence, np.random.default_rng(0)
     known = sorted({*attempts, *failures, *ordinary}, key=lambda end: (end < 0, end))
 
-    def made(size: tuple[int | None, int | None], ends: Iterable[int]) -> SizeUplift:
+    def uplift(size: tuple[int | None, int | None], ends: Iterable[int]) -> SizeUplift:
         ended, failed, own, others = (
             float(sum(column.get(end, 0) for end in ends))
             for column in (attempts, failures, of_claimed, ordinary)
         )
         return size_uplift(size, int(ended), failed, own, others, clustered, rng, confidence)
 
-    every = made(ALL_SIZES, known)
-    by_size = [made((size_class(end).size_from, size_class(end).size_to), [end]) for end in known]
+    every = uplift(ALL_SIZES, known)
+    by_size = [uplift((size_class(end).size_from, size_class(end).size_to), [end]) for end in known]
     return [every, *by_size]
 
 
@@ -205,20 +204,19 @@ class _ScoredPeriods:
 
 
 def _attempts(analysis: Analysis, scored: _ScoredPeriods, unit: SizeUnit) -> dict[int, int]:
-    attempts = analysis.jobs.attempts
-    end_s = epoch_s(attempts["end"])
-    ended = attempts.filter(
-        attempts["start"].notnull() & (end_s > scored.starts_s[0]) & (end_s <= scored.end_s)
+    ended = analysis.facts.under(
+        scored_from_s=float(scored.starts_s[0]), scored_to_s=float(scored.end_s)
     )
-    counted = ended.group_by(size_end=size_end(ended[unit.column])).agg(n=ended.count())
-    return {row["size_end"]: int(row["n"]) for row in counted.to_pyarrow().to_pylist()}
+    counts: defaultdict[int, int] = defaultdict(int)
+    for row in ended.rows("ended_by_size"):
+        counts[size_end_of(row[unit.column])] += row["n_ended"]
+    return counts
 
 
 def _sizes_of_failures(analysis: Analysis, unit: SizeUnit) -> dict[str, tuple[float, int]]:
-    rows = fetch(analysis.failures, "attempt_id", "end", unit.column).to_pylist()
     return {
-        row["attempt_id"]: (in_utc(row["end"]).timestamp(), size_end_of(row[unit.column]))
-        for row in rows
+        row["attempt_id"]: (row["end_us"] / MICROSECONDS_PER_SECOND, size_end_of(row[unit.column]))
+        for row in analysis.facts.rows("failures")
     }
 
 
@@ -233,29 +231,27 @@ def _blamed(fleet: Sequence[Stratum]) -> Iterable[tuple[str, tuple[str, str], fl
                 yield attempt_id, (group.cluster, group.nodes[at]), end_s, 1 / len(shared.nodes)
 
 
+@made("claimed_nodes", (("cluster", "VARCHAR"), ("node", "VARCHAR")), takes=("claimed",))
+def _claimed_nodes(facts: Facts) -> list[tuple[object, ...]]:
+    return sorted(facts.given("claimed"))
+
+
 def _ordinary(analysis: Analysis, scored: _ScoredPeriods, unit: SizeUnit) -> dict[int, float]:
     """Failures of ordinary nodes with the exposure of the claimed ones, by size of the job."""
-    claimed = sorted({(cluster, node) for _, cluster, node in scored.claims})
-    made: defaultdict[int, float] = defaultdict(float)
+    claimed = frozenset((cluster, node) for _, cluster, node in scored.claims)
+    found: defaultdict[int, float] = defaultdict(float)
     if not claimed:
-        return made
-    names = ibis.memtable(
-        {"cluster": [one for one, _ in claimed], "node": [one for _, one in claimed]}
-    )
-    held = analysis.exposure.by_node.semi_join(names, ["cluster", "node"])
-    sizes = analysis.jobs.attempts.select("attempt_id", size=unit.column)
-    columns = ("cluster", "node", "start", "elapsed_s", "size")
-    rows = held.select("attempt_id", *columns[:-1]).left_join(sizes, "attempt_id")
+        return found
     bounds = [*scored.starts_s, scored.end_s]
-    for row in fetch(rows, *columns).to_pylist():
-        start_s = in_utc(row["start"]).timestamp()
+    for row in analysis.facts.under(claimed=claimed).rows("held_on_claimed"):
+        start_s = row["start_us"] / MICROSECONDS_PER_SECOND
         end_s = start_s + (row["elapsed_s"] or 0.0)
         for number, (from_s, to_s) in enumerate(pairwise(bounds)):
             one = scored.claims.get((number, row["cluster"], row["node"]))
             days = (min(end_s, to_s) - max(start_s, from_s)) / SECONDS_PER_DAY
             if one is not None and days > 0:
-                made[size_end_of(row["size"])] += days * one.others_per_node_day
-    return made
+                found[size_end_of(row[unit.column])] += days * one.others_per_node_day
+    return found
 
 
 def _workload_notes(analysis: Analysis) -> list[str]:

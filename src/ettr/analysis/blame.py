@@ -14,7 +14,6 @@ from ettr.lemons.candidates import MIN_NODES
 from ettr.lemons.fleet import Stratum
 from ettr.lemons.model import LemonFit
 from ettr.lemons.signals import NodeName
-from ettr.metrics.instants import fetch
 from ettr.tables.schemas import BLAME
 
 if TYPE_CHECKING:
@@ -75,15 +74,12 @@ def blame_of(stages: SharedStages) -> list[Blame]:
         for named in group.named
         for failure in named
     }
-    rows = fetch(
-        stages.failures.order_by("end", "attempt_id"), "cluster", "attempt_id", "node"
-    ).to_pylist()
-    of_nobody = stages.failures.filter(stages.failures["node"].isnull())
-    held = stages.interrupted_allocations.semi_join(of_nobody, "attempt_id")
-    nodes: dict[str, set[str]] = defaultdict(set)
-    for row in fetch(held, "attempt_id", "node").to_pylist():
-        if row["node"] is not None:
-            nodes[row["attempt_id"]].add(row["node"])
+    found = stages.facts.rows("failures")
+    rows = sorted(found, key=lambda row: (row["end_us"], row["attempt_id"]))
+    nodes = {
+        attempt_id: {node for _, node in held if node is not None}
+        for attempt_id, held in stages.placement.nodes_of.items()
+    }
     failures = (
         PlacedFailure(
             row["cluster"],

@@ -18,6 +18,7 @@ from ettr.analysis.causes import causes_table
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.metrics.availability import outages_in_service
+from ettr.metrics.node_records import blamed_failures
 from ettr.metrics.outages import Outage
 from ettr.metrics.runs import JobRun
 from ettr.tables import DERIVED, TABLES
@@ -75,20 +76,12 @@ def outages_table(analysis: Analysis) -> pa.Table:
 
 def node_summary(analysis: Analysis) -> pa.Table:
     """The table `node_summary`: every node that a log names, and what is known of it."""
-    exposed = analysis.exposure.by_node
-    used = (
-        exposed.filter(exposed["node"].notnull())
-        .group_by("cluster", "node")
-        .aggregate(node_s=(exposed["elapsed_s"] * exposed["n_nodes"]).sum())
-        .to_pyarrow()
-        .to_pylist()
-    )
-    days = {(r["cluster"], r["node"]): (r["node_s"] or 0.0) / SECONDS_PER_DAY for r in used}
-    blamed = analysis.failures.filter(analysis.failures["node"].notnull())
-    counted = (
-        blamed.group_by("cluster", "node").aggregate(n=blamed.count()).to_pyarrow().to_pylist()
-    )
-    failed = {(r["cluster"], r["node"]): int(r["n"]) for r in counted}
+    days = {
+        (row["cluster"], row["node"]): (row["node_s"] or 0.0) / SECONDS_PER_DAY
+        for row in analysis.facts.rows("node_hours")
+        if row["node"] is not None
+    }
+    failed = blamed_failures(analysis.facts)
     total_days = sum(days.values())
     counts = analysis.clustering.every.counts
     per_day = (

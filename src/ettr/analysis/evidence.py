@@ -11,30 +11,30 @@ could have been found.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
-import pyarrow as pa
-from ibis.expr.types import Table
 
-from ettr.analysis.analysis import Analysis
 from ettr.analysis.selecting import last_day
-from ettr.attribution.job_history import AttemptHistory, JobHistory
-from ettr.attribution.verdicts import HARDWARE_CANDIDATE
+from ettr.facts import Facts, made
 from ettr.metrics.coverage import HOLE_CHANCE
-from ettr.metrics.instants import fetch, to_seconds
-from ettr.tables.ibis_time import epoch_day
-from ettr.tables.materialize import materialize
+from ettr.metrics.instants import to_seconds
 from ettr.units import SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+    from ettr.attribution.job_history import AttemptHistory, JobHistory
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"
 LISTED_NODES = 20
 _DAY_S = int(SECONDS_PER_DAY)
 _EPOCH = date(1970, 1, 1)
+ALWAYS = -(10**9), 10**9
+"""Days before and after all logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +127,24 @@ def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvi
     ended = {one: _day_of(one.end) for one in history.attempts if one.end is not None}
     if not ended:
         return ()
-    heard = _errors_heard(analysis, history.cluster)
-    days = {day - before for day in ended.values() for before in (0, 1)}
-    names = {node for attempt in ended for node in attempt.nodes}
-    near = heard.filter(heard["day"].isin(sorted(days)) & heard["node"].isin(sorted(names)))
-    rows = fetch(near, "node", "day").to_pylist() if names else []
-    with_rows = {(row["node"], row["day"]) for row in rows}
-    by_day = _rows_by_day(heard).get(history.cluster, {})
+    names = frozenset(node for attempt in ended for node in attempt.nodes)
+    asked = analysis.facts.under(asked_cluster=history.cluster, asked_node_names=names)
+    with_rows = {(row["node"], row["day"]) for row in asked.rows("errors_of_nodes")}
+    by_day = {
+        row["day"]: row["n_rows"]
+        for row in asked.rows("cluster_error_days")
+        if row["cluster"] == history.cluster
+    }
     uncovered = uncovered_days(by_day, *_period_days(analysis))
     return tuple(
         _attempt_evidence(attempt, day, with_rows, day in uncovered)
         for attempt, day in ended.items()
     )
+
+
+@made("asked_nodes", (("node", "VARCHAR"),), takes=("asked_node_names",))
+def _asked_nodes(facts: Facts) -> list[tuple[object, ...]]:
+    return [(name,) for name in sorted(facts.given("asked_node_names"))]
 
 
 def _attempt_evidence(
@@ -162,52 +168,79 @@ def _day_of(time: datetime) -> int:
 
 def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
-    t = analysis.tables
-    heard = _errors_heard(analysis)
-    if analysis.logs_read.node_logs:
-        heard = materialize(heard)
-    spans = analysis.fleet.spans_s
-    unattributed, failed = _no_error_found(_unexplained(analysis), heard, analysis)
+    first, last = ALWAYS if analysis.selected is None else _period_days(analysis)
+    facts = analysis.facts.under(
+        fleet_in_service=_fleet_in_service(analysis), first_day=first, last_day=last
+    )
+    days, nodes = facts.rows("heard_days"), facts.rows("heard_nodes")
+    seen = {
+        kind: _Heard(
+            [row for row in days if row["kind"] == kind],
+            {(row["cluster"], row["node"]) for row in nodes if row["kind"] == kind},
+        )
+        for kind in ("errors", "states")
+    }
+    unattributed, failed = _no_error_found(seen["errors"], analysis)
     return EvidenceCoverage(
-        kinds=(
-            _kind(ERRORS, heard, spans, analysis),
-            _kind(STATES, materialize(_heard(t["node_states"], "start")), spans, analysis),
-        ),
+        kinds=(_kind(ERRORS, seen["errors"], analysis), _kind(STATES, seen["states"], analysis)),
         unattributed=unattributed,
         failed=failed,
     )
 
 
-def _heard(rows: Table, time: str) -> Table:
-    """Distinct cluster, node and day with a row, and how many rows."""
-    named = rows.filter(rows["node"].notnull())
-    keyed = named.select("cluster", "node", day=epoch_day(named[time]))
-    return keyed.group_by("cluster", "node", "day").aggregate(lambda t: t.count().name("n"))
+@made(
+    "fleet_days",
+    (
+        ("cluster", "VARCHAR"),
+        ("node", "VARCHAR"),
+        ("first_day", "BIGINT"),
+        ("last_day", "BIGINT"),
+    ),
+    takes=("fleet_in_service",),
+)
+def _fleet_days(facts: Facts) -> list[tuple[object, ...]]:
+    """First and last day in service of each node; far off where that is all of the logs."""
+    return [(*node, *days) for node, days in facts.given("fleet_in_service").days.items()]
 
 
-def _errors_heard(analysis: Analysis, cluster: str | None = None) -> Table:
-    """The same of kernel messages and health checks, of one cluster or of all.
+@dataclass(frozen=True, slots=True, eq=False)
+class _FleetDays:
+    """Days in service of each node as facts take them: told from others by being another object."""
 
-    A day of a node's log is one row, whatever the log says: lines come in bursts.
-    """
-    seen, days = analysis.event_days, analysis.tables["log_days"]
-    if cluster is not None:
-        seen, days = (table.filter(table["cluster"] == cluster) for table in (seen, days))
-    seen = seen.filter(seen["errors"] > 0).rename(n="errors")
-    if not analysis.logs_read.node_logs:
-        return seen
-    logged = days.select("cluster", "node", day=epoch_day(days["day"]))
-    logged = logged.distinct().mutate(n=ibis.literal(1, "int64"))
-    both = ibis.union(seen, logged, distinct=False)
-    return both.group_by("cluster", "node", "day").aggregate(n=both["n"].sum().cast("int64"))
+    days: Mapping[tuple[str, str], tuple[int, int]]
 
 
-def _rows_by_day(heard: Table) -> dict[str, dict[int, int]]:
-    days: dict[str, dict[int, int]] = defaultdict(dict)
-    counted = heard.group_by("cluster", "day").aggregate(rows=heard["n"].sum())
-    for row in counted.to_pyarrow().to_pylist():
-        days[row["cluster"]][row["day"]] = int(row["rows"])
-    return days
+def _fleet_in_service(analysis: Analysis) -> _FleetDays:
+    """First and last day on which a row of a node counts: in service, in the selected period."""
+    period = _period_days(analysis)
+    served = _days_in_service(analysis)
+    if analysis.selected is None:
+        served = {node: ALWAYS if days == period else days for node, days in served.items()}
+    return _FleetDays(served)
+
+
+def _days_in_service(analysis: Analysis) -> dict[tuple[str, str], tuple[int, int]]:
+    first, last = _period_days(analysis)
+    return {
+        node: (max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
+        for node, (start, end) in analysis.fleet.spans_s.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """Rows of `heard_days` of one kind of logs, and the nodes of the fleet that were heard."""
+
+    days: Sequence[Mapping[str, Any]]
+    nodes: Set[tuple[str, str]]
+
+    @property
+    def rows_by_day(self) -> dict[str, dict[int, int]]:
+        """How many rows each day of each cluster has."""
+        found: dict[str, dict[int, int]] = defaultdict(dict)
+        for row in self.days:
+            found[row["cluster"]][row["day"]] = row["n_rows"]
+        return found
 
 
 def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
@@ -235,22 +268,14 @@ def _period_days(analysis: Analysis) -> tuple[int, int]:
     return int(to_seconds(period.start) // _DAY_S), last
 
 
-def _kind(
-    kind: str,
-    heard: Table,
-    spans: Mapping[tuple[str, str], tuple[float, float]],
-    analysis: Analysis,
-) -> KindOfEvidence:
+def _kind(name: str, heard: _Heard, analysis: Analysis) -> KindOfEvidence:
     first, last = _period_days(analysis)
-    by_cluster = _rows_by_day(heard)
-    if analysis.selected is not None:
-        heard = heard.filter((heard["day"] >= first) & (heard["day"] <= last))
-    days = {
-        node: (max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
-        for node, (start, end) in spans.items()
-    }
-    part = {node: served for node, served in days.items() if served != (first, last)}
-    heard_nodes, on_day = _of_fleet(heard, spans.keys(), part)
+    by_cluster = heard.rows_by_day
+    spans, days = analysis.fleet.spans_s, _days_in_service(analysis)
+    on_day: dict[int, int] = defaultdict(int)
+    for row in heard.days:
+        if row["fleet_nodes"]:
+            on_day[row["day"]] += int(row["fleet_nodes"])
     uncovered = {
         cluster: uncovered_days(by_cluster.get(cluster, {}), first, last)
         for cluster in {cluster for cluster, _ in spans}
@@ -261,9 +286,9 @@ def _kind(
         for (cluster, _), (start, end) in days.items()
     )
     heard_node_days = sum(on_day.values())
-    never = sorted(node for cluster, node in spans if (cluster, node) not in heard_nodes)
+    never = sorted(node for cluster, node in spans if (cluster, node) not in heard.nodes)
     return KindOfEvidence(
-        kind=kind,
+        kind=name,
         node_days=total,
         heard_node_days=heard_node_days,
         silent_node_days=total - heard_node_days - missing,
@@ -277,75 +302,11 @@ def _kind(
     )
 
 
-def _of_fleet(
-    heard: Table, fleet: Set[tuple[str, str]], part: Mapping[tuple[str, str], tuple[int, int]]
-) -> tuple[set[tuple[str, str]], dict[int, int]]:
-    """Nodes of the fleet that were heard at all, and how many of them in service on each day.
-
-    Args:
-        heard: by node and day.
-        fleet: the nodes in question.
-        part: first and last day in service of those that were not all of the period.
-    """
-    nodes = fetch(heard.select("cluster", "node").distinct()).to_pylist()
-    named = {(row["cluster"], row["node"]) for row in nodes}
-    never = 1, 0  # no day of a node that is not one of the fleet
-    limits = dict.fromkeys(named - fleet, never) | {
-        node: part[node] for node in named & part.keys()
-    }
-    if limits:
-        keys = [
-            {"cluster": cluster, "node": node, "first": first, "last": last}
-            for (cluster, node), (first, last) in sorted(limits.items(), key=str)
-        ]
-        kinds = {
-            "cluster": pa.string(),
-            "node": pa.string(),
-            "first": pa.int64(),
-            "last": pa.int64(),
-        }
-        schema = pa.schema(list(kinds.items()))
-        limit = ibis.memtable(pa.Table.from_pylist(keys, schema=schema))
-        same = heard["cluster"].identical_to(limit["cluster"]) & (heard["node"] == limit["node"])
-        outside = (heard["day"] < limit["first"]) | (heard["day"] > limit["last"])
-        heard = heard.anti_join(limit, [same, outside])
-    counted = heard.group_by("day").aggregate(lambda t: t.count().name("n"))
-    on_day = {int(row["day"]): int(row["n"]) for row in fetch(counted).to_pylist()}
-    return named & fleet, on_day
-
-
-def _unexplained(analysis: Analysis) -> Table:
-    """Hardware candidates in whose window no error was found."""
-    ends = analysis.endings
-    candidates = ends.filter(ends.kind == HARDWARE_CANDIDATE)
-    return candidates.anti_join(_with_faults(analysis), "attempt_id")
-
-
-def _with_faults(analysis: Analysis) -> Table:
-    seen = analysis.attribution.observed
-    return seen.filter(seen.fault).select("attempt_id").distinct()
-
-
-def _held_by(attempts: Table, analysis: Analysis) -> Table:
-    """The nodes that these of the unexplained attempts held, and the day on which each ended."""
-    held = analysis.held_by_candidates
-    held = held.filter(held["node"].notnull())
-    if analysis.selected is None:
-        # all of the unexplained: those with a fault, to be left out, are far fewer
-        held = held.anti_join(_with_faults(analysis), "attempt_id")
-    else:
-        held = held.semi_join(attempts, "attempt_id")
-    return held.select("attempt_id", "cluster", "node", day=epoch_day(held["attempt_end"]))
-
-
-def _no_error_found(
-    attempts: Table, heard: Table, analysis: Analysis
-) -> tuple[NoErrorFound, NoErrorFound]:
+def _no_error_found(heard: _Heard, analysis: Analysis) -> tuple[NoErrorFound, NoErrorFound]:
     """What could have been found for the attempts that the scheduler names, and for the others."""
-    days = _rows_by_day(heard)
+    days = heard.rows_by_day
     first, last = _period_days(analysis)
-    held = materialize(_held_by(attempts, analysis))
-    rows = fetch(_graded(attempts, heard, held, _unlisted(analysis))).to_pylist()
+    rows = analysis.facts.rows("ends_without_errors")
     silent = {
         name: uncovered_days(days.get(name, {}), first, last)
         for name in {row["cluster"] for row in rows}
@@ -353,45 +314,12 @@ def _no_error_found(
     grades: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for row in rows:
         is_uncovered = row["day"] in silent[row["cluster"]]
-        grade = _grade(row["named"], row["all_heard"], is_uncovered)
-        grades[0 if row["node_failed"] else 1][grade] += int(row["n"])
+        grade = _grade(bool(row["named"]), not row["silent"], is_uncovered)
+        grades[0 if row["node_failed"] else 1][grade] += row["n_attempts"]
     unattributed, failed = (
         NoErrorFound(count["heard"], count["silent"], count["uncovered"]) for count in grades
     )
     return unattributed, failed
-
-
-def _unlisted(analysis: Analysis) -> Table | None:
-    """Attempts that hold no node; None where only all that was held could show them."""
-    if not analysis.logs_list_every_node:
-        return None
-    attempts = analysis.tables["attempts"]
-    is_listed = (attempts["node_list"].notnull() & (attempts["n_nodes"] > 0)).fill_null(False)
-    return materialize(attempts.filter(~is_listed).select("attempt_id"))
-
-
-def _graded(attempts: Table, heard: Table, nodes: Table, unlisted: Table | None) -> Table:
-    """How many attempts by cluster, day of the end, and whether their nodes were named and heard.
-
-    A node is heard with a row on the day of the end or the day before.
-    """
-    ended = attempts.select("attempt_id", "cluster", "node_failed", day=epoch_day(attempts["end"]))
-    days, key = heard.select("cluster", "node", "day"), ["cluster", "node", "day"]
-    unheard = nodes.anti_join(days, key)
-    unheard = unheard.mutate(day=unheard["day"] - 1).anti_join(days, key)
-    silent = materialize(unheard.select("attempt_id").distinct())
-    # whichever of the two is known to be short: long lists of ids cost most here
-    odd = nodes.select("attempt_id").distinct() if unlisted is None else unlisted
-    graded = ended
-    for ids, flag in ((odd, "odd"), (silent, "silent")):
-        flagged = ids.mutate(**{flag: True})
-        graded = graded.left_join(flagged, "attempt_id").drop("attempt_id_right")
-    named = graded["odd"].notnull() if unlisted is None else graded["odd"].isnull()
-    return (
-        graded.mutate(named=named, all_heard=graded["silent"].isnull())
-        .group_by("cluster", "day", "node_failed", "named", "all_heard")
-        .aggregate(lambda t: t.count().name("n"))
-    )
 
 
 def _grade(is_named: bool, all_heard: bool, is_uncovered: bool) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread
+from ettr.facts import Facts
 from ettr.models.base import Fit
 from ettr.models.data import Counts
 from ettr.models.dispersion import Burstiness, Dispersion, burstiness, dispersion
@@ -61,17 +62,17 @@ class FleetModels:
 
 
 def fleet_models(
+    facts: Facts,
     counts: Counts | None,
-    failures: ibis.Table,
     confidence: float = CONFIDENCE,
     clustering: FleetSpread | None = None,
 ) -> FleetModels:
     """Dispersion over nodes, bursts over time, and the models that fit.
 
     Args:
+        facts: of the store under the selection; failures that blame no node count in the rate of
+            the fleet, not of any node.
         counts: failures and exposure of each node (`node_counts`); None where nothing ran.
-        failures: failures of the infrastructure; those that blame no node count in the rate of the
-            fleet, not of any node.
         confidence: of the intervals, between 0 and 1.
         clustering: how the failures cluster over time and between nodes.
     """
@@ -79,8 +80,8 @@ def fleet_models(
 
     if counts is None:
         return FleetModels(None, None, (), None, (), ())
-    times = failures.select("end").to_pyarrow()["end"].cast("int64").to_numpy()
-    times_days = times / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
+    times_us = facts.columns("failures")["end_us"]
+    times_days = times_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
     chosen = compare_models(counts, confidence=confidence)
     return FleetModels(
         dispersion=dispersion(counts, confidence),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
 import ettr.attribution.selected
 import ettr.attribution.verdicts  # noqa: F401  # facts made in Python
@@ -18,8 +19,6 @@ from ettr.tables import TABLES
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    from ibis.expr.types import Table
-
     from ettr.analysis.shared import SharedStages
 
 
@@ -40,6 +39,7 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
         stages.read_store,
         logs=stages,
         assumptions=stages.assumptions,
+        kept_summary=cache(stages.kept_summary),
         taxonomy=Deferred(lambda _: stages.taxonomy),
         tables=Deferred(lambda _: stages.tables),
         gpus_per_node=stages.assumptions.gpus_per_node,
@@ -69,19 +69,10 @@ def attribution_values(given: Assumptions) -> dict[str, object]:
     return {"folding": folding, "above_gpus": given.above_gpus, **lengths_us}
 
 
-_OF_LOGS = {
-    "event_census": lambda logs: logs.event_census,
-    "event_days": lambda logs: logs.event_days,
-    "event_node_kinds": lambda logs: logs.event_node_kinds,
-}
-
-
 def _register() -> None:
     for name in TABLES:
         changed = name in ("attempts", "node_states")
         made(name, (), reads=(f"whole_{name}",), takes=("tables",) if changed else ())(_final(name))
-    for name, made_by in _OF_LOGS.items():
-        made(name, (), takes=("logs",))(_expressed(name, "logs", made_by))
 
 
 def _final(name: str) -> Callable[[Facts], str]:
@@ -91,10 +82,6 @@ def _final(name: str) -> Callable[[Facts], str]:
         return facts.table(f"whole_{name}")
 
     return make
-
-
-def _expressed(name: str, whole: str, made_by: Callable[[Any], Table]) -> Callable[[Facts], str]:
-    return lambda facts: give(facts, name, made_by(facts.given(whole)))
 
 
 _register()

@@ -7,30 +7,30 @@ the outages, and since when the node has been failing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import ibis
 import numpy as np
-from ibis.expr.types import Table
 from scipy import stats
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.failure_list import EvidenceLine, evidence_lines, file_names, owners_of
+from ettr.analysis.failure_list import EvidenceLine, evidence_lines, file_names
 from ettr.analysis.lemon_nodes import lemons_of
-from ettr.analysis.node_history import NodeOutage, node_history
+from ettr.analysis.node_history import NodeOutage, facts_on, node_history
 from ettr.estimates import Interval
 from ettr.estimates.exact import rate_interval
+from ettr.facts import Facts
 from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport
 from ettr.lemons.onset import onset
-from ettr.metrics.instants import Period, fetch, in_utc, to_datetime
-from ettr.metrics.selected import in_period
-from ettr.units import SECONDS_PER_DAY
+from ettr.metrics.instants import Period, moment, to_datetime
+from ettr.metrics.node_records import blamed_failures
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 PER_NODE_DAYS = 1000.0
 Row = Mapping[str, Any]
+_NodesOf = defaultdict[str, set[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,30 +257,23 @@ def _ordinary_chance(one: LemonCandidate | None, group: ComparedNodes | None) ->
 def _failed_jobs(
     analysis: Analysis, node: tuple[str, str], candidate: LemonCandidate | None
 ) -> tuple[FailedJob, ...]:
-    cluster, name = node
-    held = analysis.tables["allocations"]
-    on_node = held.filter((held["cluster"] == cluster) & (held["node"] == name))
-    failures = analysis.failures.semi_join(on_node, "attempt_id")
-    rows = failures.order_by("end", "attempt_id").to_pyarrow().to_pylist()
-    owners, files = owners_of(analysis.facts), file_names(analysis.facts)
+    name, facts = node[1], facts_on(analysis, node)
+    found = facts.rows("failures_on_node")
+    rows = sorted(found, key=lambda row: (row["end_us"], row["attempt_id"]))
+    files = file_names(analysis.facts)
     lines = evidence_lines(analysis.facts)
-    ids = ibis.memtable(
-        {"attempt_id": [row["attempt_id"] for row in rows]}, schema={"attempt_id": "string"}
-    )
-    others = _by_attempt(held.semi_join(ids, "attempt_id"), name)
-    seen = analysis.attribution.observed
-    errors = _by_attempt(seen.filter(seen.fault).semi_join(ids, "attempt_id"), name)
+    others, errors = _beside(facts, name)
     jobs = () if candidate is None else candidate.jobs
     weights = {job.attempt_id: job.weight for job in jobs}
     made = []
     for row in rows:
-        attempt_id, owner = row["attempt_id"], owners[row["attempt_id"]]
+        attempt_id = row["attempt_id"]
         made.append(
             FailedJob(
-                time=in_utc(row["end"]),
+                time=moment(row["end_us"]),
                 **{key: row[key] for key in ("job_id", "attempt_id", "state", "n_nodes", "n_gpus")},
                 **{key: row[key] for key in ("symptom", "confidence")},
-                user=owner["user"],
+                user=row["user"],
                 names=row["node"],
                 weight=None
                 if row["node"] is None
@@ -289,8 +282,8 @@ def _failed_jobs(
                 else 0.0,
                 other_nodes=len(others[attempt_id]),
                 other_nodes_with_errors=tuple(sorted(errors[attempt_id])),
-                file=files.get(owner["file_id"], owner["file_id"]),
-                line=owner["line"],
+                file=files.get(row["file_id"], row["file_id"]),
+                line=row["line"],
                 evidence=tuple(
                     lines[one] for one in (row["evidence"] or "").split(",") if one in lines
                 ),
@@ -299,62 +292,51 @@ def _failed_jobs(
     return tuple(made)
 
 
-def _by_attempt(rows: Table, but: str) -> defaultdict[str, set[str]]:
-    """The nodes of each attempt, without one of them."""
-    made: defaultdict[str, set[str]] = defaultdict(set)
-    for row in rows.select("attempt_id", "node").distinct().to_pyarrow().to_pylist():
-        if row["node"] != but:
-            made[row["attempt_id"]].add(row["node"])
-    return made
+def _beside(facts: Facts, name: str) -> tuple[_NodesOf, _NodesOf]:
+    """By failed attempt on the node asked about, its other nodes, and those with an error."""
+    others, errors = _NodesOf(set), _NodesOf(set)
+    for row in facts.rows("nodes_beside"):
+        if row["node"] != name:
+            (errors if row["has_error"] else others)[row["attempt_id"]].add(row["node"])
+    return others, errors
 
 
 def _neighbours(
     analysis: Analysis, node: tuple[str, str], jobs: Sequence[FailedJob]
 ) -> NeighbourNodes | None:
     cluster, name = node
-    failed = [job.attempt_id for job in jobs if job.names == name and job.other_nodes]
+    failed = {job.attempt_id for job in jobs if job.names == name and job.other_nodes}
     if not failed:
         return None
-    ids = ibis.memtable({"attempt_id": failed}, schema={"attempt_id": "string"})
-    held = analysis.tables["allocations"].semi_join(ids, "attempt_id")
-    others = held.filter(held["node"] != name).select("node").distinct()
-    exposed = analysis.exposure.by_node
-    ran = exposed.filter(exposed["cluster"] == cluster).semi_join(others, "node")
-    node_s = ran["elapsed_s"].sum().to_pyarrow().as_py() or 0.0
-    failures = analysis.failures
-    blamed = failures.filter(failures["cluster"] == cluster).semi_join(others, "node")
-    count = int(blamed.count().to_pyarrow().as_py())
+    beside, _ = _beside(facts_on(analysis, node), name)
+    others = {(cluster, one) for attempt_id in failed for one in beside[attempt_id]}
+    node_s = sum(
+        row["node_s"] or 0.0
+        for row in analysis.facts.rows("node_hours")
+        if (row["cluster"], row["node"]) in others
+    )
+    blamed = blamed_failures(analysis.facts)
+    count = sum(blamed.get(one, 0) for one in others)
     days = node_s / SECONDS_PER_DAY
     rate = rate_interval(count, days, analysis.assumptions.confidence, PER_NODE_DAYS)
-    return NeighbourNodes(int(others.count().to_pyarrow().as_py()), days, count, rate)
+    return NeighbourNodes(len(others), days, count, rate)
 
 
 def _checks(analysis: Analysis, node: tuple[str, str]) -> tuple[CheckedThing, ...]:
-    cluster, name = node
-    events = analysis.tables["events"]
-    mine = events.filter((events["cluster"] == cluster) & (events["node"] == name))
-    if analysis.selected is not None:
-        mine = mine.filter(in_period(mine["time"], analysis.selection))
     files = file_names(analysis.facts)
-    same: dict[tuple[str | None, ...], list[Row]] = defaultdict(list)
-    columns = ("check", "code", "severity", "entity")
-    for row in fetch(mine, *columns, "time", "file_id", "line").to_pylist():
-        same[tuple(row[key] for key in columns)].append(row)
-    made = (_checked(rows, files, analysis) for rows in same.values())
+    rows = facts_on(analysis, node).rows("node_checks")
+    made = (_checked(row, files, analysis) for row in rows)
     return tuple(sorted(made, key=lambda one: (-one.events, one.check, str(one.code), one.first)))
 
 
-def _checked(rows: Iterable[Row], files: Mapping[str, str], analysis: Analysis) -> CheckedThing:
-    ordered = sorted(rows, key=lambda row: (row["time"], row["line"]))
-    last = ordered[-1]
-    verdict = analysis.taxonomy.classify(last["check"], last["code"], last["severity"])
+def _checked(row: Row, files: Mapping[str, str], analysis: Analysis) -> CheckedThing:
+    verdict = analysis.taxonomy.classify(row["check"], row["code"], row["severity"])
     return CheckedThing(
-        **{key: last[key] for key in ("check", "code", "severity", "entity", "line")},
+        **{key: row[key] for key in ("check", "code", "severity", "entity", "line", "events")},
         symptom=None if verdict is None else verdict.symptom,
-        events=len(ordered),
-        first=in_utc(ordered[0]["time"]),
-        last=in_utc(last["time"]),
-        file=files.get(last["file_id"], last["file_id"]),
+        first=moment(row["first_us"]),
+        last=moment(row["last_us"]),
+        file=files.get(row["file_id"], row["file_id"]),
     )
 
 
@@ -363,9 +345,7 @@ def _onset(
 ) -> NodeOnset | None:
     if one is None or group is None or not one.jobs or group.bulk_per_1000_node_days is None:
         return None
-    exposed = analysis.exposure.by_node
-    mine = exposed.filter((exposed["cluster"] == one.cluster) & (exposed["node"] == one.node))
-    rows = mine.filter(mine["elapsed_s"] > 0).select("start", "elapsed_s").to_pyarrow().to_pylist()
+    rows = facts_on(analysis, (one.cluster, one.node)).rows("held_on_node")
     times_s, days = _exposure_by_time(rows)
     # what a node did before a repair is no part of its record
     before = max(0.0, float(days[-1]) - one.exposure_node_days)
@@ -383,7 +363,7 @@ def _onset(
 
 def _exposure_by_time(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     """Moments in seconds since 1970, and the node-days of exposure until each of them."""
-    starts = np.array([in_utc(row["start"]).timestamp() for row in rows])
+    starts = np.array([row["start_us"] / MICROSECONDS_PER_SECOND for row in rows])
     ends = starts + np.array([row["elapsed_s"] for row in rows])
     times = np.concatenate([starts, ends])
     order = np.argsort(times, kind="stable")

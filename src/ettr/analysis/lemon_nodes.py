@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 
 from ettr.analysis.lemon_signals import fleet_signals
+from ettr.facts import Facts
 from ettr.lemons.candidates import LemonReport, lemon_report
 from ettr.lemons.fault_fleet import fault_strata
 from ettr.lemons.fleet import (
     Placement,
     Stratum,
     UnplacedFailures,
-    exposed_node_days,
     node_kinds,
     placement,
     strata,
@@ -26,7 +25,8 @@ from ettr.lemons.fleet import (
 from ettr.lemons.renames import likely_renames
 from ettr.lemons.signals import FleetSignals, NodeName
 from ettr.lemons.workloads import workload_parts
-from ettr.metrics.instants import fetch, has_rows, to_datetime
+from ettr.metrics.instants import to_datetime
+from ettr.metrics.node_records import ran_node_days
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def lemons_of(
     if not stages.logs_read.jobs:
         return _by_faults(stages, false_discovery, asked)
     fleet, _ = stages.lemon_strata
-    unplaced = unplaced_failures(stages.failures, stages.placement)
+    unplaced = unplaced_failures(stages.facts, stages.placement)
     found = lemon_report(
         *(fleet, unplaced, false_discovery),
         asked=asked,
@@ -95,8 +95,8 @@ def placement_of(stages: SharedStages) -> Placement:
         ran = {node: one.elapsed_s / SECONDS_PER_DAY for node, one in stages.node_jobs.items()}
     else:
         # what ran outside of the selected period does not count
-        ran = exposed_node_days(stages.exposure.by_node)
-    return placement(ran, stages.failures, stages.interrupted_allocations)
+        ran = ran_node_days(stages.facts)
+    return placement(stages.facts, ran)
 
 
 def fleet_of(
@@ -109,41 +109,29 @@ def fleet_of(
         edges_s: of the cells by which the exposure is cut, in seconds since 1970.
     """
     signals = fleet_signals(stages)
-    is_cut = bool(edges_s) or bool(signals.repairs_s)
     groups = strata(
+        stages.facts,
         stages.placement,
-        stages.failures,
-        stages.tables["nodes"],
         signals,
         edges_s,
         stages.workload_weights,
-        stages.exposure.by_node if is_cut else None,
         stages.fleet.spans_s,
     )
     return groups, signals
 
 
-def workload_weights(failures: ibis.Table, attempts: ibis.Table) -> dict[str, float]:
+def workload_weights(facts: Facts) -> dict[str, float]:
     """Part of each failure without a culprit that is put down to its nodes, not to its workload.
 
-    Args:
-        failures: the table `failures`, of all of the logs: whose jobs fail far more often than
-            those of others no selection can show.
-        attempts: the table `attempts`, likewise.
+    Of all of the logs: whose jobs fail far more often than those of others no selection can show.
     """
-    unplaced = failures.filter(failures["node"].isnull() & (failures["n_nodes"] > 1))
-    if not has_rows(unplaced):
+    failed = facts.rows("unblamed_failures")
+    if not failed:
         return {}
-    users = attempts.select("attempt_id", "user")
-    rows = fetch(unplaced.left_join(users, "attempt_id"), "attempt_id", "cluster", "user")
-    several = attempts.filter((attempts["n_nodes"] > 1) & (attempts["elapsed_s"] > 0))
-    days = several.mutate(held_s=several["elapsed_s"] * several["n_nodes"])
-    held = days.group_by("cluster", "user").agg(held_s=days["held_s"].sum())
     days_of: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in held.order_by("cluster", "user").to_pyarrow().to_pylist():
-        if row["user"] is not None:
-            days_of[row["cluster"]][row["user"]] = row["held_s"] / SECONDS_PER_DAY
-    failed = rows.to_pylist()
+    held = [row for row in facts.rows("hours_of_users") if row["user"] is not None]
+    for row in sorted(held, key=lambda row: (row["cluster"], row["user"])):
+        days_of[row["cluster"]][row["user"]] = row["held_s"] / SECONDS_PER_DAY
     counts = Counter((row["cluster"], row["user"]) for row in failed)
     part: dict[tuple[str, str | None], float] = {}
     for cluster, of_user in days_of.items():
@@ -180,4 +168,4 @@ def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[S
         )
         if node is not None
     ]
-    return fault_strata(fleet.spans_s, listed, node_kinds(analysis.tables["nodes"]), edges_s)
+    return fault_strata(fleet.spans_s, listed, node_kinds(analysis.facts), edges_s)

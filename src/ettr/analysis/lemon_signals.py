@@ -16,15 +16,16 @@ from ettr.lemons.signals import (
     NodeName,
     NodeSignals,
 )
-from ettr.metrics.instants import fetch, has_rows, in_utc, seconds_of, to_seconds
+from ettr.metrics.instants import to_seconds
 from ettr.metrics.node_jobs import NOTHING_RAN
 from ettr.sources.node_lists import NodeLists
+from ettr.units import MICROSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from ettr.analysis.shared import SharedStages
 
-TICKET, SERIAL = "ticket", "serial"
-"""Checks of events that are tickets, and that report a node's serial number as their code."""
+XID, TICKET, SERIAL = "xid", "ticket", "serial"
+"""Checks of events: of GPUs, tickets, and of a node that reports its serial number as the code."""
 REPAIRED = ("repaired", "replaced")
 """Codes of tickets after whose end the node counts as another one."""
 _TimesOf = dict[NodeName, list[float]]
@@ -99,34 +100,33 @@ def _outages(stages: SharedStages) -> _TimesOf:
 
 def _xid_episodes(stages: SharedStages) -> _TimesOf | None:
     """Episodes of XIDs that the taxonomy takes for faults; None where no log holds an XID."""
-    events = stages.tables["events"]
-    if not has_rows(events.filter(events["check"] == "xid")):
+    if not _has_check(stages, XID):
         return None
-    episodes = stages.attribution.episodes
     made: _TimesOf = defaultdict(list)
-    of_nodes = episodes.filter((episodes["check"] == "xid") & episodes["node"].notnull())
-    rows = fetch(of_nodes, "cluster", "node", "first")
-    times_s = seconds_of(rows["first"])
+    rows = stages.facts.columns("fault_episodes")
+    times_s = rows["first_us"] / MICROSECONDS_PER_SECOND
     begin_s, end_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
-    inside = (begin_s <= times_s) & (times_s <= end_s)
-    nodes = zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True)
-    for node, time_s, is_inside in zip(nodes, times_s.tolist(), inside.tolist(), strict=True):
-        if is_inside:
-            made[node].append(time_s)
+    inside = (rows["check"] == XID) & (begin_s <= times_s) & (times_s <= end_s)
+    columns = (rows["cluster"], rows["node"], times_s)
+    for cluster, node, time_s in zip(*(one[inside].tolist() for one in columns), strict=True):
+        if node is not None:
+            made[cluster, node].append(time_s)
     return made
+
+
+def _has_check(stages: SharedStages, *checks: str) -> bool:
+    """Whether any event is of one of these checks."""
+    return not set(checks).isdisjoint(stages.facts.columns("event_census")["check"].tolist())
 
 
 def _tickets(stages: SharedStages) -> tuple[_TimesOf | None, _TimesOf]:
     """When tickets were opened (None: no log holds any), and when nodes were changed."""
-    events = stages.tables["events"]
-    mine = events.filter(events["check"].isin((TICKET, SERIAL)) & events["node"].notnull())
-    columns = ("cluster", "node", "check", "code", "entity", "time", "time_end")
-    rows = fetch(mine, *columns).to_pylist()
+    rows = stages.facts.rows("tickets") if _has_check(stages, TICKET, SERIAL) else []
     opened: _TimesOf = defaultdict(list)
     changed: _TimesOf = defaultdict(list)
     serials: dict[NodeName, list[tuple[float, str]]] = defaultdict(list)
     for row in rows:
-        node, time_s = (row["cluster"], row["node"]), in_utc(row["time"]).timestamp()
+        node, time_s = (row["cluster"], row["node"]), row["time_us"] / MICROSECONDS_PER_SECOND
         if row["check"] == SERIAL:
             # a part with another number leaves the node what it was
             if row["entity"] is None and row["code"] is not None:
@@ -135,7 +135,8 @@ def _tickets(stages: SharedStages) -> tuple[_TimesOf | None, _TimesOf]:
         if _inside(stages, time_s):
             opened[node].append(time_s)
         if (row["code"] or "").lower() in REPAIRED:
-            changed[node].append(in_utc(row["time_end"] or row["time"]).timestamp())
+            over_us = row["time_us"] if row["time_end_us"] is None else row["time_end_us"]
+            changed[node].append(over_us / MICROSECONDS_PER_SECOND)
     for node, reported in serials.items():
         for (_, before), (time_s, after) in pairwise(sorted(reported)):
             if after != before:
@@ -153,15 +154,13 @@ def exclusions_of(stages: SharedStages) -> Exclusions | None:
     Args:
         stages: of the store.
     """
-    attempts = stages.tables["attempts"]
-    listed = attempts.filter(attempts["excluded_nodes"].notnull())
-    if not has_rows(listed):
+    rows = stages.facts.rows("exclusions")
+    if not rows:
         return None
     names = NodeLists()
     made: Exclusions = defaultdict(list)
-    columns = ("cluster", "user", "job_id", "excluded_nodes", "submit")
-    for row in fetch(listed, *columns).to_pylist():
-        time_s = in_utc(row["submit"]).timestamp()
+    for row in rows:
+        time_s = row["submit_us"] / MICROSECONDS_PER_SECOND
         if _inside(stages, time_s):
             for node in names(row["excluded_nodes"]) or ():
                 made[row["cluster"], node].append((row["user"], row["job_id"], time_s))
@@ -181,13 +180,10 @@ def _independent(stages: SharedStages, excluded: Exclusions) -> _TimesOf:
     One vote a user, however many jobs carry the same list; after a failed job the vote repeats what
     is counted as a failure.
     """
-    attempts = stages.tables["attempts"].select("attempt_id", "user")
-    failures = stages.failures
-    named = failures.filter(failures["node"].notnull()).left_join(attempts, "attempt_id")
     failed: dict[tuple[NodeName, str | None], float] = {}
-    for row in fetch(named, "cluster", "node", "user", "end").to_pylist():
+    for row in stages.facts.rows("failures_of_users"):
         key = ((row["cluster"], row["node"]), row["user"])
-        end_s = in_utc(row["end"]).timestamp()
+        end_s = row["end_us"] / MICROSECONDS_PER_SECOND
         failed[key] = min(failed.get(key, end_s), end_s)
     made: _TimesOf = {}
     for node, votes in excluded.items():

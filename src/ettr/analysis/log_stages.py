@@ -5,7 +5,6 @@ Each is computed once, when it is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import ibis
@@ -17,24 +16,15 @@ from ettr.analysis.stored_tables import StoredTables
 from ettr.errors import StoreError
 from ettr.facts import Facts
 from ettr.facts.het_jobs import HetJobs
+from ettr.facts.interop import as_ibis
 from ettr.facts.naming import Naming
-from ettr.metrics.event_census import event_census
-from ettr.metrics.event_days import event_days
-from ettr.metrics.incidents import IncidentLedger, incident_ledger
+from ettr.metrics.incidents import IncidentLedger, incident_ledger, selected_incidents
 from ettr.metrics.instants import Period, observed_period
-from ettr.metrics.logs_read import LogsRead, logs_read
-from ettr.metrics.selected import in_period, on_nodes
+from ettr.metrics.logs_read import LogsRead, clusters_of, logs_read, named_clusters
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.store.local_copy import on_duckdb
-from ettr.tables.event_summaries import (
-    EVENT_CENSUS,
-    EVENT_NODE_DAYS,
-    EVENT_NODE_KINDS,
-    EventSummary,
-    node_kinds,
-)
-from ettr.tables.materialize import materialize
+from ettr.tables.event_summaries import EVENT_CENSUS, EVENT_SUMMARIES, EventSummary
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
@@ -115,17 +105,8 @@ class LogStages:
         Raises:
             StoreError: the store holds no rows.
         """
-        t = self.tables
-        found = observed_period(
-            t["attempts"],
-            t["node_states"],
-            self.event_census,
-            t["nodes"],
-            t["allocations"],
-            t["progress"],
-            _spans_of_days(t["log_days"]),
-        )
-        ledger = None if found is not None else incident_ledger(t["incidents"])
+        found = observed_period(self.facts)
+        ledger = None if found is not None else incident_ledger(self.facts.rows("incidents"))
         if ledger is not None:
             # a ledger is no log: it says when things happened only where no log does
             found = Period(ledger.first, ledger.last)
@@ -145,39 +126,19 @@ class LogStages:
     @cached_property
     def logs_clusters(self) -> tuple[str, ...]:
         """Names of the clusters in the logs."""
-        named = self._clusters_in("attempts", "nodes", "events", "incidents")
-        return named or self._clusters_in("node_states", "allocations", "progress")
-
-    def _clusters_in(self, *tables: str) -> tuple[str, ...]:
-        names: set[str] = set()
-        for table in tables:
-            column = self.tables[table].select("cluster").distinct().to_pyarrow()["cluster"]
-            names.update(name for name in column.to_pylist() if name is not None)
-        return tuple(sorted(names))
+        return named_clusters(self.facts)
 
     @cached_property
     def event_census(self) -> ibis.Table:
         """How many events there are of each kind on each day."""
-        kept = self.read_store.summary(EVENT_CENSUS)
-        if kept is None:
-            return event_census(self.tables["events"])
-        return materialize(EVENT_CENSUS.summed(kept))
+        return as_ibis(self.facts, "event_census")
 
-    @cached_property
-    def event_days(self) -> ibis.Table:
-        """On which days the events of each node came."""
-        kept = self._summary_by_node(EVENT_NODE_DAYS)
-        if kept is None:
-            return event_days(self.tables["events"])
-        return materialize(EVENT_NODE_DAYS.summed(kept))
-
-    @cached_property
-    def event_node_kinds(self) -> ibis.Table:
-        """How many events of each kind each node has."""
-        kept = self._summary_by_node(EVENT_NODE_KINDS)
-        if kept is None:
-            return materialize(node_kinds(self.tables["events"]))
-        return materialize(EVENT_NODE_KINDS.summed(kept))
+    def kept_summary(self, name: str) -> ibis.Table | None:
+        """What the store keeps of its parts, by node under names of clusters; None: nothing."""
+        summary = EVENT_SUMMARIES[name]
+        if summary is EVENT_CENSUS:
+            return self.read_store.summary(summary)
+        return self._summary_by_node(summary)
 
     def _summary_by_node(self, summary: EventSummary) -> ibis.Table | None:
         """A summary of the store under names of clusters; None where it cannot answer."""
@@ -193,32 +154,14 @@ class LogStages:
     @cached_property
     def logs_read(self) -> LogsRead:
         """Which kinds of logs the store holds, of the selected clusters."""
-        t: Mapping[str, ibis.Table] = self.tables
-        chosen = self.selection.cluster
-        census: ibis.Table | None = self.event_census
-        if chosen and len(self.logs_clusters) > 1:
-            # what arrived from one cluster says nothing of another
-            t = {
-                name: t[name].filter(t[name]["cluster"].isin(chosen).fill_null(False))
-                for name in ("attempts", "events", "node_states", "progress", "log_days")
-            }
-            census = None
-        return logs_read(
-            t["attempts"],
-            t["events"],
-            t["node_states"],
-            t["progress"],
-            self.taxonomy,
-            census,
-            t["log_days"],
-        )
+        return logs_read(self.facts, self.taxonomy, self.selection.cluster)
 
     @cached_property
     def clusters_without_states(self) -> tuple[str, ...]:
         """Selected clusters that ran jobs, with no state of their nodes, where others have some."""
         if len(self.clusters) < 2 or not self.logs_read.node_states:
             return ()
-        ran, known = (set(self._clusters_in(name)) for name in ("attempts", "node_states"))
+        ran, known = (clusters_of(self.facts, name) for name in ("attempts", "node_states"))
         return tuple(sorted((ran - known) & set(self.clusters)))
 
     @cached_property
@@ -226,21 +169,10 @@ class LogStages:
         """Whether logs of several clusters hold rows of which nobody knows whose they are."""
         if not self.naming.is_by_node:
             return False
-        return DEFAULT_CLUSTER in self._clusters_in("attempts", "nodes", "events", "node_states")
+        placed = ("attempts", "nodes", "events", "node_states")
+        return DEFAULT_CLUSTER in clusters_of(self.facts, *placed)
 
     @cached_property
     def incidents(self) -> IncidentLedger | None:
         """What incident ledgers state of the period, clusters and nodes; None where nothing."""
-        rows, chosen = self.tables["incidents"], self.selection
-        if chosen.has_period:
-            rows = rows.filter(in_period(rows["time"], chosen))
-        if chosen.cluster:
-            rows = rows.filter(rows["cluster"].isin(chosen.cluster).fill_null(False))
-        if chosen.of_nodes:
-            rows = on_nodes(rows, self.tables["nodes"], chosen)
-        return incident_ledger(rows)
-
-
-def _spans_of_days(log_days: ibis.Table) -> ibis.Table:
-    """From the beginning to the end of each day."""
-    return log_days.select(start=log_days["day"], end=log_days["day"] + ibis.interval(days=1))
+        return incident_ledger(selected_incidents(self.facts))

@@ -11,7 +11,7 @@ from ettr.errors import UsageError
 from ettr.estimates.spread import FleetSpread
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey, observed_faults, recorded_faults
-from ettr.metrics.instants import Floats, fetch, to_datetime
+from ettr.metrics.instants import Floats, to_datetime
 from ettr.models.data import Counts
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
@@ -26,12 +26,11 @@ def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
     exposure for them.
     """
     chosen = analysis.selection
-    recorded = recorded_faults(analysis.tables["events"], analysis.logs_period)
+    recorded = recorded_faults(analysis.facts, analysis.logs_period)
     if len(recorded):
         return (recorded if chosen.is_everything else _selected(recorded, analysis)), False
-    episodes = analysis.attribution.episodes
-    errors = fetch(episodes, "cluster", "node", "symptom", "rank", "first", "last")
-    found = observed_faults(errors, analysis.outages, analysis.assumptions.window.length_s)
+    gap_s = analysis.assumptions.window.length_s
+    found = observed_faults(analysis.facts, analysis.outages, gap_s)
     in_fleet = analysis.fleet.spans_s
     here = found.of_nodes([node in in_fleet for node in found.nodes])
     return (here if chosen.is_everything else _selected(here, analysis)), True

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import difflib
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
-
-from ibis.expr.types import Table
+from typing import Any
 
 from ettr.analysis.analysis import Analysis
 from ettr.errors import UsageError
+from ettr.facts import Facts
 from ettr.metrics.availability import Service, outages_in_service
 from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
-from ettr.metrics.instants import Period, in_utc, to_datetime, to_seconds
+from ettr.metrics.instants import Period, moment, to_datetime, to_seconds
 from ettr.metrics.node_records import (
     GPU_CHECKS,
     NodeRecord,
     NodeRecords,
-    NodeTables,
     PlaceRate,
     node_records,
 )
 from ettr.metrics.outages import Outage
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
-from ettr.metrics.selected import in_period
-from ettr.tables.event_summaries import node_kinds
 
 _SIMILAR = 5
 
@@ -94,37 +92,15 @@ def records_of(analysis: Analysis) -> NodeRecords:
     """Every selected node, with what is selected of it."""
     from ettr.analysis.blame import summed
 
-    t = analysis.tables
     return node_records(
-        NodeTables(
-            t["nodes"],
-            analysis.exposure.by_node,
-            analysis.failures,
-            analysis.interrupted_allocations,
-            _kinds(analysis),
-            summed(analysis.blame) if analysis.logs_read.jobs else {},
-        ),
+        analysis.facts,
         analysis.fleet,
         _outages(analysis, analysis.period, analysis.fleet),
+        summed(analysis.blame) if analysis.logs_read.jobs else {},
         only_fleet=analysis.selected is not None,
         has_jobs=analysis.logs_read.jobs,
         confidence=analysis.assumptions.confidence,
     )
-
-
-def _kinds(analysis: Analysis) -> Table:
-    """How many events of each kind each node has in the selected period."""
-    if analysis.selected is None:
-        return analysis.event_node_kinds
-    return node_kinds(_events(analysis))
-
-
-def _events(analysis: Analysis) -> Table:
-    """Events of the selected period."""
-    events = analysis.tables["events"]
-    if analysis.selected is None:
-        return events
-    return events.filter(in_period(events["time"], analysis.selection))
 
 
 def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
@@ -194,7 +170,7 @@ def node_history(analysis: Analysis, name: str) -> NodeHistory:
             for one in records.places
             if one.cluster == record.cluster and (one.kind, one.name) in places
         ),
-        _devices(_events(analysis), record),
+        _devices(analysis, record),
         counted_confidences(one.confidence for one in failures if one.blamed == record.node)
         if analysis.logs_read.jobs
         else None,
@@ -228,47 +204,41 @@ def _similar(records: tuple[NodeRecord, ...], name: str) -> list[str]:
     ][:_SIMILAR]
 
 
+def facts_on(analysis: Analysis, node: tuple[str, str]) -> Facts:
+    """The facts of the selection that ask about one node, by cluster and name."""
+    return analysis.facts.under(asked_cluster=node[0], asked_node=node[1])
+
+
 def _failures(analysis: Analysis, record: NodeRecord) -> tuple[NodeFailure, ...]:
     if not analysis.logs_read.jobs:
         return ()
-    held, attempts = analysis.tables["allocations"], analysis.tables["attempts"]
-    on_node = held.filter((held["cluster"] == record.cluster) & (held["node"] == record.node))
-    failed = analysis.failures.semi_join(on_node, "attempt_id")
-    owners = attempts.select("attempt_id", "user")
-    columns = ("end", "job_id", "user", "state", "n_nodes", "symptom", "confidence", "node")
-    rows = failed.left_join(owners, "attempt_id").select(*columns).order_by("end", "job_id")
+    found = facts_on(analysis, (record.cluster, record.node)).rows("failures_on_node")
+    columns = ("job_id", "user", "state", "n_nodes", "symptom", "confidence")
     return tuple(
         NodeFailure(
-            end=in_utc(row["end"]),
-            blamed=row["node"],
-            **{name: row[name] for name in columns if name not in {"end", "node"}},
+            end=moment(row["end_us"]), blamed=row["node"], **{name: row[name] for name in columns}
         )
-        for row in rows.to_pyarrow().to_pylist()
+        for row in sorted(found, key=lambda row: (row["end_us"], row["job_id"]))
     )
 
 
-def _devices(events: Table, record: NodeRecord) -> tuple[DeviceCode, ...]:
-    of_node = events.filter(
-        events["check"].isin(GPU_CHECKS)
-        & (events["cluster"] == record.cluster)
-        & (events["node"] == record.node)
-        & events["code"].notnull()
-    )
-    counts = of_node.group_by("check", "code", "entity").aggregate(
-        n=of_node.count(), first=of_node["time"].min(), last=of_node["time"].max()
-    )
-    rows = [
+def _devices(analysis: Analysis, record: NodeRecord) -> tuple[DeviceCode, ...]:
+    by_device: dict[tuple[str, str, str | None], list[dict[str, Any]]] = defaultdict(list)
+    for row in facts_on(analysis, (record.cluster, record.node)).rows("node_checks"):
+        if row["check"] in GPU_CHECKS and row["code"] is not None:
+            by_device[row["check"], row["code"], row["entity"]].append(row)
+    found = [
         DeviceCode(
-            row["check"],
-            row["code"],
-            row["entity"],
-            row["n"],
-            in_utc(row["first"]),
-            in_utc(row["last"]),
+            *device,
+            sum(row["events"] for row in rows),
+            moment(min(row["first_us"] for row in rows)),
+            moment(max(row["last_us"] for row in rows)),
         )
-        for row in counts.to_pyarrow().to_pylist()
+        for device, rows in by_device.items()
     ]
-    return tuple(sorted(rows, key=lambda one: (-one.events, one.check, one.code, one.device or "")))
+    return tuple(
+        sorted(found, key=lambda one: (-one.events, one.check, one.code, one.device or ""))
+    )
 
 
 def _outage(one: Outage) -> NodeOutage:

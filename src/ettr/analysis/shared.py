@@ -22,25 +22,24 @@ from ettr.attribution.verdicts import HARDWARE_CANDIDATE
 from ettr.facts import Facts
 from ettr.facts.chosen import microseconds
 from ettr.facts.interop import as_ibis
-from ettr.metrics.availability import Service, named_nodes, service
+from ettr.metrics.availability import Service, nodes_of, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.exposure import Exposure, exposure
-from ettr.metrics.instants import Period, fetch, has_rows, seconds_of
+from ettr.metrics.instants import Period, has_rows
 from ettr.metrics.listed_nodes import every_node_is_listed
-from ettr.metrics.node_jobs import NODE_FAIL, NodeJobs, node_jobs
+from ettr.metrics.node_jobs import NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.selected import SelectedJobs
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, totals
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.tables.materialize import materialize
+from ettr.units import MICROSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ettr.analysis.clustering import FailureClustering, FailuresOfSize
     from ettr.analysis.lemon_signals import Exclusions
+    from ettr.facts.facts import Columns
     from ettr.lemons.blame import Blame
     from ettr.lemons.fleet import Placement, Stratum
     from ettr.lemons.model import LemonFit, NodeCounts
@@ -51,8 +50,8 @@ if TYPE_CHECKING:
 _OF_ALL_LOGS = (
     *("read_store", "tables", "parts", "taxonomy", "logs_period", "logs_clusters", "event_census"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
-    *("interrupted_allocations", "event_days", "event_node_kinds", "logs_list_every_node"),
-    *("held_by_node_fail", "ended_by_nodes", "logs_have_open_suspended"),
+    *("interrupted_allocations", "logs_list_every_node"),
+    *("logs_have_open_suspended"),
     *("logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -99,7 +98,7 @@ class SharedStages(LogStages):
     @cached_property
     def job_nodes(self) -> frozenset[tuple[str, str]]:
         """Cluster and name of each node that ran a job."""
-        return named_nodes(self.tables["allocations"])
+        return nodes_of(self.facts, "allocations")
 
     @cached_property
     def fleet(self) -> Service:
@@ -111,17 +110,9 @@ class SharedStages(LogStages):
     @cached_property
     def logs_fleet(self) -> Service:
         """All nodes and their time in service."""
-        t, given = self.tables, self.assumptions
+        given = self.assumptions
         return service(
-            t["nodes"],
-            t["node_states"],
-            self.logs_period,
-            t["allocations"],
-            t["events"],
-            log_days=t["log_days"],
-            worked=self.job_nodes,
-            n_nodes=given.n_nodes,
-            gpus_per_node=given.gpus_per_node,
+            self.facts, self.logs_period, n_nodes=given.n_nodes, gpus_per_node=given.gpus_per_node
         )
 
     @cached_property
@@ -131,7 +122,7 @@ class SharedStages(LogStages):
 
     def outages_in(self, period: Period) -> tuple[Outage, ...]:
         """The same of a period: open ones are cut at its end."""
-        found = outages(self.tables["node_states"], period, self.taxonomy)
+        found = outages(self.facts, period, self.taxonomy)
         if not any(one.is_planned and one.silent_from_s for one in found):
             return found
         rows = self.ended_by_nodes
@@ -139,25 +130,21 @@ class SharedStages(LogStages):
         return unplanned_where_jobs_ended(
             found,
             zip(
-                rows["cluster"].to_pylist(),
-                rows["node"].to_pylist(),
-                seconds_of(rows["ended"]).tolist(),
+                rows["cluster"].tolist(),
+                rows["node"].tolist(),
+                (rows["end_us"] / MICROSECONDS_PER_SECOND).tolist(),
                 strict=True,
             ),
             matching.tolerance_s,
         )
 
-    @cached_property
-    def ended_by_nodes(self) -> pa.Table:
-        """Attempts that a failed node ended: `attempt_id`, `cluster`, `node` and `ended`.
+    @property
+    def ended_by_nodes(self) -> Columns:
+        """Attempts that a failed node ended: `attempt_id`, `cluster`, `node` and `end_us`.
 
         A row for each node that such an attempt held.
         """
-        ends = self.attribution.endings
-        failed = ends.filter(ends["node_failed"]).select("attempt_id", ended="end")
-        held = self.interrupted_allocations.drop("end").join(failed, "attempt_id")
-        named = held.filter(held["node"].notnull())
-        return fetch(named, "attempt_id", "cluster", "node", "ended")
+        return self.facts.columns("ended_by_nodes")
 
     @property
     def fleet_is_known(self) -> bool:
@@ -208,35 +195,8 @@ class SharedStages(LogStages):
 
     @cached_property
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
-        """What the selected attempts ran on each node, over the whole of their time.
-
-        Not from `exposure`: that joins every attempt with what it held, at thrice the cost. Where
-        it has been computed, it knows whether the join can be spared.
-        """
-        known = self.selected is None and "exposure" in self.__dict__
-        all_listed = self.selected is None and self.logs_list_every_node
-        return node_jobs(
-            self.jobs.attempts,
-            self.tables["allocations"],
-            none_foreign=known and self.exposure.none_foreign,
-            all_listed=all_listed,
-            failed_held=self.held_by_node_fail if all_listed else None,
-        )
-
-    @cached_property
-    def held_by_node_fail(self) -> ibis.Table:
-        """Rows of the allocations among which are all of the attempts that ended as NODE_FAIL.
-
-        What interrupted attempts held is small next to all that was held. It does where each of
-        these counts as an interruption; a site's taxonomy may say otherwise.
-        """
-        ends, attempts = (
-            rows.filter(rows["state"] == NODE_FAIL)
-            for rows in (self.attribution.endings, self.tables["attempts"])
-        )
-        if ends.count().to_pyarrow() != attempts.count().to_pyarrow():
-            return self.tables["allocations"]
-        return materialize(self.interrupted_allocations.semi_join(ends, "attempt_id"))
+        """What the selected attempts ran on each node, over the whole of their time."""
+        return node_jobs(self.facts)
 
     @cached_property
     def attribution(self) -> Attribution:
@@ -309,7 +269,7 @@ class SharedStages(LogStages):
         """Part of each failure without a culprit that is put down to its nodes, by attempt."""
         from ettr.analysis.lemon_nodes import workload_weights
 
-        return workload_weights(self.attribution.failures, self.tables["attempts"])
+        return workload_weights(self.facts)
 
     @cached_property
     def placement(self) -> Placement:

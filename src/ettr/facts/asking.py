@@ -17,6 +17,13 @@ from ettr.facts.files import Fact, fact, fact_names
 from ettr.tables import TABLES
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
+_OF_A_QUESTION = frozenset(
+    {
+        *("asked_cluster", "asked_node", "asked_node_names", "claimed", "down", "edges"),
+        *("first_day", "last_day", "fleet_in_service", "repaired", "scored_from_s", "scored_to_s"),
+    }
+)
+"""Values that one question gives to its facts."""
 _INNER = re.compile(r"^(raw|named|parts|whole|het|given|history)_")
 
 
@@ -53,7 +60,8 @@ class Found:
 def documented() -> list[FactText]:
     """All facts that a statement may read, stored tables first."""
     stored = [FactText(table.name, f"One row is {table.row}.", "") for table in TABLES.values()]
-    names = sorted(name for name in fact_names() - TABLES.keys() if not _INNER.search(name))
+    shown = (name for name in fact_names() - TABLES.keys() if not _INNER.search(name))
+    names = sorted(name for name in shown if not _is_of_a_question(name))
     others = (FactText(name, _means(fact(name)), fact(name).text) for name in names)
     return stored + [one for one in others if one.means]
 
@@ -98,6 +106,8 @@ def ask(facts: Facts, sql: str, *, most_rows: int, memory_bytes: int, seconds: f
     _check(sql)
     engine = facts.engine
     for name in sorted(set(_WORD.findall(sql.lower())) & (fact_names() | TABLES.keys())):
+        if _is_of_a_question(name):
+            raise UsageError(f"{name}: is about what one question asks, and cannot be read alone")
         engine.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {facts.table(name)}")
     files = ", ".join(_quoted(path) for path in facts.given("files"))
     engine.run(f"SET memory_limit = '{int(memory_bytes)}B'")
@@ -135,6 +145,17 @@ def _check(sql: str) -> None:
         raise UsageError(f"DuckDB: {error}") from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise UsageError("give one SELECT statement: a store is read here, never written")
+
+
+def _is_of_a_question(name: str) -> bool:
+    """Whether a fact takes, by itself or through what it reads, what one question gives."""
+    if name in TABLES:
+        return False
+    try:
+        one = fact(name)
+    except KeyError:  # made where its question is, which nobody has asked
+        return True
+    return not _OF_A_QUESTION.isdisjoint(one.takes) or any(map(_is_of_a_question, one.reads))
 
 
 def _means(one: Fact) -> str:

@@ -13,16 +13,13 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-import ibis
 import numpy as np
-import pyarrow as pa
 from scipy.special import pdtrc
 
+from ettr.facts import Facts, made
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
 from ettr.lemons.signals import FleetSignals, NodeName, Times, apart
-from ettr.tables.ibis_time import epoch_s
-from ettr.tables.schemas import FAILURES
-from ettr.units import SECONDS_PER_DAY
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 BURST_GAP_S = 600.0
 BURST_NODES = 3
@@ -107,29 +104,24 @@ class Placement:
     nodes_of: Mapping[str, Sequence[NodeName]]
 
 
-def placement(
-    node_days: Mapping[NodeName, float], failures: ibis.Table, allocations: ibis.Table
-) -> Placement:
+def placement(facts: Facts, node_days: Mapping[NodeName, float]) -> Placement:
     """The nodes of a fleet and of its failures.
 
     Args:
+        facts: of the store under the selection.
         node_days: runtime of each node; those without any are left out.
-        failures: the table `failures`.
-        allocations: the table `allocations`.
     """
     ran = {node: days for node, days in node_days.items() if days > 0}
-    return Placement(ran, _nodes_of(failures, allocations))
+    nodes_of: dict[str, list[NodeName]] = {}
+    for row in facts.rows("unblamed_held"):
+        nodes_of.setdefault(row["attempt_id"], []).append((row["cluster"], row["node"]))
+    return Placement(ran, nodes_of)
 
 
-def unplaced_failures(failures: ibis.Table, placed: Placement) -> UnplacedFailures:
-    """How many failures `strata` can put on no node; each of the others is in a stratum.
-
-    Args:
-        failures: the table `failures`.
-        placed: of these failures.
-    """
+def unplaced_failures(facts: Facts, placed: Placement) -> UnplacedFailures:
+    """How many failures `strata` can put on no node; each of the others is in a stratum."""
     days, nodes_of = placed.node_days, placed.nodes_of
-    rows = failures.select("attempt_id", "cluster", "node").to_pyarrow().to_pylist()
+    rows = facts.rows("failures")
     nobody = [row["attempt_id"] for row in rows if row["node"] is None]
     return UnplacedFailures(
         sum(row["node"] is not None and (row["cluster"], row["node"]) not in days for row in rows),
@@ -138,48 +130,41 @@ def unplaced_failures(failures: ibis.Table, placed: Placement) -> UnplacedFailur
 
 
 def strata(
+    facts: Facts,
     placed: Placement,
-    failures: ibis.Table,
-    inventory: ibis.Table,
     signals: FleetSignals | None = None,
     edges_s: Sequence[float] = (),
     workload_weights: Mapping[str, float] | None = None,
-    exposed: ibis.Table | None = None,
     service_s: Mapping[NodeName, tuple[float, float]] | None = None,
 ) -> tuple[Stratum, ...]:
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
     Args:
-        placed: of these failures.
-        failures: the table `failures`.
-        inventory: the table `nodes`.
+        facts: of the store under the selection.
+        placed: of its failures.
         signals: of the nodes, and their repairs: a node and what it was before are two nodes.
         edges_s: of the cells of `Stratum.cells_node_days`, in order, in seconds since 1970.
         workload_weights: part of each failed attempt that is put down to its nodes; 1 where absent.
-        exposed: `Exposure.by_node`, from which exposure is cut at edges and repairs.
         service_s: when each node was in service, in seconds since 1970.
-
-    Raises:
-        ValueError: there are edges or repairs, and no exposure that could be cut at them.
     """
     lives = _Lives({} if signals is None else signals.repairs_s)
-    cells: list[dict[NodeName, float]] = []
-    if exposed is None:
-        if edges_s or lives.repaired(placed.node_days):
-            raise ValueError("exposure is cut at edges and repairs: give `exposed` too")
-        days = dict(placed.node_days)
-    else:
-        days = lives.split_days(exposed, placed.node_days)
-        for cell in pairwise(edges_s):
-            cut = _cut(exposed, *cell)
-            cells.append(lives.split_days(cut, exposed_node_days(cut)))
-    kinds = node_kinds(inventory)
+    held = _held_on_repaired(facts, lives, placed.node_days)
+    days = lives.split_days(held, placed.node_days)
+    cells = [
+        lives.split_days(_cut(held, *cell), of_nodes)
+        for cell, of_nodes in zip(
+            pairwise(edges_s), _node_days_of_cells(facts, edges_s), strict=True
+        )
+    ]
+    kinds = node_kinds(facts)
     groups: dict[tuple[str, str | None], list[NodeName]] = {}
     for node in sorted(days):
         groups.setdefault((node[0], kinds.get(lives.whole(node))), []).append(node)
-    rows = failures.order_by("end", "attempt_id").to_pyarrow().cast(FAILURES.arrow_schema)
-    listed = [lives.of_failure(row) for row in rows.to_pylist()]
-    ends_s = {row["attempt_id"]: row["end"].timestamp() for row in listed}
+    rows = sorted(facts.rows("failures"), key=lambda row: (row["end_us"], row["attempt_id"]))
+    listed = [
+        lives.of_failure({**row, "end_s": row["end_us"] / MICROSECONDS_PER_SECOND}) for row in rows
+    ]
+    ends_s = {row["attempt_id"]: row["end_s"] for row in listed}
     lived = {
         attempt_id: [lives.at(node, ends_s[attempt_id]) for node in nodes]
         for attempt_id, nodes in placed.nodes_of.items()
@@ -282,7 +267,7 @@ class _Lives:
     def of_failure(self, row: dict[str, Any]) -> dict[str, Any]:
         if row["node"] is None:
             return row
-        return {**row, "node": self.at((row["cluster"], row["node"]), row["end"].timestamp())[1]}
+        return {**row, "node": self.at((row["cluster"], row["node"]), row["end_s"])[1]}
 
     def of_times(self, times_s: Times) -> dict[NodeName, list[float]]:
         made: dict[NodeName, list[float]] = {}
@@ -299,18 +284,17 @@ class _Lives:
         return sorted(node for node in nodes if self._repairs_s.get(node))
 
     def split_days(
-        self, exposed: ibis.Table, days: Mapping[NodeName, float]
+        self, held: Iterable[_Held], days: Mapping[NodeName, float]
     ) -> dict[NodeName, float]:
-        """Node-days by life; those of a job that ran across a repair are divided at it."""
-        repaired = self.repaired(days)
-        if not repaired:
-            return dict(days)
+        """Node-days by life; those of a job that ran across a repair are divided at it.
+
+        Args:
+            held: what ran on the nodes that were repaired.
+            days: node-days of all nodes.
+        """
         split = {node: some for node, some in days.items() if not self._repairs_s.get(node)}
-        for row in _held_by(exposed, repaired).to_pylist():
-            node, start = (row["cluster"], row["node"]), row["start"]
-            # Spark hands out times in UTC without saying so
-            start_s = (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
-            end_s = start_s + row["elapsed_s"]
+        for node, start_s, elapsed_s in held:
+            end_s = start_s + elapsed_s
             cuts_s = sorted(self._repairs_s[node])
             edges_s = [start_s, *(cut for cut in cuts_s if start_s < cut < end_s), end_s]
             for first_s, last_s in pairwise(edges_s):
@@ -320,55 +304,67 @@ class _Lives:
         return split
 
 
-def _held_by(exposed: ibis.Table, nodes: Sequence[NodeName]) -> pa.Table:
-    """What ran on some nodes and when, read once for all of them."""
-    schema = {"cluster": "string", "node": "string"}
-    names = ibis.memtable([dict(zip(schema, node, strict=True)) for node in nodes], schema=schema)
-    held = exposed.filter(exposed["elapsed_s"] > 0).semi_join(names, ["cluster", "node"])
-    held = held.select("cluster", "node", "start", "elapsed_s")
-    return held.order_by("cluster", "node", "start", "elapsed_s").to_pyarrow()
+_Held = tuple[NodeName, float, float]
+"""A node, when an attempt began to run on it, and for how many seconds."""
 
 
-def exposed_node_days(exposed: ibis.Table) -> dict[NodeName, float]:
-    """Node-days of each node that ran a job.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """Nodes or edges as facts take them: told from others by being another object."""
 
-    Args:
-        exposed: `Exposure.by_node`.
-    """
-    held = exposed.filter(exposed["node"].notnull() & (exposed["elapsed_s"] > 0))
-    rows = held.group_by("cluster", "node").agg(seconds=held["elapsed_s"].sum()).to_pyarrow()
-    return {
-        (row["cluster"], row["node"]): row["seconds"] / SECONDS_PER_DAY for row in rows.to_pylist()
-    }
+    values: Sequence[Any]
 
 
-def _cut(exposed: ibis.Table, from_s: float, to_s: float) -> ibis.Table:
-    """The parts of the exposure within a cell of time."""
-    start_s = epoch_s(exposed["start"])
-    end_s = start_s + exposed["elapsed_s"]
-    begun_s, ended_s = ibis.greatest(start_s, from_s), ibis.least(end_s, to_s)
-    inside = exposed.mutate(begun_s=begun_s, elapsed_s=ended_s - begun_s)
-    inside = inside.filter(inside["elapsed_s"] > 0)
-    return inside.mutate(start=inside["begun_s"].cast("int64").as_timestamp("s")).drop("begun_s")
+@made("repaired_nodes", (("cluster", "VARCHAR"), ("node", "VARCHAR")), takes=("repaired",))
+def _repaired_nodes(facts: Facts) -> list[tuple[object, ...]]:
+    return list(facts.given("repaired").values)
 
 
-def node_kinds(inventory: ibis.Table) -> dict[NodeName, str | None]:
+@made(
+    "time_cells", (("cell", "BIGINT"), ("from_s", "DOUBLE"), ("to_s", "DOUBLE")), takes=("edges",)
+)
+def _time_cells(facts: Facts) -> list[tuple[object, ...]]:
+    return [(cell, *edges) for cell, edges in enumerate(pairwise(facts.given("edges").values))]
+
+
+def _held_on_repaired(facts: Facts, lives: _Lives, nodes: Iterable[NodeName]) -> list[_Held]:
+    """What ran on the nodes that were repaired and when."""
+    repaired = lives.repaired(nodes)
+    if not repaired:
+        return []
+    rows = facts.under(repaired=_Asked(repaired)).rows("held_on_repaired")
+    return sorted(
+        ((row["cluster"], row["node"]), row["start_us"] / MICROSECONDS_PER_SECOND, row["elapsed_s"])
+        for row in rows
+    )
+
+
+def _node_days_of_cells(facts: Facts, edges_s: Sequence[float]) -> list[dict[NodeName, float]]:
+    """Node-days of each node that ran a job in each cell."""
+    found: list[dict[NodeName, float]] = [{} for _ in edges_s[1:]]
+    if found:
+        for row in facts.under(edges=_Asked(edges_s)).rows("node_cells"):
+            found[row["cell"]][row["cluster"], row["node"]] = row["held_s"] / SECONDS_PER_DAY
+    return found
+
+
+def _cut(held: Iterable[_Held], from_s: float, to_s: float) -> list[_Held]:
+    """The parts of what ran within a cell of time, from whole seconds on."""
+    cut = []
+    for node, start_s, elapsed_s in held:
+        begun_s = max(start_s // 1, from_s)
+        inside_s = min(start_s // 1 + elapsed_s, to_s) - begun_s
+        if inside_s > 0:
+            cut.append((node, float(round(begun_s)), inside_s))
+    return cut
+
+
+def node_kinds(facts: Facts) -> dict[NodeName, str | None]:
     """What the nodes are compared by: the group that the inventory names, or the GPU model."""
-    columns = inventory.select("cluster", "node", "hardware_group", "gpu_type").to_pyarrow()
     return {
         (row["cluster"], row["node"]): row["hardware_group"] or row["gpu_type"]
-        for row in columns.to_pylist()
+        for row in facts.rows("nodes")
     }
-
-
-def _nodes_of(failures: ibis.Table, allocations: ibis.Table) -> dict[str, list[NodeName]]:
-    """The nodes of failed attempts of which no node is blamed."""
-    nobody = failures.filter(failures["node"].isnull()).select("attempt_id")
-    rows = allocations.semi_join(nobody, "attempt_id").select("attempt_id", "cluster", "node")
-    made: dict[str, list[NodeName]] = {}
-    for row in rows.to_pyarrow().to_pylist():
-        made.setdefault(row["attempt_id"], []).append((row["cluster"], row["node"]))
-    return made
 
 
 def _stratum(
@@ -385,7 +381,7 @@ def _stratum(
     exposure = np.array([days[node] for node in nodes])
     own = [row for row in rows if (row["cluster"], row["node"]) in place]
     weights, bursts = burst_weights(
-        np.array([row["end"].timestamp() for row in own]),
+        np.array([row["end_s"] for row in own]),
         [row["node"] for row in own],
         len(own) / exposure.sum() * len(nodes),
     )
@@ -398,7 +394,7 @@ def _stratum(
         if row["node"] is None and at:
             weight = workload_weights.get(row["attempt_id"], 1.0)
             shared.append(SharedFailure(np.array(at, dtype=np.int64), weight))
-            shared_at.append((row["attempt_id"], row["end"].timestamp()))
+            shared_at.append((row["attempt_id"], row["end_s"]))
     totals = np.array([sum(one.weight for one in failures) for failures in named])
     signals_s = {
         name: tuple(
@@ -427,7 +423,7 @@ def _failure(row: dict[str, Any], weight: float) -> BlamedFailure:
     return BlamedFailure(
         row["job_id"],
         row["attempt_id"],
-        row["end"].timestamp(),
+        row["end_s"],
         row["symptom"],
         row["n_nodes"],
         weight,

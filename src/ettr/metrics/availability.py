@@ -6,24 +6,20 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
-import ibis
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.metrics.instants import Floats, Period, fetch, floats_of, has_rows, seconds_of, to_seconds
-from ettr.metrics.outages import Outage, outages
+from ettr.facts import Facts, made
+from ettr.metrics.instants import Floats, Period, to_seconds
+from ettr.metrics.outages import Outage
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
 from ettr.selection import Selection
-from ettr.tables.ibis_time import epoch_s
-from ettr.taxonomy import Taxonomy
-from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LISTED_NODES = 20
 Integers = npt.NDArray[np.int64]
@@ -116,28 +112,19 @@ class WholeLogs:
 
 
 def service(
-    nodes: ibis.Table,
-    node_states: ibis.Table,
+    facts: Facts,
     period: Period,
-    allocations: ibis.Table | None = None,
-    events: ibis.Table | None = None,
     *,
-    log_days: ibis.Table | None = None,
-    worked: frozenset[tuple[str, str]] | None = None,
     n_nodes: int | None = None,
     gpus_per_node: float | None = None,
 ) -> Service:
     """The fleet: the inventory, and nodes that other tables name and it lacks, all the period.
 
+    Nodes of events, and of logs of nodes, count where no inventory and no job names any.
+
     Args:
-        nodes: the inventory.
-        node_states: scheduler states of the nodes.
+        facts: of the store.
         period: time that the logs cover.
-        allocations: which nodes worked when.
-        events: observations; the nodes that they name count where no inventory and no job names
-            any.
-        log_days: days on which logs of nodes arrived; the nodes count where those of events do.
-        worked: nodes of the allocations (`named_nodes`), where they are at hand.
         n_nodes: how many nodes there are, where the logs do not name them all.
         gpus_per_node: of nodes whose GPUs no log names.
 
@@ -145,21 +132,20 @@ def service(
         UsageError: fewer nodes than the logs name.
     """
     first_s, last_s = to_seconds(period.start), to_seconds(period.end)
-    rows = fetch(nodes, "cluster", "node", "n_gpus", "in_service_from", "in_service_to")
-    names = list(zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True))
-    begins_s = np.nan_to_num(seconds_of(rows["in_service_from"]), nan=first_s)
-    ends_s = np.nan_to_num(seconds_of(rows["in_service_to"]), nan=last_s)
+    rows = facts.columns("nodes")
+    names = list(zip(rows["cluster"].tolist(), rows["node"].tolist(), strict=True))
+    begins_s, ends_s = (
+        np.nan_to_num(rows[name].astype(np.float64) / MICROSECONDS_PER_SECOND, nan=otherwise_s)
+        for name, otherwise_s in (("in_service_from_us", first_s), ("in_service_to_us", last_s))
+    )
     spans = {}
     for name, begin_s, end_s in zip(names, begins_s.tolist(), ends_s.tolist(), strict=True):
         low_s = max(begin_s, first_s)
         spans[name] = (low_s, max(min(end_s, last_s), low_s))
-    gpus = dict(zip(names, floats_of(rows["n_gpus"]).tolist(), strict=True))
-    if worked is None:
-        worked = frozenset() if allocations is None else named_nodes(allocations)
-    troubled = named_nodes(node_states)
-    if events is not None and not names and not worked:
-        troubled |= named_nodes(events)
-        troubled |= frozenset() if log_days is None else named_nodes(log_days)
+    gpus = dict(zip(names, rows["n_gpus"].astype(np.float64).tolist(), strict=True))
+    worked, troubled = nodes_of(facts, "allocations"), nodes_of(facts, "node_states")
+    if not names and not worked:
+        troubled |= event_nodes(facts) | nodes_of(facts, "log_days")
     for name in sorted(worked | troubled):
         spans.setdefault(name, (first_s, last_s))
         gpus.setdefault(name, float("nan"))
@@ -169,30 +155,43 @@ def service(
     if gpus_per_node is not None:
         gpus = {name: gpus_per_node if np.isnan(n) else n for name, n in gpus.items()}
     of_jobs: dict[tuple[str, str], float] = {}
-    if allocations is not None and any(np.isnan(gpus[name]) for name in worked):
-        of_jobs = {
-            name: n for name, n in _gpus_held(allocations).items() if np.isnan(gpus.get(name, 0.0))
-        }
+    if any(np.isnan(gpus[name]) for name in worked):
+        of_jobs = {name: n for name, n in _gpus_held(facts).items() if np.isnan(gpus[name])}
     is_known = bool(names or worked or n_nodes is not None)
     return Service(spans, gpus | of_jobs, is_known, frozenset(of_jobs))
 
 
-def _gpus_held(allocations: ibis.Table) -> dict[tuple[str, str], float]:
+def _gpus_held(facts: Facts) -> dict[tuple[str, str], float]:
     """The most GPUs that one job held on each node; empty where no job is known to have held any.
 
     Jobs can share a node, so that it may have more.
     """
-    held = allocations.filter(allocations["n_gpus"].notnull() & allocations["node"].notnull())
-    rows = fetch(held.group_by("cluster", "node").aggregate(n_gpus=held["n_gpus"].max()))
-    most = floats_of(rows["n_gpus"]).tolist()
-    names = zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True)
-    return dict(zip(names, most, strict=True)) if any(most) else {}
+    most = {
+        name: float(n_gpus)
+        for name, n_gpus in _named(facts, "allocations", "n_gpus").items()
+        if not np.isnan(n_gpus)
+    }
+    return most if any(most.values()) else {}
 
 
-def named_nodes(table: ibis.Table) -> frozenset[tuple[str, str]]:
-    """The nodes that a table names, as cluster and node."""
-    seen = fetch(table.filter(table["node"].notnull()).select("cluster", "node").distinct())
-    return frozenset(zip(seen["cluster"].to_pylist(), seen["node"].to_pylist(), strict=True))
+def nodes_of(facts: Facts, table: str) -> frozenset[tuple[str, str]]:
+    """The nodes that allocations, states of nodes or days of their logs name, with clusters."""
+    return frozenset(_named(facts, table, "n_gpus"))
+
+
+def _named(facts: Facts, table: str, column: str) -> dict[tuple[str, str], float]:
+    """What the fact `node_mentions` says of the nodes that a table names."""
+    rows = facts.columns("node_mentions")
+    mine = rows["table_name"] == table
+    names = (rows[name][mine].tolist() for name in ("cluster", "node"))
+    values = rows[column][mine].astype(np.float64).tolist()
+    return dict(zip(zip(*names, strict=True), values, strict=True))
+
+
+def event_nodes(facts: Facts) -> frozenset[tuple[str, str]]:
+    """The nodes that events name, with their clusters."""
+    rows = facts.columns("event_nodes")
+    return frozenset(zip(rows["cluster"].tolist(), rows["node"].tolist(), strict=True))
 
 
 def _unnamed(named: Collection[tuple[str, str]], n_nodes: int | None) -> list[tuple[str, str]]:
@@ -207,44 +206,35 @@ def _unnamed(named: Collection[tuple[str, str]], n_nodes: int | None) -> list[tu
 
 
 def availability(
-    nodes: ibis.Table,
-    node_states: ibis.Table,
-    allocations: ibis.Table,
+    facts: Facts,
     period: Period,
-    taxonomy: Taxonomy,
+    fleet: Service,
+    down: Sequence[Outage],
+    clusters: Collection[str],
     *,
     confidence: float = CONFIDENCE,
-    fleet: Service | None = None,
     logs: WholeLogs | None = None,
-    down: Sequence[Outage] | None = None,
 ) -> Availability:
     """Time to repair with intervals, time out of service by reason, and capacity lost.
 
     Args:
-        nodes: the inventory.
-        node_states: scheduler states of the nodes.
-        allocations: which nodes worked when; a draining node still works.
+        facts: of the store, which know what worked while its node drained.
         period: time that the logs cover.
-        taxonomy: classes of reasons.
+        fleet: nodes and their time in service.
+        down: outages of all nodes in all of the logs (`outages`).
+        clusters: clusters of which the logs hold states of nodes.
         confidence: of the intervals, between 0 and 1.
-        fleet: nodes and their time in service; those that the first three tables name where None.
         logs: where `fleet` and `period` are a part of what the logs cover, the whole. Hours out of
             service are then those within the period, while an outage counts where it began, with
             the whole time to its repair.
-        down: outages of all nodes in all of the logs (`outages`), where they are at hand.
     """
-    if fleet is None:
-        fleet = service(nodes, node_states, period, allocations)
-    known = down
-    if known is None:
-        known = outages(node_states, logs.period if logs else period, taxonomy)
-    found = outages_in_service(known, fleet)
-    begun = found if logs is None else _begun(known, fleet, logs)
-    busy_h = _busy_hours(found, allocations)
+    found = outages_in_service(down, fleet) if clusters else []
+    begun = found if logs is None or not clusters else _begun(down, fleet, logs)
+    busy_h = _busy_hours(facts, found)
     unplanned = [o for o in begun if not o.is_planned]
     planned_h = sum(o.hours for o in found if o.is_planned)
     unplanned_h = sum(o.hours for o in found if not o.is_planned)
-    measured_s = _measured_s(fleet, node_states)
+    measured_s = _measured_s(fleet, clusters)
     measured_h = measured_s / SECONDS_PER_HOUR
     without = sum(np.isnan(gpus) for gpus in fleet.gpus.values()) + len(fleet.gpus_of_jobs)
     lost_h = [o.hours - busy for o, busy in zip(found, busy_h, strict=True)]
@@ -268,15 +258,14 @@ def availability(
         worst_nodes=_worst(found, unplanned),
         fleet_is_known=fleet.is_known,
     )
-    return measured if has_rows(node_states) else _without_outages(measured)
+    return measured if clusters else _without_outages(measured)
 
 
-def _measured_s(fleet: Service, node_states: ibis.Table) -> float:
+def _measured_s(fleet: Service, clusters: Collection[str]) -> float:
     """Node-seconds in service of clusters of which there are states; of nodes of none, too."""
-    known = set(fetch(node_states.select("cluster").distinct())["cluster"].to_pylist())
     spans = fleet.spans_s.items()
     return sum(
-        end_s - begin_s for (name, _), (begin_s, end_s) in spans if name in known or not name
+        end_s - begin_s for (name, _), (begin_s, end_s) in spans if name in clusters or not name
     )
 
 
@@ -395,57 +384,65 @@ def _worst(found: list[Outage], begun: list[Outage]) -> tuple[NodeOutages, ...]:
     return tuple(rows[:LISTED_NODES])
 
 
-def _busy_hours(found: list[Outage], allocations: ibis.Table) -> list[float]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Down:
+    """Outages as facts take them: told from others by being another object."""
+
+    outages: Sequence[Outage]
+
+
+def _busy_hours(facts: Facts, found: Sequence[Outage]) -> list[float]:
     """Hours of each outage in which the node still ran jobs, jobs side by side counted once."""
     busy = [0.0] * len(found)
-    if not found:
-        return busy
-    longest = allocations["elapsed_s"].max().to_pyarrow().as_py()
-    if longest is None:
+    longest = [s for s in _named(facts, "allocations", "longest_s").values() if not math.isnan(s)]
+    if not found or not longest:
         return busy
     # As wide as the longest allocation, so that one which reaches into an outage began in one of
     # the outage's buckets or in the one before its first.
-    width_s = int(max(longest, SECONDS_PER_DAY)) + 2
-    start_s = epoch_s(allocations["start"])
-    held = allocations.select(
-        "cluster",
-        "node",
-        start_s=start_s,
-        end_s=epoch_s(allocations["end"]).fill_null(
-            start_s + allocations["elapsed_s"].cast("int64")
-        ),
-        bucket=(start_s // width_s).cast("int64"),
+    width_s = int(max(*longest, SECONDS_PER_DAY)) + 2
+    met = facts.under(down=_Down(found), bucket_us=width_s * int(MICROSECONDS_PER_SECOND))
+    rows = met.columns("held_in_outages")
+    places = rows["outage"].astype(np.int64)
+    starts_s = rows["start_us"] // MICROSECONDS_PER_SECOND
+    ends_s = rows["end_us"].astype(np.float64) // MICROSECONDS_PER_SECOND
+    ends_s = np.where(np.isnan(ends_s), starts_s + np.rint(rows["elapsed_s"]), ends_s)
+    from_s, to_s = (
+        np.array([getattr(one, name) for one in found], dtype=np.float64)[places]
+        for name in ("start_s", "end_s")
     )
-    met = held.inner_join(_buckets(found, width_s), ["cluster", "node", "bucket"])
-    met = met.filter((met["start_s"] < met["out_end_s"]) & (met["end_s"] > met["out_start_s"]))
-    rows = fetch(met, "place", "start_s", "end_s", "out_start_s", "out_end_s")
-    places = rows["place"].to_numpy()
-    starts_s, ends_s, from_s, to_s = (floats_of(column) for column in rows.columns[1:])
-    covered_s = _covered_s(places, np.maximum(starts_s, from_s), np.minimum(ends_s, to_s))
+    inside = (starts_s < to_s) & (ends_s > from_s)
+    covered_s = _covered_s(
+        places[inside], np.maximum(starts_s, from_s)[inside], np.minimum(ends_s, to_s)[inside]
+    )
     for place, held_s in zip(*covered_s, strict=True):
         busy[place] = float(held_s) / SECONDS_PER_HOUR
     return busy
 
 
-def _buckets(found: list[Outage], width_s: int) -> ibis.Table:
+@made(
+    "outage_buckets",
+    (
+        ("outage", "BIGINT"),
+        ("cluster", "VARCHAR"),
+        ("node", "VARCHAR"),
+        ("bucket", "BIGINT"),
+        ("from_us", "BIGINT"),
+        ("to_us", "BIGINT"),
+    ),
+    takes=("down", "bucket_us"),
+)
+def _outage_buckets(facts: Facts) -> list[tuple[object, ...]]:
     """Each outage in every bucket of time in which an allocation that meets it may have begun."""
-    firsts = [int(outage.start_s // width_s) - 1 for outage in found]
-    buckets = [
-        range(first, int(outage.end_s // width_s) + 1)
-        for first, outage in zip(firsts, found, strict=True)
-    ]
-    places = np.repeat(np.arange(len(found)), [len(some) for some in buckets])
-    columns = {
-        "cluster": pa.array([outage.cluster for outage in found], pa.string()),
-        "node": pa.array([outage.node for outage in found], pa.string()),
-        "out_start_s": pa.array([outage.start_s for outage in found], pa.float64()),
-        "out_end_s": pa.array([outage.end_s for outage in found], pa.float64()),
-        "place": pa.array(range(len(found)), pa.int64()),
-    }
-    made = pa.table(columns).take(places)
-    return ibis.memtable(
-        made.append_column("bucket", pa.array(chain.from_iterable(buckets), pa.int64()))
-    )
+    width_us, rows = facts.given("bucket_us"), list[tuple[object, ...]]()
+    for place, one in enumerate(facts.given("down").outages):
+        from_us, to_us = (
+            round(moment_s * MICROSECONDS_PER_SECOND) for moment_s in (one.start_s, one.end_s)
+        )
+        rows += (
+            (place, one.cluster, one.node, bucket, from_us, to_us)
+            for bucket in range(from_us // width_us - 1, to_us // width_us + 1)
+        )
+    return rows
 
 
 def _covered_s(groups: Integers, starts_s: Floats, ends_s: Floats) -> tuple[Integers, Floats]:

@@ -12,16 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-import ibis
 import numpy as np
-from ibis.expr.types import Table
 
-from ettr.metrics.instants import Floats, fetch, seconds_of, to_datetime
-from ettr.metrics.run_progress import with_cluster
+from ettr.facts import Facts, made
+from ettr.metrics.instants import Floats, to_datetime
 from ettr.tables.ibis_time import epoch_us
-from ettr.tables.materialize import materialize
 from ettr.units import (
     MICROSECONDS_PER_SECOND,
     SECONDS_PER_DAY,
@@ -30,11 +28,13 @@ from ettr.units import (
 )
 from ettr.words import counted
 
+if TYPE_CHECKING:
+    from ibis.expr.types import Table
+
 NEAR_S = 2 * SECONDS_PER_MINUTE
 """Two logs that are at most so far apart agree: ends are noticed late, clocks drift."""
 _SPREAD_S = SECONDS_PER_MINUTE
 _LEAST_SHARE = 0.05
-_MOST_LINES = 20_000
 # the zones that exist, as the hours by which their local times lie ahead of UTC
 _WEST_H, _EAST_H = -12.0, 14.0
 _NODE_REACH_S = (_EAST_H - _WEST_H) * SECONDS_PER_HOUR
@@ -192,29 +192,18 @@ class _Pair:
     files: tuple[str, str]
 
 
-def clock_shifts(
-    tables: Mapping[str, Table], failed_held: Table | None = None
-) -> tuple[ClockShift, ...]:
-    """Shifts between job accounting and the logs that name its jobs and nodes.
-
-    Args:
-        tables: the store's tables by name: attempts, allocations, events, node_states, progress
-            and files.
-        failed_held: rows of `allocations` among which are all of the attempts that ended as
-            NODE_FAIL, where they are at hand.
-    """
-    held = tables["allocations"] if failed_held is None else failed_held
+def clock_shifts(facts: Facts) -> tuple[ClockShift, ...]:
+    """Shifts between job accounting and the logs that name its jobs and nodes."""
     files = {
-        row["file_id"]: (row["name"], row["source"], row["timezone"])
-        for row in fetch(tables["files"], "file_id", "name", "source", "timezone").to_pylist()
+        row["file_id"]: (row["name"], row["source"], row["timezone"]) for row in facts.rows("files")
     }
     found: list[_Shown] = []
-    for pairs in (_controller_pairs(tables), _node_pairs(tables, held)):
-        for cluster, some in pairs.items():
+    # lines of the controller that end a job, and nodes that went down under one
+    for ends in ("controller_ends", "node_ends"):
+        for cluster, some in _pairs(facts.rows(ends)).items():
             found += _shifts(cluster, some, files)
-    spans = progress_spans(tables["attempts"], tables["progress"])
     shown_once = _without_repeats([one.shift for one in found])
-    return (*shown_once, *_progress_shifts(spans, files, found))
+    return (*shown_once, *_progress_shifts(progress_spans(facts), files, found))
 
 
 def _without_repeats(shifts: Iterable[ClockShift]) -> list[ClockShift]:
@@ -234,59 +223,14 @@ def _is_the_same(one: ClockShift, other: ClockShift) -> bool:
     )
 
 
-def _controller_pairs(tables: dict[str, Table]) -> dict[str, list[_Pair]]:
-    """Lines of the controller that end a job, and attempts of that job that ended so."""
-    events, attempts = tables["events"], tables["attempts"]
-    lines = events.filter(
-        (events.check == "slurmctld") & events.code.isin(list(_ENDS)) & events.job_id.notnull()
-    )
-    lines = lines.select(
-        "cluster", "job_id", "code", "time", line="event_id", line_file="file_id"
-    ).order_by("line")
-    ended = attempts.filter(attempts.end.notnull() & attempts.state.isin(_states()))
-    ends = ended.select("cluster", "state", "end", "job_id", end_file="file_id")
-    raw = ended.filter(ended.job_id_raw != ended.job_id)
-    raw = raw.select("cluster", "state", "end", job_id="job_id_raw", end_file="file_id")
-    # every job has an id, not every job a raw one: a union wants both to be such as may be null
-    both = ibis.union(*(some.cast({"job_id": "string"}) for some in (ends, raw)))
-    met = materialize(lines.limit(_MOST_LINES)).inner_join(both, ["cluster", "job_id"])
-    columns = ("cluster", "line", "job_id", "code", "state", "time", "end", "line_file", "end_file")
-    return _pairs(met.select(*columns), "job_id")
-
-
-def _states() -> list[str]:
-    return sorted({state for states in _ENDS.values() for state in states})
-
-
-def _node_pairs(tables: dict[str, Table], held: Table) -> dict[str, list[_Pair]]:
-    """Nodes that went down, and attempts on them that ended with the node's failure."""
-    attempts, node_states = tables["attempts"], tables["node_states"]
-    failed = attempts.filter((attempts.state == "NODE_FAIL") & attempts.end.notnull())
-    failed = failed.select("attempt_id", ended="end", end_file="file_id")
-    ends = held.select("cluster", "node", "attempt_id").inner_join(failed, "attempt_id")
-    down = node_states.filter(node_states.state == "DOWN")
-    down = down.select("cluster", "node", time="start", line_file="file_id")
-    met = materialize(ends).inner_join(down, ["cluster", "node"])
-    # a node has been down many times: the engine leaves out what is too far away to be the same
-    off_us = epoch_us(met.time) - epoch_us(met.ended)
-    met = met.filter(off_us.abs() <= int(_NODE_REACH_S * MICROSECONDS_PER_SECOND))
-    met = met.mutate(code=ibis.literal("NODE_FAIL"), state=ibis.literal("NODE_FAIL"))
-    # the end of the attempt is the line here: it has one node that went down, of maybe many
-    columns = ("cluster", "node", "code", "state", "time", "line_file", "end_file")
-    return _pairs(met.select(*columns, end="ended", line="attempt_id"), "node")
-
-
-def _pairs(met: Table, thing: str) -> dict[str, list[_Pair]]:
-    rows = fetch(met)
-    shifts_s = seconds_of(rows["time"]) - seconds_of(rows["end"])
+def _pairs(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[_Pair]]:
     found: dict[str, list[_Pair]] = defaultdict(list)
-    for row, time_s, shift_s in zip(
-        rows.drop(["time", "end"]).to_pylist(), seconds_of(rows["time"]), shifts_s, strict=True
-    ):
+    for row in rows:
         if row["state"] in _ENDS[row["code"]]:
+            time_s, end_s = (row[name] / MICROSECONDS_PER_SECOND for name in ("time_us", "end_us"))
             files = (row["line_file"], row["end_file"])
             found[row["cluster"]].append(
-                _Pair(row["line"], row[thing], float(shift_s), float(time_s), files)
+                _Pair(row["line"], row["thing"], time_s - end_s, time_s, files)
             )
     return found
 
@@ -447,51 +391,55 @@ class ProgressSpan:
         return fits and not self.shift_from_s <= 0.0 <= self.shift_to_s
 
 
-def progress_spans(attempts: Table, progress: Table) -> tuple[ProgressSpan, ...]:
+def progress_spans(facts: Facts) -> tuple[ProgressSpan, ...]:
     """The spans of all jobs that ran and have progress."""
-    recorded = with_cluster(progress, attempts)
-    covered = recorded.group_by("cluster", "job_id").aggregate(
-        first=recorded["time"].min(), last=recorded["time"].max(), file_id=recorded.file_id.min()
+    return tuple(_span(row) for row in facts.rows("progress_spans"))
+
+
+def _span(row: Mapping[str, Any]) -> ProgressSpan:
+    first_s, last_s, start_s, end_s = (
+        np.nan if row[name] is None else row[name] / MICROSECONDS_PER_SECOND
+        for name in ("first_us", "last_us", "start_us", "end_us")
     )
-    ran = attempts.filter(attempts.start.notnull())
-    ran = ran.semi_join(covered, ["cluster", "job_id"])
+    return ProgressSpan(
+        job=(row["cluster"], row["job_id"]),
+        first_s=first_s,
+        last_s=last_s,
+        shift_from_s=-np.inf if row["is_open"] else last_s - end_s - _PROGRESS_SLACK_S,
+        shift_to_s=first_s - start_s + _PROGRESS_SLACK_S,
+        file_id=row["file_id"],
+        attempt_file_id=row["attempt_file_id"],
+    )
+
+
+@made("shifted_jobs", (("cluster", "VARCHAR"), ("job_id", "VARCHAR")), reads=("progress_spans",))
+def _shifted_jobs(facts: Facts) -> list[tuple[object, ...]]:
+    """Jobs that ran by another clock than their progress was recorded by."""
+    groups = _shifted_spans(progress_spans(facts))
+    return sorted({span.job for _, spans in groups for span in spans})
+
+
+def of_the_same_clock(progress: Table, attempts: Table) -> Table:
+    """Progress without that of jobs which ran by another clock than it was recorded by.
+
+    For callers that still ask by expressions; facts have `shifted_jobs`.
+    """
+    import ibis
+
+    covered = progress.group_by("cluster", "job_id").aggregate(
+        first=progress["time"].min(), last=progress["time"].max(), file_id=progress.file_id.min()
+    )
+    ran = attempts.filter(attempts.start.notnull()).semi_join(covered, ["cluster", "job_id"])
     spans = ran.group_by("cluster", "job_id").aggregate(
         start=ran.start.min(),
         end=ran.end.max(),
         is_open=ran.end.isnull().any(),
         attempt_file_id=ran.file_id.min(),
     )
-    rows = fetch(covered.inner_join(spans, ["cluster", "job_id"]))
-    first_s, last_s, start_s, end_s = (
-        seconds_of(rows[name]) for name in ("first", "last", "start", "end")
-    )
-    return tuple(
-        ProgressSpan(
-            job=(row["cluster"], row["job_id"]),
-            first_s=float(first_s[at]),
-            last_s=float(last_s[at]),
-            shift_from_s=(
-                -np.inf if row["is_open"] else float(last_s[at] - end_s[at] - _PROGRESS_SLACK_S)
-            ),
-            shift_to_s=float(first_s[at] - start_s[at] + _PROGRESS_SLACK_S),
-            file_id=row["file_id"],
-            attempt_file_id=row["attempt_file_id"],
-        )
-        for at, row in enumerate(rows.select(_SPAN_NAMES).to_pylist())
-    )
-
-
-_SPAN_NAMES = ["cluster", "job_id", "is_open", "file_id", "attempt_file_id"]
-
-
-def of_the_same_clock(progress: Table, attempts: Table) -> Table:
-    """Progress without that of jobs which ran by another clock than it was recorded by.
-
-    Args:
-        progress: as `with_cluster` gives it.
-        attempts: all attempts.
-    """
-    groups = _shifted_spans(progress_spans(attempts, progress))
+    moments = ("first", "last", "start", "end")
+    rows = covered.inner_join(spans, ["cluster", "job_id"])
+    rows = rows.mutate(**{f"{name}_us": epoch_us(rows[name]) for name in moments}).drop(*moments)
+    groups = _shifted_spans([_span(row) for row in rows.to_pyarrow().to_pylist()])
     shifted = sorted({span.job for _, spans in groups for span in spans})
     if not shifted:
         return progress

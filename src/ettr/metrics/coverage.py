@@ -7,21 +7,13 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 
-import ibis
 import numpy as np
 
-from ettr.tables.ibis_time import epoch_s
-from ettr.units import SECONDS_PER_DAY
+from ettr.facts import Facts
 
 HOLE_CHANCE = 1e-4
-_DAY_S = int(SECONDS_PER_DAY)
 _EPOCH = date(1970, 1, 1)
-_DAY_OF = {
-    "attempts": "submit",
-    "node_states": "start",
-    "events": "time",
-    "progress": "time",
-}
+_DATED = ("attempts", "node_states", "events", "progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +51,14 @@ class Coverage:
     holes: tuple[Hole, ...]
 
 
-def coverage(
-    tables: dict[str, ibis.Table], census: ibis.Table | None = None
-) -> tuple[Coverage, ...]:
-    """Days covered by each source, and their holes.
-
-    Args:
-        tables: any of attempts, node_states, events and progress, by name.
-        census: of the events (`event_census`), where it is at hand; it saves reading them again.
-    """
-    found = []
-    for name, column in _DAY_OF.items():
-        if name not in tables:
-            continue
-        table = tables[name]
-        if name == "events" and census is not None:
-            counted = census.group_by("source", "day").aggregate(rows=census["events"].sum())
-        else:
-            counted = (
-                table.mutate(day=(epoch_s(table[column]) // _DAY_S).cast("int64"))
-                .group_by("source", "day")
-                .aggregate(lambda t: t.count().name("rows"))
-            )
-        rows = counted.to_pyarrow().to_pylist()
-        by_source: dict[str, dict[date, int]] = defaultdict(dict)
-        for row in rows:
-            by_source[row["source"]][_EPOCH + timedelta(days=row["day"])] = int(row["rows"])
-        found += [_coverage(name, source, days) for source, days in sorted(by_source.items())]
-    return tuple(found)
+def coverage(facts: Facts) -> tuple[Coverage, ...]:
+    """Days that each source of attempts, states of nodes, events and progress covers, and holes."""
+    by_source: dict[tuple[str, str], dict[date, int]] = defaultdict(dict)
+    for row in facts.rows("rows_by_day"):
+        day = _EPOCH + timedelta(days=row["day"])
+        by_source[row["table_name"], row["source"]][day] = row["n_rows"]
+    ordered = sorted(by_source, key=lambda key: (_DATED.index(key[0]), key[1]))
+    return tuple(_coverage(*key, by_source[key]) for key in ordered)
 
 
 def _coverage(table: str, source: str, days: dict[date, int]) -> Coverage:

@@ -5,16 +5,17 @@ They are columns, not objects: a fleet has hundreds of thousands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import ibis
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from ettr.metrics.instants import Floats, Period, fetch, floats_of, seconds_of, to_seconds
+from ettr.facts import Facts
+from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.outages import Outage
+from ettr.units import MICROSECONDS_PER_SECOND
 
 Flags = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
@@ -22,8 +23,6 @@ Places = npt.NDArray[np.int64]
 NodeKey = tuple[str, str | None]
 """Cluster and node; the node is None where the log names none."""
 
-FAULT_CHECKS = ("infinitehbd", "lanl", "fault")
-"""Checks of which each event is one fault; `fault` is for tables of a site's own."""
 UNKNOWN_CATEGORY = "unknown"
 _WITH_ENDS = frozenset({"infinitehbd", "lanl"})
 """Sources that record ends: there a fault without one is not over. Elsewhere it is a moment."""
@@ -81,28 +80,27 @@ class NodeFaults:
         )
 
 
-def recorded_faults(
-    events: ibis.Table, period: Period, checks: tuple[str, ...] = FAULT_CHECKS
-) -> NodeFaults:
+def recorded_faults(facts: Facts, period: Period) -> NodeFaults:
     """The faults of logs that record faults, each with its category: its code up to a slash.
 
+    Each event of their checks (`infinitehbd`, `lanl`, and `fault` for tables of a site's own) is
+    one fault, with its end where it is over. Raw messages such as XIDs are not among them: one
+    fault may write any number of them.
+
     Args:
-        events: observations; each of the named checks is one fault, with its end where it is over.
+        facts: of the store.
         period: a fault that is not over has lasted until its end.
-        checks: which checks record faults. Raw messages such as XIDs are not among them: one
-            fault may write any number of them.
     """
-    recorded = events.filter(events["check"].isin(list(checks)))
-    rows = fetch(recorded, "cluster", "node", "code", "source", "time", "time_end")
-    nodes, node = _distinct(rows["cluster"], rows["node"])
-    start_s, end_s = seconds_of(rows["time"]), seconds_of(rows["time_end"])
+    rows = facts.columns("recorded_faults")
+    nodes, node = _distinct(rows["cluster"].tolist(), rows["node"].tolist())
+    start_s, end_s = (rows[name] / MICROSECONDS_PER_SECOND for name in ("time_us", "time_end_us"))
     is_over = ~np.isnan(end_s)
-    has_ends = np.array([one in _WITH_ENDS for one in rows["source"].to_pylist()], dtype=np.bool_)
+    has_ends = np.array([one in _WITH_ENDS for one in rows["source"].tolist()], dtype=np.bool_)
     until_s = np.where(is_over, end_s, np.where(has_ends, to_seconds(period.end), np.nan))
     return NodeFaults(
         nodes=nodes,
         node=node,
-        category=np.array([_category(code) for code in rows["code"].to_pylist()], dtype=object),
+        category=np.array([_category(code) for code in rows["code"].tolist()], dtype=object),
         start_s=start_s,
         down_s=np.maximum(until_s - start_s, 0.0),
         is_over=is_over,
@@ -116,35 +114,28 @@ def _category(code: str | None) -> str:
 
 
 def _distinct(
-    clusters: pa.ChunkedArray, names: pa.ChunkedArray
+    clusters: Sequence[str], names: Sequence[str | None]
 ) -> tuple[tuple[NodeKey, ...], Places]:
     """The distinct nodes, those without a name last, and the place of each row's among them."""
-    coded = [column.combine_chunks().dictionary_encode() for column in (clusters, names)]
-    known = [column.dictionary.to_pylist() for column in coded]
-    cluster = coded[0].indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    # a row that names no node has the place after the last name
-    name = coded[1].indices.fill_null(len(known[1])).to_numpy(zero_copy_only=False).astype(np.int64)
-    width = len(known[1]) + 1
-    pairs, place = np.unique(cluster * width + name, return_inverse=True)
-    keys = [(known[0][pair // width], (*known[1], None)[pair % width]) for pair in pairs.tolist()]
-    order = sorted(range(len(keys)), key=lambda i: (keys[i][0], keys[i][1] is None, keys[i][1]))
-    rank = np.empty(len(keys), dtype=np.int64)
-    rank[order] = np.arange(len(keys))
-    return tuple(keys[i] for i in order), rank[place]
+    keys = list(zip(clusters, names, strict=True))
+    ordered = sorted(set(keys), key=lambda key: (key[0], key[1] is None, key[1]))
+    place = {key: at for at, key in enumerate(ordered)}
+    return tuple(ordered), np.array([place[key] for key in keys], dtype=np.int64)
 
 
-def observed_faults(errors: pa.Table, outages: Sequence[Outage], gap_s: float) -> NodeFaults:
+def observed_faults(facts: Facts, outages: Sequence[Outage], gap_s: float) -> NodeFaults:
     """Faults put together from errors and unplanned outages of nodes, in order of node and time.
 
     What follows on one node within `gap_s` of what came before belongs to the same fault. Its
     category is the symptom of its strongest error; without any, the class of the outage's reason.
 
     Args:
-        errors: episodes of critical errors: `cluster`, `node`, `symptom`, `rank`, `first`, `last`.
+        facts: of the store, which know the episodes of critical errors.
         outages: outages of nodes; planned ones are no faults.
         gap_s: the longest silence within one fault, in seconds.
     """
-    parts = _ErrorsAndOutages.of(errors, [outage for outage in outages if not outage.is_planned])
+    unplanned = [outage for outage in outages if not outage.is_planned]
+    parts = _ErrorsAndOutages.of(facts.columns("fault_episodes"), unplanned)
     begins = parts.begins(gap_s)
     (first,) = np.nonzero(begins)
     fault = np.cumsum(begins) - 1
@@ -180,22 +171,20 @@ class _ErrorsAndOutages:
     down_s: Floats
 
     @staticmethod
-    def of(errors: pa.Table, outages: Sequence[Outage]) -> _ErrorsAndOutages:
-        n_errors, n_outages = errors.num_rows, len(outages)
+    def of(errors: Mapping[str, npt.NDArray[Any]], outages: Sequence[Outage]) -> _ErrorsAndOutages:
+        n_errors, n_outages = len(errors["node"]), len(outages)
         nodes, node = _distinct(
-            *(
-                pa.chunked_array([*errors[name].chunks, pa.array(own, pa.string())], pa.string())
-                for name, own in (
-                    ("cluster", [outage.cluster for outage in outages]),
-                    ("node", [outage.node for outage in outages]),
-                )
-            )
+            [*errors["cluster"].tolist(), *(outage.cluster for outage in outages)],
+            [*errors["node"].tolist(), *(outage.node for outage in outages)],
         )
         down = np.array([(o.start_s, o.end_s, o.is_open) for o in outages]).reshape(-1, 3)
-        start_s = np.concatenate([seconds_of(errors["first"]), down[:, 0]])
-        end_s = np.maximum(np.concatenate([seconds_of(errors["last"]), down[:, 1]]), start_s)
-        category = [*errors["symptom"].to_pylist(), *(outage.reason_class for outage in outages)]
-        ranks = floats_of(errors["rank"]).astype(np.int64)
+        first_s, last_s = (
+            errors[name] / MICROSECONDS_PER_SECOND for name in ("first_us", "last_us")
+        )
+        start_s = np.concatenate([first_s, down[:, 0]])
+        end_s = np.maximum(np.concatenate([last_s, down[:, 1]]), start_s)
+        category = [*errors["symptom"].tolist(), *(outage.reason_class for outage in outages)]
+        ranks = errors["rank"].astype(np.int64)
         is_outage = np.repeat([False, True], [n_errors, n_outages])
         order = np.lexsort((end_s, start_s, node))
         return _ErrorsAndOutages(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import ibis
-
-from ettr.metrics.instants import fetch, in_utc
+from ettr.facts import Facts
+from ettr.metrics.instants import moment
+from ettr.selection import Selection
+from ettr.units import MICROSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,18 @@ class IncidentLedger:
     by_kind: tuple[IncidentKind, ...]
 
 
-def incident_ledger(incidents: ibis.Table) -> IncidentLedger | None:
-    """Incidents and the hours that they state; None where there is no ledger.
+def incident_ledger(rows: Sequence[Mapping[str, Any]]) -> IncidentLedger | None:
+    """Incidents and the hours that they state; None where there is none.
 
     Args:
-        incidents: the table of that name.
+        rows: of the table `incidents`.
     """
-    rows = fetch(incidents, "time", "kind", "lost_h", "lost_gpu_hours").to_pylist()
     if not rows:
         return None
-    kinds: dict[str, list[dict[str, Any]]] = {}
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         kinds.setdefault(row["kind"], []).append(row)
-    times = [in_utc(row["time"]) for row in rows]
+    times = [moment(row["time_us"]) for row in rows]
     return IncidentLedger(
         first=min(times),
         last=max(times),
@@ -74,7 +74,25 @@ def incident_ledger(incidents: ibis.Table) -> IncidentLedger | None:
     )
 
 
-def _stated(rows: list[dict[str, Any]]) -> StatedLoss:
+def selected_incidents(facts: Facts) -> list[Mapping[str, Any]]:
+    """Rows of the table `incidents` of the selected period, clusters and nodes."""
+    chosen: Selection = facts.given("selection")
+    typed = {
+        (row["cluster"], row["node"])
+        for row in (facts.rows("nodes") if chosen.gpu_type else ())
+        if row["gpu_type"] in chosen.gpu_type
+    }
+    return [
+        row
+        for row in facts.rows("incidents")
+        if chosen.holds(row["time_us"] / MICROSECONDS_PER_SECOND)
+        and (not chosen.cluster or row["cluster"] in chosen.cluster)
+        and (not chosen.node or row["node"] in chosen.node)
+        and (not chosen.gpu_type or (row["cluster"], row["node"]) in typed)
+    ]
+
+
+def _stated(rows: Sequence[Mapping[str, Any]]) -> StatedLoss:
     return StatedLoss(
         incidents=len(rows),
         without_hours=sum(row["lost_h"] is None and row["lost_gpu_hours"] is None for row in rows),

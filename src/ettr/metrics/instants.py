@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ibis
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ettr.tables.ibis_time import epoch_s
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    from ettr.facts import Facts
 
 Floats = npt.NDArray[np.float64]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,6 +27,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def to_datetime(seconds: float) -> datetime:
     """The moment that lies `seconds` after 1970, in UTC."""
     return _EPOCH + timedelta(seconds=float(seconds))
+
+
+def moment(microseconds: float) -> datetime:
+    """The moment so many microseconds after 1970, in UTC."""
+    return _EPOCH + timedelta(microseconds=int(microseconds))
 
 
 def in_utc(moment: datetime) -> datetime:
@@ -77,61 +84,25 @@ class Period:
         return (self.end - self.start).total_seconds() / SECONDS_PER_DAY
 
 
-def observed_period(
-    attempts: ibis.Table,
-    node_states: ibis.Table | None = None,
-    events: ibis.Table | None = None,
-    nodes: ibis.Table | None = None,
-    *otherwise: ibis.Table,
-) -> Period | None:
-    """The time from the first to the last moment that any table names; None for empty tables.
+def observed_period(facts: Facts) -> Period | None:
+    """The time from the first to the last moment that any log names; None where none names any.
 
     An attempt that has not ended reaches to its start plus the runtime that accounting gave it,
     since that runtime counts. Where the inventory says from when to when its nodes were in service,
-    those moments count too.
-
-    Args:
-        attempts: the table `attempts`; likewise the next three.
-        node_states: scheduler states of nodes.
-        events: observations, or what is known of them by day (`event_census`).
-        nodes: the inventory.
-        otherwise: tables with `time`, or with `start` and `end`, that count where those above name
-            no moment at all.
+    those moments count too. What nodes were held, progress and days of logs count where jobs,
+    states of nodes, events and the inventory name no moment at all.
     """
-    moments: list[tuple[ibis.Table, tuple[str, ...]]] = [(attempts, ("start", "end", "submit"))]
-    if node_states is not None:
-        moments.append((node_states, ("start", "end")))
-    if events is not None:
-        of_events = ("time", "time_end", "first", "last", "first_end", "last_end")
-        moments.append((events, tuple(name for name in of_events if name in events.columns)))
-    if nodes is not None:
-        moments.append((nodes, ("in_service_from", "in_service_to")))
-    seen = [moment for table, names in moments for moment in _moments(table, names)]
-    seen += _runtime_so_far(attempts)
-    if not seen:
-        known = ("start", "end", "time")
-        seen = [
-            moment
-            for table in otherwise
-            for moment in _moments(table, tuple(set(known) & set(table.columns)))
-        ]
-    if not seen:
-        return None
-    whole = [in_utc(moment) for moment in seen]
-    return Period(min(whole), max(whole))
+    seen = _moments(facts, "log_moments") or _moments(facts, "other_moments")
+    return Period(min(seen), max(seen)) if seen else None
 
 
-def _runtime_so_far(attempts: ibis.Table) -> list[datetime]:
-    """The last moment up to which the runtime of attempts without an end counts."""
-    going_on = attempts.filter(attempts["end"].isnull() & attempts["start"].notnull())
-    until_s = epoch_s(going_on["start"]).cast("float64") + going_on["elapsed_s"].cast("float64")
-    last_s = first_row(going_on.aggregate(last_s=until_s.max()))["last_s"]
-    return [] if last_s is None else [to_datetime(last_s)]
-
-
-def _moments(table: ibis.Table, names: tuple[str, ...]) -> list[datetime]:
-    """The first and the last moment in each of those columns, where there is any."""
-    ends = {
-        f"{way}_{name}": getattr(table[name], way)() for name in names for way in ("min", "max")
-    }
-    return [value for value in first_row(table.aggregate(**ends)).values() if value]
+def _moments(facts: Facts, name: str) -> list[datetime]:
+    rows = facts.rows(name)
+    found = [
+        moment(value)
+        for row in rows
+        for column, value in row.items()
+        if column.endswith("_us") and value is not None
+    ]
+    last_s = [row["runs_until_s"] for row in rows if row.get("runs_until_s") is not None]
+    return found + [to_datetime(second) for second in last_s]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-import ibis
+import numpy as np
 
-from ettr.metrics.instants import has_rows
+from ettr.facts import Facts
+from ettr.metrics.availability import nodes_of
 from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.taxonomy import Taxonomy
 
@@ -46,36 +48,52 @@ class LogsRead:
         return self.jobs and not self.errors
 
 
-def logs_read(
-    attempts: ibis.Table,
-    events: ibis.Table,
-    node_states: ibis.Table,
-    progress: ibis.Table,
-    taxonomy: Taxonomy,
-    census: ibis.Table | None = None,
-    log_days: ibis.Table | None = None,
-) -> LogsRead:
-    """Which kinds of logs the tables came from.
+def logs_read(facts: Facts, taxonomy: Taxonomy, clusters: Collection[str] = ()) -> LogsRead:
+    """Which kinds of logs the store holds.
 
     Args:
-        attempts: the table `attempts`; likewise the next three.
-        events: observations.
-        node_states: states of nodes.
-        progress: progress records.
+        facts: of the store.
         taxonomy: which checks and codes are understood.
-        census: of the events (`event_census`), where it is at hand.
-        log_days: on which days the logs of nodes arrived.
+        clusters: only of these, since what arrived from one says nothing of another; all if empty.
     """
-    kinds = events if census is None else census
-    rows = kinds.select("check", "code").distinct().to_pyarrow().to_pylist()
-    pairs = [(row["check"], row["code"]) for row in rows if row["check"] != CONTROLLER_CHECK]
+    if clusters and len(named_clusters(facts)) > 1:
+        codes = facts.columns("event_codes")
+        chosen = np.isin(codes["cluster"].astype(str), list(clusters))
+        codes = {name: codes[name][chosen] for name in ("check", "code")}
+    else:
+        clusters, codes = (), facts.columns("event_census")
+    kinds = set(zip(codes["check"].tolist(), codes["code"].tolist(), strict=True))
+    pairs = [(check, code) for check, code in kinds if check != CONTROLLER_CHECK]
     understood = {check for check, code in pairs if taxonomy.knows(check, code)}
+
+    def has_rows(table: str) -> bool:
+        return any(
+            row["table_name"] == table and (not clusters or row["cluster"] in clusters)
+            for row in facts.rows("rows_by_cluster")
+        )
+
     return LogsRead(
-        jobs=has_rows(attempts),
+        jobs=has_rows("attempts"),
         node_checks=tuple(sorted(understood)),
-        node_states=has_rows(node_states),
-        progress=has_rows(progress),
+        node_states=has_rows("node_states"),
+        progress=has_rows("progress"),
         unknown_checks=tuple(sorted({check for check, _ in pairs} - understood)),
-        controller=len(pairs) < len(rows),
-        node_logs=log_days is not None and has_rows(log_days),
+        controller=len(pairs) < len(kinds),
+        node_logs=has_rows("log_days"),
     )
+
+
+def clusters_of(facts: Facts, *tables: str) -> frozenset[str]:
+    """The clusters that rows of stored tables name (`rows_by_cluster` has which tables)."""
+    rows = facts.rows("rows_by_cluster")
+    named = {row["cluster"] for row in rows if row["table_name"] in tables}
+    return frozenset(named - {None})
+
+
+def named_clusters(facts: Facts) -> tuple[str, ...]:
+    """Names of the clusters in the logs."""
+    named = clusters_of(facts, "attempts", "nodes", "events", "incidents")
+    if not named:
+        held = {cluster for cluster, _ in nodes_of(facts, "allocations")}
+        named = clusters_of(facts, "node_states", "progress") | held
+    return tuple(sorted(named))

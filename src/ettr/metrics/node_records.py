@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import ibis
-
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.facts import Facts
 from ettr.metrics.availability import Service
-from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import in_utc, to_datetime
+from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
+from ettr.metrics.instants import moment, to_datetime
 from ettr.metrics.outages import Outage
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -144,32 +143,11 @@ class NodeRecords:
     by_confidence: FailuresByConfidence | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTables:
-    """The tables that node records are made of.
-
-    Attributes:
-        nodes: The inventory.
-        by_node: `Exposure.by_node`.
-        failures: The table `failures`.
-        allocations: Which failed attempts held which nodes; those of others do not count.
-        kinds: How many events of each kind each node has
-            (`ettr.tables.event_summaries.node_kinds`).
-        blame: Weights of each node over all failures.
-    """
-
-    nodes: ibis.Table
-    by_node: ibis.Table
-    failures: ibis.Table
-    allocations: ibis.Table
-    kinds: ibis.Table
-    blame: Mapping[NodeName, float]
-
-
 def node_records(
-    tables: NodeTables,
+    facts: Facts,
     fleet: Service,
     outages: Sequence[Outage] | None,
+    blame: Mapping[NodeName, float],
     *,
     has_jobs: bool,
     only_fleet: bool = False,
@@ -178,17 +156,20 @@ def node_records(
     """Records of all nodes that any log names.
 
     Args:
-        tables: what the logs hold.
+        facts: of the store under the selection.
         fleet: nodes and their time in service.
         outages: of all nodes, cut to their time in service; None where no log has states of nodes.
+        blame: weights of each node over all failures.
         has_jobs: whether there is job accounting.
         only_fleet: leave out nodes that are not in `fleet`, such as those that are not selected.
         confidence: of the intervals, between 0 and 1.
     """
-    days = _node_days(tables.by_node)
-    failed = _counted(tables.failures.filter(tables.failures["node"].notnull()))
-    held = _counted(tables.allocations.semi_join(tables.failures, "attempt_id"))
-    codes, inventory = _codes(tables.kinds), _inventory(tables.nodes)
+    days = ran_node_days(facts)
+    failures = facts.columns("failures")
+    failed = blamed_failures(facts)
+    held = {_name(row): row["n_failed"] for row in facts.rows("failed_on_nodes")}
+    codes, inventory = _codes(facts), {_name(row): row for row in facts.rows("nodes")}
+    unknown: Mapping[str, Any] = dict.fromkeys(_INVENTORY)
     out = None if outages is None else _by_node(outages)
     names = sorted({*fleet.spans_s, *(() if only_fleet else (*days, *failed, *codes))})
     blamed = sum(failed.get(name, 0) for name in names)
@@ -198,11 +179,11 @@ def node_records(
         NodeRecord(
             cluster=name[0],
             node=name[1],
-            **inventory.get(name, dict.fromkeys(_INVENTORY)),
+            **{column: inventory.get(name, unknown)[column] for column in _INVENTORY},
             in_service_h=_span_h(fleet.spans_s.get(name)),
             node_days=days.get(name, 0.0) if has_jobs else None,
             failures=failed.get(name, 0) if has_jobs else None,
-            blame=tables.blame.get(name, 0.0) if has_jobs else None,
+            blame=blame.get(name, 0.0) if has_jobs else None,
             expected_failures=blamed * shares[name] if has_jobs and total_days else None,
             chance=_chance(failed.get(name, 0), blamed, shares[name], len(days)),
             failed_attempts=held.get(name, 0) if has_jobs else None,
@@ -212,7 +193,7 @@ def node_records(
         for name in names
     ]
     records.sort(key=_rank)
-    sure = failures_by_confidence(tables.failures) if has_jobs else None
+    sure = counted_confidences(failures["confidence"].tolist()) if has_jobs else None
     return NodeRecords(
         nodes=tuple(records),
         places=tuple(_places(records, confidence)) if has_jobs else (),
@@ -234,35 +215,32 @@ def _rank(record: NodeRecord) -> tuple[float, int, float, str, str]:
     )
 
 
-def _node_days(by_node: ibis.Table) -> dict[NodeName, float]:
-    ran = by_node.filter(by_node["node"].notnull() & (by_node["elapsed_s"] > 0))
-    rows = ran.group_by("cluster", "node").aggregate(s=(ran["elapsed_s"] * ran["n_nodes"]).sum())
-    return {_name(row): row["s"] / SECONDS_PER_DAY for row in _rows(rows)}
+def ran_node_days(facts: Facts) -> dict[NodeName, float]:
+    """Node-days of each named node on which a chosen attempt ran."""
+    return {
+        _name(row): row["ran_s"] / SECONDS_PER_DAY
+        for row in facts.rows("node_hours")
+        if row["node"] is not None and row["ran_s"] is not None
+    }
 
 
-def _counted(rows: ibis.Table) -> dict[NodeName, int]:
-    counts = rows.group_by("cluster", "node").aggregate(n=rows.count())
-    return {_name(row): int(row["n"]) for row in _rows(counts)}
-
-
-def _rows(table: ibis.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.to_pyarrow().to_pylist()
-    return rows
+def blamed_failures(facts: Facts) -> dict[NodeName, int]:
+    """How many failures of the selection blame each node."""
+    failures = facts.columns("failures")
+    names = zip(failures["cluster"].tolist(), failures["node"].tolist(), strict=True)
+    return dict(Counter(name for name in names if name[1] is not None))
 
 
 def _name(row: Mapping[str, Any]) -> NodeName:
     return row["cluster"], row["node"]
 
 
-def _codes(kinds: ibis.Table) -> dict[NodeName, tuple[CodeCount, ...]]:
-    of_gpus = kinds.filter(kinds["check"].isin(GPU_CHECKS) & kinds["code"].notnull())
-    counts = of_gpus.group_by("cluster", "node", "check", "code").aggregate(
-        n=of_gpus["events"].sum(), first=of_gpus["first"].min(), last=of_gpus["last"].max()
-    )
+def _codes(facts: Facts) -> dict[NodeName, tuple[CodeCount, ...]]:
+    of_period = facts.given("selection").has_period
     by_node: dict[NodeName, list[CodeCount]] = defaultdict(list)
-    for row in _rows(counts):
-        first, last = in_utc(row["first"]), in_utc(row["last"])
-        by_node[_name(row)].append(CodeCount(row["check"], row["code"], row["n"], first, last))
+    for row in facts.rows("node_codes_of_period" if of_period else "node_codes"):
+        times = (moment(row[name]) for name in ("first_us", "last_us"))
+        by_node[_name(row)].append(CodeCount(row["check"], row["code"], row["events"], *times))
     return {
         name: tuple(sorted(found, key=lambda one: (-one.events, one.check, one.code)))
         for name, found in by_node.items()
@@ -270,11 +248,6 @@ def _codes(kinds: ibis.Table) -> dict[NodeName, tuple[CodeCount, ...]]:
 
 
 _INVENTORY = ("gpu_type", "partitions", *_PLACES)
-
-
-def _inventory(nodes: ibis.Table) -> dict[NodeName, dict[str, str | None]]:
-    rows = _rows(nodes.select("cluster", "node", *(set(_INVENTORY) & set(nodes.columns))))
-    return {_name(row): {name: row.get(name) for name in _INVENTORY} for row in rows}
 
 
 def _by_node(outages: Iterable[Outage]) -> dict[NodeName, list[Outage]]:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
-import ibis
-
-from ettr.metrics.instants import Period, fetch, seconds_of, to_seconds
+from ettr.facts import Facts, made
+from ettr.metrics.instants import Period, to_seconds
 from ettr.taxonomy import ReasonVerdict, Taxonomy
-from ettr.units import SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 OUT_STATES = (
     *("DOWN", "ERROR", "DRAIN", "FAIL", "NOT_RESPONDING", "REBOOT_ISSUED"),
@@ -58,29 +57,28 @@ class _Part:
     is_silent: bool
 
 
-def outages(node_states: ibis.Table, period: Period, taxonomy: Taxonomy) -> tuple[Outage, ...]:
+@made("states_of_outages", (("state", "VARCHAR"),))
+def _states(_: Facts) -> list[tuple[object, ...]]:
+    return [(state,) for state in (*OUT_STATES, *PLANNED_STATES)]
+
+
+def outages(facts: Facts, period: Period, taxonomy: Taxonomy) -> tuple[Outage, ...]:
     """Outages of all nodes in order of node and start.
 
     States that overlap or touch are one outage. It is planned if all its parts are: maintenance,
     or a reason that the catalogue calls planned.
 
     Args:
-        node_states: scheduler states of the nodes.
+        facts: of the store.
         period: open states are cut at its end.
         taxonomy: classes of reasons.
     """
-    wanted = node_states.filter(node_states["state"].isin([*OUT_STATES, *PLANNED_STATES]))
-    rows = fetch(wanted, "cluster", "node", "state", "reason", "flags", "start", "end")
+    rows = facts.columns("out_states")
     last_s = to_seconds(period.end)
     by_node: dict[tuple[str, str], list[_Part]] = {}
     for cluster, node, state, reason, flags, start_s, end_s in zip(
-        rows["cluster"].to_pylist(),
-        rows["node"].to_pylist(),
-        rows["state"].to_pylist(),
-        rows["reason"].to_pylist(),
-        rows["flags"].to_pylist(),
-        seconds_of(rows["start"]).tolist(),
-        seconds_of(rows["end"]).tolist(),
+        *(rows[name].tolist() for name in ("cluster", "node", "state", "reason", "flags")),
+        *((rows[name] / MICROSECONDS_PER_SECOND).tolist() for name in ("start_us", "end_us")),
         strict=True,
     ):
         is_open = math.isnan(end_s)

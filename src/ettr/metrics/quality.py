@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ibis
 import numpy as np
 
+from ettr.facts import Facts
 from ettr.facts.naming import Naming
-from ettr.metrics.availability import named_nodes
+from ettr.metrics.availability import nodes_of
 from ettr.metrics.clock_shifts import ClockShift
 from ettr.metrics.coverage import Coverage, coverage
 from ettr.metrics.dump_window import DumpWindow
 from ettr.metrics.early_start import EarlyStart
 from ettr.metrics.exposure import ExposureBasis
-from ettr.metrics.instants import fetch, first_row, in_utc, seconds_of
 from ettr.metrics.left_out import LeftOut
 from ettr.metrics.runaway import Runaways
-from ettr.metrics.selected import held_s
 from ettr.metrics.status import share
 from ettr.metrics.unended_states import UnendedStates
 from ettr.metrics.unknown_checks import UnknownCheck
 from ettr.metrics.unknown_reasons import UnknownReason
-from ettr.tables.ibis_time import epoch_s
+from ettr.selection import Selection
 from ettr.tables.rows import SITE_NOTE, still_taken
-from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
-ELAPSED_SLACK_S = SECONDS_PER_MINUTE
 LAG_REACH_S = SECONDS_PER_HOUR
-DATED_TABLES = ("attempts", "node_states", "events", "progress")
 LISTED_NODES = 20
 
 
@@ -118,52 +114,49 @@ class DataQuality:
     unended_states: UnendedStates | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """What other questions have found that a reader must know before trusting a number."""
+
+    unknown_checks: tuple[UnknownCheck, ...] = ()
+    unknown_reasons: tuple[UnknownReason, ...] = ()
+    shifts: tuple[ClockShift, ...] = ()
+    runaways: Runaways | None = None
+    left_out: LeftOut | None = None
+    windows: tuple[DumpWindow, ...] = ()
+    early_start: EarlyStart | None = None
+    unended_states: UnendedStates | None = None
+
+
 def data_quality(
-    tables: Mapping[str, ibis.Table],
-    failures: ibis.Table,
+    facts: Facts,
     exposure: ExposureBasis,
     assumptions: tuple[str, ...] = (),
-    unknown_checks: tuple[UnknownCheck, ...] = (),
-    shifts: tuple[ClockShift, ...] = (),
-    census: ibis.Table | None = None,
-    job_nodes: frozenset[tuple[str, str]] | None = None,
-    runaways: Runaways | None = None,
-    left_out: LeftOut | None = None,
-    windows: tuple[DumpWindow, ...] = (),
-    early_start: EarlyStart | None = None,
-    unknown_reasons: tuple[UnknownReason, ...] = (),
+    doubts: Doubts | None = None,
     naming: Naming | None = None,
     has_clusters: bool = False,
-    unended_states: UnendedStates | None = None,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
+    All but the lag of node states behind `failures` is of all of the logs, whatever is selected.
+
     Args:
-        tables: the store's tables by name.
-        failures: failures of the infrastructure, for the lag of node states.
+        facts: of the store.
         exposure: what the denominator of the rates rests on.
         assumptions: what the analysis itself assumed, one sentence each; those made in reading
             the files are added.
-        unknown_checks: events of which the taxonomy knows nothing.
-        shifts: constant shifts between the clocks of logs (`clock_shifts`).
-        census: of the events (`event_census`), where it is at hand.
-        job_nodes: nodes that ran jobs (`named_nodes`), where they are at hand.
-        runaways: attempts that are over and have no end.
-        left_out: what a dump of the accounting was made without.
-        windows: clusters whose dump begins in the middle of their jobs.
-        early_start: what makes the period begin long before the logs do.
-        unknown_reasons: reasons of node states of which the taxonomy knows nothing.
+        doubts: what other questions have found.
         naming: of which clusters those rows are that name none.
         has_clusters: whether the logs are of several clusters.
-        unended_states: states of nodes that are over and have no end.
     """
-    read = _files(tables["files"], naming or Naming(), has_clusters)
-    counts = first_row(_counts(tables["attempts"]))
-    started = int(counts["started"])
-    allocations = tables["allocations"]
-    worked = named_nodes(allocations) if job_nodes is None else job_nodes
-    unknown = sorted(node for _, node in worked - named_nodes(tables["nodes"]))
-    held_s = allocations["elapsed_s"].sum().to_pyarrow().as_py() or 0.0
+    doubts = doubts or Doubts()
+    read = _files(facts.rows("files"), naming or Naming(), has_clusters)
+    whole = facts.under(selection=Selection())
+    counts = whole.row("attempt_checks")
+    started = counts["started"]
+    inventory = zip(*(facts.columns("nodes")[name] for name in ("cluster", "node")), strict=True)
+    unknown = sorted(node for _, node in nodes_of(facts, "allocations") - set(inventory))
+    held_s = facts.row("held_hours")["held_s"] or 0.0
     notes = dict.fromkeys(note for file in read if file.source != SITE_NOTE for note in file.notes)
     site_notes = dict.fromkeys(
         note for file in read if file.source == SITE_NOTE for note in file.notes
@@ -174,29 +167,29 @@ def data_quality(
         rows_skipped=sum(file.rows_skipped for file in read),
         rows_folded=_sum_known([file.rows_folded for file in read]),
         files=read,
-        rejected=_rejected(tables["rejects"]),
+        rejected=_rejected(facts),
         running_attempts=int(counts["running"]),
         pending_attempts=int(counts["pending"]),
-        coverage=coverage({name: tables[name] for name in DATED_TABLES}, census),
-        clocks=_clocks(tables, failures, counts, shifts),
+        coverage=coverage(facts),
+        clocks=_clocks(facts, whole, counts, doubts.shifts),
         nodes_not_in_inventory=len(unknown),
         nodes_not_in_inventory_first=tuple(unknown[:LISTED_NODES]),
         attempts_without_nodes=int(counts["no_nodes"]),
-        attempts_without_nodes_share=share(int(counts["no_nodes"]), started),
+        attempts_without_nodes_share=share(counts["no_nodes"], started),
         attempts_without_gpu_count=int(counts["no_gpus"]),
-        attempts_without_gpu_count_share=share(int(counts["no_gpus"]), started),
+        attempts_without_gpu_count_share=share(counts["no_gpus"], started),
         attempt_node_hours=float(counts["node_s"] or 0.0) / SECONDS_PER_HOUR,
         allocation_node_hours=float(held_s) / SECONDS_PER_HOUR,
         exposure=exposure,
         assumptions=(*assumptions, *exposure.sentences, *notes),
-        unknown_checks=unknown_checks,
+        unknown_checks=doubts.unknown_checks,
         site_notes=tuple(site_notes),
-        runaways=runaways,
-        left_out=left_out,
-        windows=windows,
-        early_start=early_start,
-        unknown_reasons=unknown_reasons,
-        unended_states=unended_states,
+        runaways=doubts.runaways,
+        left_out=doubts.left_out,
+        windows=doubts.windows,
+        early_start=doubts.early_start,
+        unknown_reasons=doubts.unknown_reasons,
+        unended_states=doubts.unended_states,
     )
 
 
@@ -205,9 +198,10 @@ def _sum_known(counts: list[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _files(files: ibis.Table, naming: Naming, has_clusters: bool) -> tuple[FileQuality, ...]:
+def _files(
+    rows: Sequence[Mapping[str, Any]], naming: Naming, has_clusters: bool
+) -> tuple[FileQuality, ...]:
     """The files by name, so that the order in which they were read changes nothing."""
-    rows = files.order_by(["name", "file_id"]).to_pyarrow().to_pylist()
     return tuple(
         FileQuality(
             name=row["name"],
@@ -222,109 +216,54 @@ def _files(files: ibis.Table, naming: Naming, has_clusters: bool) -> tuple[FileQ
                 for note in (row["notes"] or "").splitlines()
             ),
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: (row["name"], row["file_id"]))
     )
 
 
-def _rejected(rejects: ibis.Table) -> tuple[RejectReason, ...]:
-    counts = rejects.group_by("source", "reason").aggregate(lambda t: t.count().name("rows"))
-    order = ibis.window(group_by=["source", "reason"], order_by=["file_id", "line"])
-    firsts = rejects.mutate(place=ibis.row_number().over(order)).filter(lambda t: t["place"] == 0)
-    rows = counts.inner_join(
-        firsts.select("source", "reason", "file_id", "line", "detail"), ["source", "reason"]
-    )
+def _rejected(facts: Facts) -> tuple[RejectReason, ...]:
     found = [
         RejectReason(
-            row["source"],
-            row["reason"],
-            int(row["rows"]),
-            row["file_id"],
-            row["line"],
-            row["detail"],
+            row["source"], row["reason"], row["n_rows"], row["file_id"], row["line"], row["detail"]
         )
-        for row in rows.to_pyarrow().to_pylist()
+        for row in facts.rows("rejects_by_reason")
     ]
     return tuple(sorted(found, key=lambda row: (-row.rows, row.source, row.reason)))
 
 
-def _counts(attempts: ibis.Table) -> ibis.Table:
-    start, end = attempts["start"], attempts["end"]
-    began = start.notnull()
-    ran = began & (attempts["elapsed_s"] > 0)
-    lasted_s = epoch_s(end) - epoch_s(start)
-    stated_s = attempts["elapsed_s"] + attempts["suspended_s"].fill_null(0.0)
-    no_nodes = ran & attempts["node_list"].isnull()
-    return attempts.aggregate(
-        started=ran.sum().fill_null(0),
-        running=(began & end.isnull()).sum().fill_null(0),
-        pending=(start.isnull() & end.isnull()).sum().fill_null(0),
-        early=(began & (start < attempts["submit"])).sum().fill_null(0),
-        backward=(began & end.notnull() & (end < start)).sum().fill_null(0),
-        mismatch=(began & end.notnull() & ((lasted_s - stated_s).abs() > ELAPSED_SLACK_S))
-        .sum()
-        .fill_null(0),
-        no_nodes=no_nodes.sum().fill_null(0),
-        no_gpus=(ran & attempts["n_gpus"].isnull()).sum().fill_null(0),
-        node_s=held_s(attempts, "n_nodes").sum(),
-        first=start.min(),
-        last=ibis.greatest(end.max(), start.max()),
-    )
-
-
 def _clocks(
-    tables: Mapping[str, ibis.Table],
-    failures: ibis.Table,
-    counts: Mapping[str, Any],
-    shifts: tuple[ClockShift, ...],
+    facts: Facts, whole: Facts, counts: Mapping[str, Any], shifts: tuple[ClockShift, ...]
 ) -> Clocks:
-    events = tables["events"]
-    first, last = counts["first"], counts["last"]
-    # filters, not sums: an engine skips the blocks of rows that lie between the two moments
-    before = 0 if first is None else _rows(events.filter(events["time"] < in_utc(first)))
-    after = 0 if last is None else _rows(events.filter(events["time"] > in_utc(last)))
-    lags_s = node_down_lags_s(failures, tables["node_states"])
+    outside = whole.row("events_outside_jobs")
+    lags_s = node_down_lags_s(facts)
     return Clocks(
-        attempts_started_before_submit=_int(counts["early"]),
-        attempts_ended_before_start=_int(counts["backward"]),
-        attempts_elapsed_mismatch=_int(counts["mismatch"]),
-        events_before_first_job=before,
-        events_after_last_job=after,
+        attempts_started_before_submit=int(counts["early"]),
+        attempts_ended_before_start=int(counts["backward"]),
+        attempts_elapsed_mismatch=int(counts["mismatch"]),
+        events_before_first_job=outside["before"],
+        events_after_last_job=outside["after"],
         node_down_lag_s=float(np.median(lags_s)) if lags_s else None,
         node_down_pairs=len(lags_s),
         shifts=shifts,
     )
 
 
-def _rows(table: ibis.Table) -> int:
-    return int(table.count().to_pyarrow().as_py())
-
-
-def _int(value: object) -> int:
-    return int(str(value))
-
-
-def node_down_lags_s(failures: ibis.Table, node_states: ibis.Table) -> list[float]:
+def node_down_lags_s(facts: Facts) -> list[float]:
     """For each failure blamed on a node: seconds from its end to that node's nearest DOWN.
 
     Positive where the node's state followed. Only those within an hour count.
     """
-    down = fetch(node_states.filter(node_states["state"] == "DOWN"), "cluster", "node", "start")
+    states = facts.columns("out_states")
+    down = states["state"] == "DOWN"
     by_node: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for cluster, node, start_s in zip(
-        down["cluster"].to_pylist(),
-        down["node"].to_pylist(),
-        seconds_of(down["start"]).tolist(),
-        strict=True,
-    ):
+    starts_s = states["start_us"] / MICROSECONDS_PER_SECOND
+    columns = (states["cluster"], states["node"], starts_s)
+    for cluster, node, start_s in zip(*(one[down].tolist() for one in columns), strict=True):
         by_node[cluster, node].append(start_s)
-    ended = fetch(failures.filter(failures["node"].notnull()), "cluster", "node", "end")
+    failures = facts.columns("failures")
+    ends_s = failures["end_us"] / MICROSECONDS_PER_SECOND
+    columns = (failures["cluster"], failures["node"], ends_s)
     lags_s = []
-    for cluster, node, end_s in zip(
-        ended["cluster"].to_pylist(),
-        ended["node"].to_pylist(),
-        seconds_of(ended["end"]).tolist(),
-        strict=True,
-    ):
+    for cluster, node, end_s in zip(*(one.tolist() for one in columns), strict=True):
         near = [start_s - end_s for start_s in by_node.get((cluster, node), [])]
         if near:
             lag_s = min(near, key=abs)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
-import ibis
-
-from ettr.metrics.instants import in_utc
+from ettr.facts import Facts
+from ettr.metrics.instants import moment
 from ettr.taxonomy import Taxonomy, parse_xid_code
 from ettr.taxonomy.rules import lowered
 
@@ -49,104 +49,78 @@ class UnknownCheck:
     taxonomy_row: str
 
 
-def unknown_checks(
-    census: ibis.Table, node_kinds: ibis.Table, taxonomy: Taxonomy
-) -> tuple[UnknownCheck, ...]:
+def unknown_checks(facts: Facts, taxonomy: Taxonomy) -> tuple[UnknownCheck, ...]:
     """Checks and codes without a rule, those with the most critical events first.
 
     Such events explain no failure and count as no fault. Events of severity `ok` report no trouble
     and need no rule. Of a check with some known codes each unknown code is listed, at most
     `LISTED_CODES` of them.
-
-    Args:
-        census: of the events (`ettr.metrics.event_census`).
-        node_kinds: of the events (`ettr.tables.event_summaries.node_kinds`).
-        taxonomy: the rules.
     """
-    on_nodes, kinds = (table.filter(table["severity"] != "ok") for table in (node_kinds, census))
-    pairs = kinds.select("check", "code").distinct().to_pyarrow().to_pylist()
-    known: dict[str, bool] = defaultdict(bool)
-    strange: dict[str, list[str | None]] = defaultdict(list)
-    for pair in pairs:
-        if taxonomy.knows(pair["check"], pair["code"]):
-            known[pair["check"]] = True
-        else:
-            strange[pair["check"]].append(pair["code"])
-    listed = [
-        one
-        for check, codes in sorted(strange.items())
-        for one in _of_check(
-            on_nodes.filter(on_nodes["check"] == check),
-            kinds.filter(kinds["check"] == check),
-            check,
-            codes,
-            partly_known=known[check],
+    kinds = [row for row in facts.rows("event_census") if row["severity"] not in (None, "ok")]
+    pairs = {(row["check"], row["code"]) for row in kinds}
+    strange = {pair for pair in pairs if not taxonomy.knows(*pair)}
+    if not strange:
+        return ()
+    partly_known = {check for check, _ in pairs - strange}
+    # of a check of which nothing is known all codes are one
+    has_code = {check for check, code in strange if code}
+    named: dict[tuple[str, str | None], str | None] = {
+        (check, code): code or None
+        if check in partly_known or lowered(check).startswith(_XID)
+        else (ANY_CODE if check in has_code else None)
+        for check, code in strange
+    }
+    listed: list[UnknownCheck] = []
+    for check, some in groupby(_counted(facts, kinds, named), key=lambda row: row[0]):
+        listed += [
+            UnknownCheck(
+                check,
+                code,
+                events,
+                critical,
+                nodes,
+                moment(first_us),
+                moment(last_us),
+                taxonomy_row(check, code, critical=bool(critical)),
+            )
+            for _, code, events, critical, nodes, first_us, last_us in [*some][:LISTED_CODES]
+        ]
+    listed.sort(key=lambda one: (-one.critical_events, -one.events, one.check, one.code or ""))
+    return tuple(listed)
+
+
+_Counted = tuple[str, str | None, int, int, int, int, int]
+
+
+def _counted(
+    facts: Facts,
+    kinds: Sequence[Mapping[str, Any]],
+    named: Mapping[tuple[str, str | None], str | None],
+) -> list[_Counted]:
+    """Check, code, events, critical ones, nodes, first and last; of a check the worst first."""
+    on_nodes: dict[tuple[str, str | None], set[tuple[str, str]]] = defaultdict(set)
+    seen = facts.columns("event_node_kinds")
+    of_kind = (seen[name].tolist() for name in ("check", "code", "severity", "cluster", "node"))
+    for check, code, severity, cluster, node in zip(*of_kind, strict=True):
+        if (check, code) in named and severity not in (None, "ok"):
+            on_nodes[check, named[check, code]].add((cluster, node))
+    groups: dict[tuple[str, str | None], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in kinds:
+        pair = row["check"], row["code"]
+        if pair in named:
+            groups[row["check"], named[pair]].append(row)
+    rows = [
+        (
+            *key,
+            sum(row["events"] for row in some),
+            sum(row["events"] for row in some if row["severity"] == "critical"),
+            len(on_nodes[key]),
+            min(row["first_us"] for row in some),
+            max(row["last_us"] for row in some),
         )
+        for key, some in groups.items()
     ]
-    return tuple(
-        sorted(
-            listed,
-            key=lambda one: (-one.critical_events, -one.events, one.check, one.code or ""),
-        )
-    )
-
-
-def _of_check(
-    on_nodes: ibis.Table,
-    kinds: ibis.Table,
-    check: str,
-    codes: list[str | None],
-    *,
-    partly_known: bool,
-) -> Iterator[UnknownCheck]:
-    named = [code for code in codes if code is not None]
-
-    def keyed(table: ibis.Table) -> ibis.Table:
-        """Rows of the unknown codes; as one code where none of the check's is known."""
-        if not partly_known and not lowered(check).startswith(_XID):
-            return table.mutate(code=ibis.literal(ANY_CODE if any(codes) else ""))
-        without = table["code"].isnull() if None in codes else ibis.literal(False)
-        unknown = table.filter(table["code"].isin(named).fill_null(False) | without)
-        return unknown.mutate(code=unknown["code"].fill_null(""))
-
-    for row in _counted(keyed(on_nodes), keyed(kinds))[:LISTED_CODES]:
-        code = row["code"] or None
-        yield UnknownCheck(
-            check=check,
-            code=code,
-            events=int(row["events"]),
-            critical_events=int(row["critical_events"]),
-            nodes=int(row["nodes"]),
-            first=in_utc(row["first"]),
-            last=in_utc(row["last"]),
-            taxonomy_row=taxonomy_row(check, code, critical=bool(row["critical_events"])),
-        )
-
-
-def _counted(on_nodes: ibis.Table, kinds: ibis.Table) -> list[Mapping[str, Any]]:
-    """Events and nodes of each code, the most critical first."""
-    # distinct rows first: distinct names within groups cost several times as much
-    places = on_nodes.select("code", "cluster", "node").distinct()
-    nodes = places.group_by("code").aggregate(
-        lambda t: (t["cluster"] + "/" + t["node"]).count().name("nodes")
-    )
-    summed = kinds.group_by("code").aggregate(
-        lambda t: t["events"].sum().name("events"),
-        lambda t: t["events"].sum(where=t["severity"] == "critical").name("critical_events"),
-        lambda t: t["first"].min().name("first"),
-        lambda t: t["last"].max().name("last"),
-    )
-    # none where no event of a code names a node
-    counts = {row["code"]: row["nodes"] for row in nodes.to_pyarrow().to_pylist()}
-    rows: list[Mapping[str, Any]] = [
-        {
-            **row,
-            "critical_events": row["critical_events"] or 0,
-            "nodes": counts.get(row["code"], 0),
-        }
-        for row in summed.to_pyarrow().to_pylist()
-    ]
-    return sorted(rows, key=lambda row: (-row["critical_events"], -row["events"], row["code"]))
+    return sorted(rows, key=lambda row: (row[0], -row[3], -row[2], row[1] or ""))
 
 
 def taxonomy_row(check: str, code: str | None, *, critical: bool) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-import ibis
-
-from ettr.metrics.instants import in_utc
+from ettr.facts import Facts
+from ettr.metrics.instants import moment
 from ettr.metrics.unknown_checks import literal_pattern, taxonomy_row, toml_text
 from ettr.taxonomy import Taxonomy, xid_of_reason
 from ettr.taxonomy.rules import lowered
@@ -38,46 +40,32 @@ class UnknownReason:
     taxonomy_row: str
 
 
-def unknown_reasons(node_states: ibis.Table, taxonomy: Taxonomy) -> tuple[UnknownReason, ...]:
+def unknown_reasons(facts: Facts, taxonomy: Taxonomy) -> tuple[UnknownReason, ...]:
     """Reasons that the taxonomy does not know, those of most states first.
 
     Such a state is an outage of the class `other`. It names no symptom and is no sign that the node
     failed the jobs on it. At most `LISTED_REASONS` are listed.
-
-    Args:
-        node_states: the table `node_states`.
-        taxonomy: the patterns and the XID catalogue.
     """
-    given = node_states.filter(node_states.reason.notnull())
-    texts = given.select("reason").distinct().to_pyarrow().column("reason").to_pylist()
+    rows = facts.rows("reasons_by_node")
+    texts = {row["reason"] for row in rows}
     strange = {text: lowered(text) for text in texts if not taxonomy.knows_reason(text)}
-    if not strange:
-        return ()
-    plain = ibis.memtable({"reason": list(strange), "plain": list(strange.values())})
-    met = given.join(plain, "reason")
-    rows = (
-        met.group_by("plain")
-        .aggregate(
-            node_states=met.count(),
-            nodes=(met.cluster + "/" + met.node).nunique(),
-            first=met.start.min(),
-            last=met.start.max(),
-        )
-        .to_pyarrow()
-        .to_pylist()
-    )
-    rows.sort(key=lambda row: (-row["node_states"], row["plain"]))
-    return tuple(
+    met: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["reason"] in strange:
+            met[strange[row["reason"]]].append(row)
+    found = [
         UnknownReason(
-            reason=row["plain"],
-            node_states=int(row["node_states"]),
-            nodes=int(row["nodes"]),
-            first=in_utc(row["first"]),
-            last=in_utc(row["last"]),
-            taxonomy_row=reason_row(row["plain"], taxonomy),
+            reason=plain,
+            node_states=sum(row["n_states"] for row in some),
+            nodes=len({(row["cluster"], row["node"]) for row in some}),
+            first=moment(min(row["first_us"] for row in some)),
+            last=moment(max(row["last_us"] for row in some)),
+            taxonomy_row=reason_row(plain, taxonomy),
         )
-        for row in rows[:LISTED_REASONS]
-    )
+        for plain, some in met.items()
+    ]
+    found.sort(key=lambda one: (-one.node_states, one.reason))
+    return tuple(found[:LISTED_REASONS])
 
 
 def reason_row(reason: str, taxonomy: Taxonomy) -> str:

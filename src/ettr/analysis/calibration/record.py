@@ -18,7 +18,7 @@ from ettr.metrics.instants import Floats, fetch, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE
 from ettr.sim.cluster.scenario_parts import Checkpoints
-from ettr.units import SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -319,11 +319,11 @@ def silent_ends(analysis: Analysis) -> set[str]:
         return set()
     tolerance_s = (analysis.assumptions.matching or LogMatching()).tolerance_s
     rows = analysis.ended_by_nodes
-    names = (rows[name].to_pylist() for name in ("attempt_id", "cluster", "node"))
+    names = (rows[name].tolist() for name in ("attempt_id", "cluster", "node"))
     return {
         attempt_id
         for attempt_id, cluster, node, end_s in zip(
-            *names, seconds_of(rows["ended"]).tolist(), strict=True
+            *names, (rows["end_us"] / MICROSECONDS_PER_SECOND).tolist(), strict=True
         )
         if any(abs(end_s - at_s) <= tolerance_s for at_s in gone_s.get((cluster, node), ()))
     }
