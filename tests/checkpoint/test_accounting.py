@@ -175,6 +175,46 @@ def test_a_tensor_that_a_hook_makes_is_refused(tmp_path: Path) -> None:
         TrainingState(model)
 
 
+class Fused(nn.Linear):
+    """One weight that its state dictionary holds as two, as torchtitan's fused projections."""
+
+    def __init__(self, *, extra: bool = False) -> None:
+        super().__init__(2, 4, bias=False)
+        self.extra = extra
+        self._register_state_dict_hook(self.split)
+        self.register_load_state_dict_pre_hook(self.join)
+
+    @staticmethod
+    def split(module, state, prefix, metadata) -> None:
+        both = state.pop(f"{prefix}weight")
+        state[f"{prefix}first"], state[f"{prefix}second"] = both[:2].clone(), both[2:].clone()
+        if module.extra:
+            state[f"{prefix}scale"] = torch.ones(1)
+
+    @staticmethod
+    def join(module, state, prefix, *rest) -> None:
+        parts = [state.pop(f"{prefix}{name}") for name in ("first", "second")]
+        state[f"{prefix}weight"] = torch.cat(parts)
+
+
+def test_a_weight_that_a_hook_splits_and_one_of_loading_joins_is_saved_as_it_is(
+    tmp_path: Path,
+) -> None:
+    model = nn.Sequential(Fused(), nn.Linear(4, 1))
+    with RunningCheckpoint(tmp_path, model) as checkpoint:
+        checkpoint.save_all(1)
+    saved = model[0].weight.detach().clone()
+    nn.init.zeros_(model[0].weight)
+    report = restore(tmp_path, model)
+    assert torch.equal(model[0].weight, saved)
+    assert (report.missing, report.unused_tensors) == ((), ())
+
+
+def test_a_hook_that_adds_to_what_it_splits_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="a hook of the model's state dictionary"):
+        TrainingState(nn.Sequential(Fused(extra=True)))
+
+
 def test_extra_state_of_a_module_comes_back(tmp_path: Path) -> None:
     class Counting(nn.Linear):
         calls = 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import _get_fqns
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
@@ -60,7 +61,7 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
     places: dict[str, TensorPlace] = {}
     taken: set[int] = set()
     sharded = fsdp_parameters(model)
-    for raw_name, value in model.state_dict(keep_vars=True).items():
+    for raw_name, value in _raw_tensors(model).items():
         if raw_name.rpartition(".")[2] == _EXTRA_STATE:
             continue  # an object of its own: see `extra_states`
         name = _canonical(model, raw_name)
@@ -84,6 +85,62 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
             taken.add(id(value))
             places[name] = replace(place, fsdp=sharded.get(id(value)))
     return places
+
+
+def _raw_tensors(model: nn.Module) -> Mapping[str, Any]:
+    """The state dictionary; without its hooks where all that they do is undone by those of loading.
+
+    A fused projection that a model writes as three (torchtitan's) is saved as the one that it is.
+    """
+    hooked = [module for module in model.modules() if module._state_dict_hooks]
+    translated = [_is_translated(module) for module in hooked]
+    if any(translated) and None not in translated:
+        return _without_hooks(model)
+    values: Mapping[str, Any] = model.state_dict(keep_vars=True)
+    return values
+
+
+def _without_hooks(model: nn.Module) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        prefix = f"{name}." if name else ""
+        for prepare in module._state_dict_pre_hooks.values():  # FSDP2 puts its shards back
+            prepare(module, prefix, True)  # type: ignore[arg-type]
+        module._save_to_state_dict(values, prefix, keep_vars=True)
+    return values
+
+
+def _is_translated(module: nn.Module) -> bool | None:
+    """Whether hooks put into the state dictionary what they took out, in other pieces.
+
+    They are tried on tensors without memory, so that none of them calls a collective.
+
+    Returns:
+        False: they change nothing. None: they do anything else.
+    """
+    before: dict[str, Any] = {
+        name: torch.empty(value.shape, dtype=value.dtype, device="meta")
+        for name, value in _without_hooks(module).items()
+        if isinstance(value, Tensor)
+    }
+    after = dict(before)
+    try:
+        for hook in module._state_dict_hooks.values():
+            result = hook(module, after, "", {})  # type: ignore[operator]
+            if result is not None and not getattr(hook, "_from_public_api", False):
+                after = result
+    except Exception:  # of another project; the dictionary itself will say what is wrong
+        return None
+    put = [after[name] for name in after.keys() - before.keys()]
+    kept = all(after[name] is before[name] for name in after.keys() & before.keys())
+    if not kept or not all(isinstance(value, Tensor) for value in put):
+        return None
+    taken = sum(before[name].numel() for name in before.keys() - after.keys())
+    if taken != sum(value.numel() for value in put) or (
+        put and not module._load_state_dict_pre_hooks
+    ):
+        return None
+    return bool(put)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +211,10 @@ def tensor_signature(model: nn.Module) -> tuple[object, ...]:
 
 
 def _canonical(model: nn.Module, raw_name: str) -> str:
-    names: set[str] = _get_fqns(model, raw_name)
+    try:
+        names: set[str] = _get_fqns(model, raw_name)
+    except AttributeError:
+        names = {raw_name}  # a hook has made it; who asks finds no place for it
     if len(names) != 1:
         raise CheckpointError(
             f"{raw_name}: FullyShardedDataParallel (FSDP1) flattens {len(names)} parameters into "
