@@ -365,7 +365,7 @@ def files_part(to: Writer) -> None:
 
 def add_summaries(to: Writer) -> None:
     """Those that an ingestion leaves of large parts of the events."""
-    from ettr.store.folder import duckdb_backend
+    from ettr.store.folder import embedded_duckdb
     from ettr.store.summarising import summaries_of
 
     def new_summary(name: str, part: Path) -> Path:
@@ -374,7 +374,7 @@ def add_summaries(to: Writer) -> None:
         return path
 
     parts = [to.folder / part for part in to.parts["events"]]
-    for name, paths in summaries_of(duckdb_backend, parts, (), new_summary).items():
+    for name, paths in summaries_of(embedded_duckdb, parts, (), new_summary).items():
         to.parts[name] = [str(path.relative_to(to.folder)) for path in paths]
 
 
@@ -413,7 +413,7 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
         last[:] = now
 
     with open_store(str(folder)) as store, fewer_collections():
-        store.backend.raw_sql(f"SET threads = {threads}")
+        store.connection.execute(f"SET threads = {threads}")
         analysis = Analysis(store)
         sizes = {
             name: analysis.tables[name].count().to_pyarrow().as_py()
@@ -481,7 +481,7 @@ def measure_lemons(folder: Path, threads: int) -> dict[str, Any]:
     from ettr.store import open_store
 
     with open_store(str(folder)) as store:
-        store.backend.raw_sql(f"SET threads = {threads}")
+        store.connection.execute(f"SET threads = {threads}")
         found = Analysis(store, shows_lines=False).lemon_nodes
     return {
         "nodes": sum(group.nodes for group in found.groups),

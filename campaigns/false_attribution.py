@@ -9,19 +9,21 @@ counted and corrected.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
-import ibis
 import numpy as np
 import pyarrow as pa
 
 from campaigns import Table
-from ettr.attribution import attribute
-from ettr.attribution.background import background, false_failures
+from ettr.analysis.assumptions import Assumptions
+from ettr.attribution.background import false_failures_by_size
 from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, NODE_STATES
 from ettr.tables import Table as TableSchema
-from ettr.taxonomy import load_taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # facts of tables made here
 
 TITLE = "False attributions and the rate corrected for them"
 SIZE = 20
@@ -79,8 +81,8 @@ def story(rng: np.random.Generator, per_node_day: float, completed: int) -> Stor
     return made
 
 
-def tables(made: Story) -> tuple[ibis.Table, ibis.Table, ibis.Table, ibis.Table]:
-    """Attempts, allocations, events and node states of a story, on an engine of their own."""
+def tables(made: Story) -> dict[str, pa.Table]:
+    """Attempts, allocations, events and node states of a story."""
     jobs = len(made.state)
     keys = np.array([f"c/{i}" for i in range(jobs)])
     sizes = np.array([nodes.size for nodes in made.nodes])
@@ -116,17 +118,15 @@ def tables(made: Story) -> tuple[ibis.Table, ibis.Table, ibis.Table, ibis.Table]
         "code": np.array(code),
         "severity": np.full(len(node), "unknown"),
     }
-    engine = ibis.duckdb.connect()
-    a, b, c, d = (
-        engine.create_table(of.name, _filled(of, columns))
+    return {
+        of.name: _filled(of, columns)
         for of, columns in (
             (ATTEMPTS, attempts),
             (ALLOCATIONS, allocations),
             (EVENTS, events),
             (NODE_STATES, {}),
         )
-    )
-    return a, b, c, d
+    }
 
 
 def _us(moments_s: object) -> np.ndarray:
@@ -165,16 +165,13 @@ def run(size: int) -> Table:
             for seed in range(size):
                 rng = np.random.default_rng([seed, round(1000 * per_node_day), completed])
                 made = story(rng, per_node_day, completed)
-                attempts, allocations, events, node_states = tables(made)
-                done = attribute(attempts, allocations, events, node_states, load_taxonomy())
-                blamed = [int(i) for i in done.failures.job_id.to_pyarrow().to_pylist()]
+                facts = attributed(tables(made), Assumptions(above_gpus=LARGE_GPUS))
+                blamed = [int(row["job_id"]) for row in facts.rows("all_failures")]
                 false = sum(not made.by_fault[i] for i in blamed)
                 large = sum(made.nodes[i].size == LARGE_NODES for i in blamed)
-                rate = background(allocations, done.endings, done.episodes)
-                whole = false_failures(done.endings, done.observed, rate).expected_false
-                of_large = false_failures(
-                    done.endings, done.observed, rate, above_gpus=LARGE_GPUS
-                ).expected_false
+                found = false_failures_by_size(facts)
+                whole = found.all_jobs.expected_false
+                of_large = found.large_jobs.expected_false
                 inside += whole.contains(false)
                 truth.append(false)
                 estimate.append(whole.estimate or 0.0)

@@ -144,7 +144,7 @@ def owners_of(facts: Facts) -> dict[str, dict[str, Any]]:
 def evidence_lines(facts: Facts) -> dict[str, EvidenceLine]:
     """The records behind the selected failures, events and states of nodes, by id."""
     files = file_names(facts)
-    seen = [
+    seen: list[tuple[dict[str, Any], tuple[str | None, ...]]] = [
         (row, (row["check"], row["code"], row["message"])) for row in facts.rows("evidence_events")
     ]
     seen += [(row, (row["state"], row["reason"])) for row in facts.rows("evidence_states")]

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from ettr.cli.output import complain, say, say_json
 from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from ettr.report.document import JsonValue
 
 _MEMORY_SHARE = 0.5
 
@@ -57,7 +60,7 @@ def sql(
             say(text)
         return
     if statement is None:
-        known = [{"name": one.name, "means": one.means} for one in documented_facts()]
+        known: list[dict[str, JsonValue]] = [{"name": one.name, "means": one.means} for one in documented_facts()]
         if not printing.listed(known):
             width = max(len(one["name"]) for one in known)
             for one in known:
