@@ -154,7 +154,16 @@ def cases_of(store: Path, asked: list[list[str]] | None) -> list[Case]:
             add(f"by-{column}", "compare", "S", option, found[0][0], "--json")
     if nodes:
         selections[f"node={nodes[0]}"] = ("--node", nodes[0])
-    assumed: tuple[str, ...] = ("--above-gpus", "8", "--confidence", "0.8", "--window", "20m,10m", "--write", "60s")
+    assumed: tuple[str, ...] = (
+        "--above-gpus",
+        "8",
+        "--confidence",
+        "0.8",
+        "--window",
+        "20m,10m",
+        "--write",
+        "60s",
+    )
     assumed += ("--burst-gap", "60s", "--sticky-gap", "1h", "--log-tolerance", "2m")
     assumed += ("--interval", "30m", "--restart", "10m", "--gpus-per-node", "4")
     add("report", "report", "S", "--json", selection="options", options=assumed)

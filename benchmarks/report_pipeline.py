@@ -413,7 +413,8 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
         last[:] = now
 
     with open_store(str(folder)) as store, fewer_collections():
-        store.connection.execute(f"SET threads = {threads}")
+        if store.connection is not None:
+            store.connection.execute(f"SET threads = {threads}")
         analysis = Analysis(store)
         sizes = {
             name: analysis.tables[name].count().to_pyarrow().as_py()
@@ -481,7 +482,8 @@ def measure_lemons(folder: Path, threads: int) -> dict[str, Any]:
     from ettr.store import open_store
 
     with open_store(str(folder)) as store:
-        store.connection.execute(f"SET threads = {threads}")
+        if store.connection is not None:
+            store.connection.execute(f"SET threads = {threads}")
         found = Analysis(store, shows_lines=False).lemon_nodes
     return {
         "nodes": sum(group.nodes for group in found.groups),

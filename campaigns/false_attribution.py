@@ -23,8 +23,6 @@ from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, NODE_STATES
 from ettr.tables import Table as TableSchema
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # facts of tables made here
-
 TITLE = "False attributions and the rate corrected for them"
 SIZE = 20
 NODES, LARGE_NODES, DAYS = 256, 64, 60.0
@@ -33,6 +31,7 @@ OWN_FAILURE_SHARE = 0.3
 LARGE_GPUS = 128
 CODES = ("79", "48", "74")
 TIME = pa.timestamp("us", tz="UTC")
+TESTS = Path(__file__).parents[1] / "tests"
 ORIGIN_US = 1_767_225_600_000_000  # 2026-01-01
 
 
@@ -158,6 +157,9 @@ def _filled(of: TableSchema, columns: dict[str, np.ndarray]) -> pa.Table:
 
 def run(size: int) -> Table:
     """Truth and estimate over `size` clusters a setting."""
+    sys.path.insert(0, str(TESTS))
+    from fact_tables import attributed
+
     rows, all_inside = [], 0
     for per_node_day in (0.02, 0.2):
         for completed in (0, 2, 200):

@@ -19,7 +19,8 @@ class Row:
     """One way over all its schedules.
 
     ettr: one for each schedule; empty without an undisturbed run. predicted: by `ettr.plan` from
-    this way's own measured costs and the rate of the kills. times: name -> (median, 90th percentile) in seconds.
+    this way's own measured costs and the rate of the kills. times: name -> (median, 90th
+    percentile) in seconds.
     """
 
     way: str

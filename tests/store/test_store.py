@@ -385,7 +385,7 @@ def old_store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         duck.execute("SET TimeZone = 'UTC'")
         for folder in sorted((VERSION_1 / "parts").iterdir()):
             parts = f"read_parquet('{folder}/*.parquet')"
-            duck.execute(f"CREATE TABLE {folder.name} AS SELECT * FROM {parts}")  # noqa: S608
+            duck.execute(f"CREATE TABLE {folder.name} AS SELECT * FROM {parts}")
         for column in ("run_id", "rank", "time", "event", "step"):
             duck.execute(f"ALTER TABLE progress ALTER COLUMN {column} SET NOT NULL")
     return place

@@ -60,9 +60,11 @@ def sql(
             say(text)
         return
     if statement is None:
-        known: list[dict[str, JsonValue]] = [{"name": one.name, "means": one.means} for one in documented_facts()]
+        known: list[dict[str, JsonValue]] = [
+            {"name": one.name, "means": one.means} for one in documented_facts()
+        ]
         if not printing.listed(known):
-            width = max(len(one["name"]) for one in known)
+            width = max(len(str(one["name"])) for one in known)
             for one in known:
                 say(f"{one['name']:<{width}}  {one['means']}")
         return
