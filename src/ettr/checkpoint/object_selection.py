@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.optim import Optimizer
+
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.renaming import live_name
 from ettr.checkpoint.slots.earlier_records import superblock_of
@@ -17,6 +19,7 @@ from ettr.checkpoint.slots.record_selection import OpenCheckpoint, objects_of, o
 from ettr.checkpoint.state import State
 from ettr.checkpoint.tensors.objects import (
     OBJECT,
+    LiveGroup,
     ObjectRecord,
     load_groups,
     load_object,
@@ -116,6 +119,7 @@ def choose_objects(
             )
     elif live_groups:
         missing.append(GROUPS)
+    whole, of_whole = _groups_of_objects(target, record_of)
     saved = {name for record in records.values() for name in record.names}
     unused = sorted(saved - set(target.objects()))
     if unused and target.whole_run:
@@ -127,8 +131,22 @@ def choose_objects(
         tuple(unused),
         tuple(reasons),
         max((record.step for record in records.values()), default=None),
-        tuple(replaced_options(live_groups, options or {})),
+        tuple(replaced_options([*live_groups, *whole], {**(options or {}), **of_whole})),
     )
+
+
+def _groups_of_objects(
+    target: State, record_of: Mapping[str, ObjectRecord]
+) -> tuple[list[LiveGroup], dict[str, dict[str, Any]]]:
+    """The groups of optimizers that are saved whole: as they are now, and as they were saved."""
+    live, saved = [], {}
+    for name, one in target.objects().items():
+        if name in record_of and isinstance(one, Optimizer):
+            before = record_of[name].state(name).get("param_groups", [])
+            for number, (group, of_group) in enumerate(zip(one.param_groups, before, strict=False)):
+                live.append(LiveGroup((f"{name} {number}",), group))
+                saved[f"{name} {number}"] = of_group
+    return live, saved
 
 
 def _holder(
