@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import attribution_values  # also names the stored tables
+from ettr.defaults import LARGE_JOB_GPUS
 from ettr.facts import Facts
 from ettr.facts.chosen import microseconds
 from ettr.facts.duck import Duck
@@ -77,12 +78,18 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
         "logs_end_us": 0,
         "all_listed": False,
         "kept_summary": _nothing_kept,
+        "every_cluster": not selection.cluster,
+        "of_record": False,
+        "runs_may_split": selection.may_split_runs,
+        "above_gpus": LARGE_JOB_GPUS,
     }
     facts = Facts(Duck(backend.con), values | given, {})
     for name in DERIVED:
         # others are made from the logs where a test gives none
         if name in rows:
             facts.store(name, give(facts, name, there[name]))
+    if "failures" in rows:
+        facts.store("all_failures", facts.table("failures"))
     return facts
 
 

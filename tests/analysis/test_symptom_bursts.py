@@ -1,7 +1,6 @@
 """One symptom comes in bursts among failures that are independent: its own interval admits it."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from ettr.analysis.clustering import failures_of_size
@@ -14,7 +13,7 @@ EDGES = np.linspace(0.0, DAYS, int(DAYS * 2) + 1)
 NAMES = np.array([f"n{at}" for at in range(NODES)])
 
 
-def fleet(rng: np.random.Generator) -> tuple[pa.Table, FailureTimeline, Counts]:
+def fleet(rng: np.random.Generator) -> tuple[dict[str, np.ndarray], FailureTimeline, Counts]:
     """Bursts of four network failures on any nodes within seven hours, the rest by chance."""
     bursts = rng.uniform(0.0, DAYS, rng.poisson(NETWORK / 4))
     network = np.repeat(bursts, 4) + rng.uniform(0.0, 0.3, 4 * bursts.size)
@@ -24,7 +23,11 @@ def fleet(rng: np.random.Generator) -> tuple[pa.Table, FailureTimeline, Counts]:
     symptoms = ["infiniband-link"] * network.size + ["gpu-memory"] * (times.size - network.size)
     columns = {"symptom": symptoms, "cluster": ["c"] * times.size, "node": NAMES[node].tolist()}
     counts = Counts(np.bincount(node, minlength=NODES), np.full(NODES, DAYS), NAMES)
-    return pa.table(columns), FailureTimeline(times, EDGES, EDGES * NODES), counts
+    return (
+        {name: np.array(some) for name, some in columns.items()},
+        FailureTimeline(times, EDGES, EDGES * NODES),
+        counts,
+    )
 
 
 @pytest.mark.slow
@@ -35,8 +38,8 @@ def test_a_symptom_that_comes_in_bursts_has_an_interval_that_holds():
     for _ in range(draws):
         rows, line, counts = fleet(rng)
         size = failures_of_size(rows, line, counts)
-        network = sum(name == "infiniband-link" for name in rows["symptom"].to_pylist())
-        given = (network, node_days, rows.num_rows, 0.9, size.spread.believed)
+        network = sum(name == "infiniband-link" for name in rows["symptom"].tolist())
+        given = (network, node_days, len(rows["symptom"]), 0.9, size.spread.believed)
         own = size.spread_by_symptom.get("infiniband-link")
         rate = symptom_rate(*given, None if own is None else own.believed)
         own_holds += rate.per_1000_node_days.contains(truth)

@@ -89,7 +89,7 @@ def test_an_empty_log_has_zeros_and_no_shares():
     assert totals(of(empty)).jobs == 0
     assert totals(of(empty)).gpu_hours == 0.0
     assert status_mix(of(empty)).states == ()
-    assert size_mix(empty).classes == ()
+    assert size_mix(of(empty)).classes == ()
 
 
 def test_states_are_shared_by_count_and_by_gpu_time():
@@ -118,23 +118,23 @@ def test_states_are_shared_by_count_and_by_gpu_time():
     ],
 )
 def test_sizes_fall_into_classes_that_double(size, label):
-    mix = size_mix(table(attempt("1", n_gpus=size)))
+    mix = size_mix(of(table(attempt("1", n_gpus=size))))
     assert mix.classes[0].size.label == label
     assert size_class(size_end_of(size)).label == label
 
 
 def test_a_cluster_without_gpus_is_sized_by_nodes():
     cpu_only = table(attempt("1", n_gpus=None, n_nodes=3))
-    assert main_size_unit(cpu_only) is SizeUnit.NODES
-    assert size_mix(cpu_only, SizeUnit.NODES).classes[0].size.label == "3-4"
+    assert main_size_unit(of(cpu_only)) is SizeUnit.NODES
+    assert size_mix(of(cpu_only), SizeUnit.NODES).classes[0].size.label == "3-4"
 
 
 def test_jobs_with_gpus_whose_nodes_no_log_names_are_sized_by_gpus():
     """Two hours of 16 GPUs on nodes unknown, and an hour without GPUs on one node."""
     gpu = attempt("1", n_nodes=None, n_gpus=16, elapsed_s=7200.0)
     rows = table(gpu, attempt("2", n_gpus=0))
-    assert main_size_unit(table(gpu)) is main_size_unit(rows) is SizeUnit.GPUS
-    none, large = size_mix(rows).classes
+    assert main_size_unit(of(table(gpu))) is main_size_unit(of(rows)) is SizeUnit.GPUS
+    none, large = size_mix(of(rows)).classes
     assert (none.size.label, none.gpu_hours, none.node_hours) == ("0", 0.0, 1.0)
     assert (large.size.label, large.gpu_hours, large.node_hours) == ("9-16", 32.0, None)
     assert (large.share_of_gpu_hours, large.share_of_node_hours) == (1.0, None)
@@ -152,7 +152,7 @@ def test_hours_of_what_says_no_gpus_and_no_nodes_are_unknown():
     )
     hours = {one.state: (one.gpu_hours, one.node_hours) for one in status_mix(of(rows)).states}
     assert hours == {"FAILED": (None, None), "COMPLETED": (8.0, 1.0), "PENDING": (0.0, 0.0)}
-    unknown = size_mix(rows).classes[-1]
+    unknown = size_mix(of(rows)).classes[-1]
     assert (unknown.size.label, unknown.gpu_hours, unknown.job_hours) == ("unknown", None, 2.0)
 
 
@@ -160,7 +160,7 @@ def test_hours_of_what_says_no_gpus_and_no_nodes_are_unknown():
 def test_every_hour_lies_in_exactly_one_state_and_one_size():
     cluster = build_cluster(ClusterPlan(days=10.0, work_s=2 * 86400), seed=3)
     attempts = on_duckdb(cluster.tables)["attempts"]
-    whole, states, sizes = totals(of(attempts)), status_mix(of(attempts)), size_mix(attempts)
+    whole, states, sizes = totals(of(attempts)), status_mix(of(attempts)), size_mix(of(attempts))
     assert whole.gpu_hours == pytest.approx(cluster.truth.gpu_s / 3600)
     assert whole.node_hours == pytest.approx(cluster.truth.node_s_all / 3600)
     for parts in (states.states, sizes.classes):

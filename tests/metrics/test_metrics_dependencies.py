@@ -12,6 +12,7 @@ from ettr.metrics.dependencies import parse_dependency
 from ettr.metrics.runs import job_runs
 from ettr.metrics.stitching import RunRule, jobs_of_runs
 from ettr.tables import ATTEMPTS
+from fact_tables import facts_of
 from synthetic.tables import on_duckdb
 
 pytestmark = pytest.mark.slow
@@ -49,7 +50,7 @@ def attempt(
 
 def runs(*rows: dict[str, Any], rule: RunRule | None = None) -> list[tuple[str, ...]]:
     tables = on_duckdb({"attempts": pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)})
-    found = job_runs(tables["attempts"], tables["progress"], rule=rule, min_scheduled_h=0.0)
+    found = job_runs(facts_of(tables), rule=rule, min_scheduled_h=0.0)
     return sorted(run.job_ids for run in found.runs)
 
 
@@ -169,8 +170,8 @@ def test_the_run_of_a_failed_job_is_found_from_any_job_of_its_chain():
         }
     )
     attempts = tables["attempts"]
-    asked = attempts.filter(attempts["state"] == "FAILED")
-    found = jobs_of_runs(attempts, tables["progress"], RunRule(), asked)
+    failed = attempts.filter(attempts["state"] == "FAILED").select("attempt_id")
+    found = jobs_of_runs(facts_of({**tables, "failures": failed}), RunRule())
     assert {name: jobs.job_ids for name, jobs in found.items()} == {
         "c/1@0": ("1", "2", "3"),
         "c/2@11": ("1", "2", "3"),

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from ettr.metrics.availability import availability, service
-from ettr.metrics.exposure import exposure
 from ettr.metrics.faults import fleet_faults
 from ettr.metrics.faults_of_nodes import recorded_faults
 from ettr.metrics.goodput import lost_goodput
@@ -40,18 +39,17 @@ ANY = Period(datetime(2025, 3, 1, tzinfo=UTC), datetime(2025, 3, 4, tzinfo=UTC))
 
 def everything(t):
     facts = facts_of(t)
-    exposed = exposure(facts).by_attempt
-    rates = failure_rates(exposed, t["failures"])
+    rates = failure_rates(facts)
     links = preemption_links(t["attempts"], t["allocations"], t["failures"], t["events"])
     fleet, down = service(facts, ANY), outages(facts, ANY, load_taxonomy())
     return {
         "totals": totals(facts),
         "status": status_mix(facts),
-        "sizes": size_mix(t["attempts"], main_size_unit(t["attempts"])),
+        "sizes": size_mix(facts, main_size_unit(facts)),
         "rates": rates,
-        "trend": rate_trend(exposed, t["failures"], t["events"], ANY),
-        "mttf": mttf_by_size(t["attempts"], exposed, t["failures"], t["progress"], rates.best),
-        "runs": job_runs(t["attempts"], t["progress"], min_scheduled_h=0.0),
+        "trend": rate_trend(facts, ANY),
+        "mttf": mttf_by_size(facts, rates.best),
+        "runs": job_runs(facts, min_scheduled_h=0.0),
         "goodput": lost_goodput(t["failures"], links),
         "nodes": availability(facts, ANY, fleet, down, clusters_of(facts, "node_states")),
         "faults": fleet_faults(recorded_faults(facts, ANY), fleet),

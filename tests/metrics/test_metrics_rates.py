@@ -13,13 +13,12 @@ import pytest
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate, mean_time_interval, rate_interval
 from ettr.estimates.spread import Spread
-from ettr.metrics.exposure import exposure
+from ettr.facts.interop import give
 from ettr.metrics.instants import observed_period, to_seconds
-from ettr.metrics.mttf import in_job_restarts, mttf_by_size, project
+from ettr.metrics.mttf import mttf_by_size, project, restarts_within_attempts
 from ettr.metrics.rates import estimated_rate, failure_rates, window_rate
 from ettr.metrics.trend import cumulative_node_days, rate_trend
 from ettr.models.clustering import FailureTimeline, spread_over_time
-from ettr.tables import TABLES
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
@@ -27,10 +26,6 @@ from synthetic.tables import on_duckdb
 pytestmark = pytest.mark.slow
 
 PLAN = ClusterPlan()
-
-
-def exposed(tables: dict[str, ibis.Table]) -> ibis.Table:
-    return exposure(tables["attempts"], tables["allocations"]).by_attempt
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +39,7 @@ def tables(cluster) -> dict[str, ibis.Table]:
 
 
 def test_counts_and_exposure_come_back_exactly(cluster, tables):
-    found = failure_rates(exposed(tables), tables["failures"])
+    found = failure_rates(facts_of(tables))
     truth = cluster.truth
     assert found.all_jobs.failures == sum(truth.failures_all.values())
     assert found.large_jobs.failures == sum(truth.failures_large.values())
@@ -56,7 +51,7 @@ def test_counts_and_exposure_come_back_exactly(cluster, tables):
 
 
 def test_planted_rates_lie_in_their_intervals(tables):
-    found = failure_rates(exposed(tables), tables["failures"], confidence=0.99)
+    found = failure_rates(facts_of(tables), confidence=0.99)
     planted = sum(PLAN.rate_per_node_day.values()) * 1000
     assert found.large_jobs.per_1000_node_days.contains(planted)
     for row in found.by_symptom:
@@ -70,7 +65,7 @@ def test_intervals_of_the_rate_hold_their_confidence_over_many_clusters():
     held = 0
     for seed in range(60):
         tables = on_duckdb(build_cluster(small, seed=seed).tables)
-        found = failure_rates(exposed(tables), tables["failures"])
+        found = failure_rates(facts_of(tables))
         held += found.large_jobs.per_1000_node_days.contains(planted)
     assert held >= 49  # 90 % of 60 is 54; fewer than 49 has a chance of 1.5 %
 
@@ -92,10 +87,8 @@ def test_the_papers_projections_come_back(gpus, hours):
 
 
 def test_mttf_by_size_counts_what_failed_and_what_ran(cluster, tables):
-    rates = failure_rates(exposed(tables), tables["failures"])
-    found = mttf_by_size(
-        tables["attempts"], exposed(tables), tables["failures"], tables["progress"], rates.best
-    )
+    rates = failure_rates(facts_of(tables))
+    found = mttf_by_size(facts_of(tables), rates.best)
     assert sum(row.failures for row in found.classes) == sum(cluster.truth.failures_all.values())
     assert sum(row.node_days for row in found.classes) == pytest.approx(
         cluster.truth.node_s_all / 86400
@@ -109,24 +102,21 @@ def test_mttf_by_size_counts_what_failed_and_what_ran(cluster, tables):
 
 
 def test_restarts_within_jobs_shorten_the_time_between_interruptions_only(cluster, tables):
-    rates = failure_rates(exposed(tables), tables["failures"])
-    found = mttf_by_size(
-        tables["attempts"], exposed(tables), tables["failures"], tables["progress"], rates.best
-    )
+    rates = failure_rates(facts_of(tables))
+    found = mttf_by_size(facts_of(tables), rates.best)
     planted = sum(run.in_job_restarts for run in cluster.truth.runs)
     assert sum(row.in_job_restarts or 0 for row in found.classes) == planted
     large = next(row for row in found.classes if row.size.size_to == 256)
     assert large.interruption_mttf_h.estimate < large.scheduler_mttf_h.estimate
     both = sum(PLAN.rate_per_node_day.values()) + PLAN.in_job_restarts_per_node_day
     assert large.interruption_mttf_h.contains(24 / (large.mean_nodes * both))
-    assert in_job_restarts(tables["attempts"], tables["progress"].filter(ibis.literal(False))) == []
+    silent = facts_of({"attempts": cluster.tables["attempts"]})
+    assert restarts_within_attempts(silent) == []
 
 
 def test_the_trend_adds_up_to_the_whole(cluster, tables):
     period = observed_period(facts_of(tables))
-    found = rate_trend(
-        exposed(tables), tables["failures"], tables["events"], period, window_days=365.0
-    )
+    found = rate_trend(facts_of(tables), period, window_days=365.0)
     last = found.points[-1]
     assert last.failures == sum(cluster.truth.failures_all.values())
     assert last.node_days == pytest.approx(cluster.truth.node_s_all / 86400, rel=1e-9)
@@ -136,9 +126,7 @@ def test_the_trend_adds_up_to_the_whole(cluster, tables):
 def test_windows_side_by_side_cut_the_exposure_without_overlap(cluster, tables):
     period = observed_period(facts_of({"attempts": tables["attempts"]}))
     found = rate_trend(
-        exposed(tables),
-        tables["failures"],
-        tables["events"],
+        facts_of(tables),
         period,
         window_days=1.0,
         step_days=1.0,
@@ -155,7 +143,7 @@ def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tab
     rows = cluster.tables["attempts"].to_pylist()
     origin = to_seconds(min(row["start"] for row in rows))
     edges = origin + 7 * 3600.0 * np.arange(0, 210)
-    found = cumulative_node_days(exposed(tables), edges)
+    found = cumulative_node_days(facts_of(tables), edges)
     end_s = to_seconds(cluster.end)
     spans = [
         (to_seconds(r["start"]), to_seconds(r["end"]) if r["end"] else end_s, r["n_nodes"])
@@ -169,7 +157,7 @@ def test_exposure_before_an_edge_equals_the_sum_of_clipped_attempts(cluster, tab
 
 def test_a_check_that_appears_late_is_marked_as_new(tables):
     period = observed_period(facts_of({"attempts": tables["attempts"]}))
-    found = rate_trend(exposed(tables), tables["failures"], tables["events"], period)
+    found = rate_trend(facts_of(tables), period)
     markers = {marker.check: marker for marker in found.markers}
     assert set(markers) == {"xid", "slurmctld", "check ibstat", "check mountpoint"}
     assert not markers["xid"].is_new
@@ -179,7 +167,7 @@ def test_a_check_that_appears_late_is_marked_as_new(tables):
 def test_a_window_without_length_is_refused(tables):
     period = observed_period(facts_of({"attempts": tables["attempts"]}))
     with pytest.raises(UsageError, match="window_days 0 and step_days"):
-        rate_trend(exposed(tables), tables["failures"], tables["events"], period, window_days=0)
+        rate_trend(facts_of(tables), period, window_days=0)
 
 
 def burst_times(rng: np.random.Generator, per_day: float, days: float) -> np.ndarray:
@@ -219,7 +207,7 @@ def test_of_what_nodes_are_prone_to_a_window_has_a_part():
 def test_the_trend_has_that_interval(cluster, tables):
     spread = Spread("time", 400, 100, 7.0, 9.0, 80.0, 1e-6)
     period = observed_period(facts_of(tables))
-    found = rate_trend(exposed(tables), tables["failures"], tables["events"], period, spread=spread)
+    found = rate_trend(facts_of(tables), period, spread=spread)
     last = found.points[-1]
     assert last.failures < sum(point.failures for point in found.points)
     wanted = estimated_rate(last.failures, last.node_days, 0.9, spread)
@@ -238,20 +226,18 @@ def test_a_size_that_ran_for_a_month_has_a_share_of_what_failed_in_that_month():
             "end": at + timedelta(days=n * days + 0.5),
             "elapsed_s": 43_200.0,
             "node_s": 43_200.0 * gpus / 8,
+            "belongs": True,
             "symptom": "node-hardware",
             "confidence": "named",
         }
         for gpus, days in ((64, 1.0), (8, 10.0))
         for n in range(10)
     ]
-    table = ibis.memtable(pa.Table.from_pylist(rows))
-    progress = ibis.memtable(TABLES["progress"].empty())
     spread = Spread("time", 20, 90, 1.0, 9.0, 80.0, 1e-6)
-    found = mttf_by_size(
-        table.mutate(cluster=ibis.literal("c"), job_id=table["attempt_id"]),
-        *(table, table, progress, estimated_rate(20, 45.0)),
-        spread=spread,
-    )
+    facts = facts_of()
+    for name in ("exposure", "failures"):
+        facts.store(name, give(facts, name, ibis.memtable(pa.Table.from_pylist(rows))))
+    found = mttf_by_size(facts, estimated_rate(20, 45.0), spread=spread)
     by_size = {row.size.size_to: row for row in found.classes}
     # the other size failed once within the days in which 64 GPUs ran, and on all of its own
     for gpus, share in ((64, 10 / 11), (8, 10 / 20)):

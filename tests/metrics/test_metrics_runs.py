@@ -31,6 +31,7 @@ from ettr.sources.base import ReadOptions
 from ettr.sources.origin import HEAD_BYTES, Origin
 from ettr.sources.progress import read as read_progress_lines
 from ettr.tables import ATTEMPTS, PROGRESS
+from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -77,12 +78,12 @@ def runs_of(*rows: dict[str, Any], progress: pa.Table | None = None, **options: 
         | ({"progress": progress} if progress is not None else {})
     )
     options.setdefault("min_scheduled_h", 0.0)
-    return job_runs(tables["attempts"], tables["progress"], **options)
+    return job_runs(facts_of(tables), **options)
 
 
 def test_ettr_and_its_parts_come_back_exactly_where_the_training_told(cluster):
     tables = on_duckdb(cluster.tables)
-    found = job_runs(tables["attempts"], tables["progress"])
+    found = job_runs(facts_of(tables))
     truth = {run.name: run for run in cluster.truth.runs if run.scheduled_s >= 86400}
     measured = {run.name: run for run in found.runs if run.basis == "progress"}
     assert set(measured) == set(truth)
@@ -101,9 +102,8 @@ def test_ettr_and_its_parts_come_back_exactly_where_the_training_told(cluster):
 
 
 def test_without_progress_the_band_holds_the_truth(cluster):
-    tables = on_duckdb(cluster.tables)
     silent = on_duckdb({"attempts": cluster.tables["attempts"]})
-    found = job_runs(tables["attempts"], silent["progress"])
+    found = job_runs(facts_of(silent))
     truth = {run.name: run for run in cluster.truth.runs}
     held = [run for run in found.runs if run.name in truth]
     assert len(held) >= 6
@@ -121,9 +121,7 @@ def test_with_the_true_interval_the_middle_of_the_band_is_the_expected_ettr(clus
         PLAN.save_s / 60,
         0.5,
     )
-    found = job_runs(
-        silent["attempts"], silent["progress"], assumptions=CheckpointAssumptions(middle=true)
-    )
+    found = job_runs(facts_of(silent), assumptions=CheckpointAssumptions(middle=true))
     truth = {run.name: run for run in cluster.truth.runs if run.in_job_restarts == 0}
     error = [r.ettr_ratio.estimate - truth[r.name].ettr for r in found.runs if r.name in truth]
     assert abs(np.mean(error)) < 0.004
@@ -464,6 +462,14 @@ def test_an_attempt_without_a_word_is_all_start_up():
     assert seconds(split) == {"productive": 2, "restart": 6 + 7, "other": 2}
 
 
+def columns_of(progress: pa.Table) -> dict[str, Any]:
+    """Columns of the fact of the records, from a table of `progress`."""
+    rows = progress.set_column(
+        progress.column_names.index("time"), "time_us", progress["time"].cast(pa.int64())
+    )
+    return {name: rows[name].to_numpy(zero_copy_only=False) for name in rows.column_names}
+
+
 RECORDED = st.lists(
     st.tuples(
         st.sampled_from(EVENTS),
@@ -494,7 +500,7 @@ def test_one_record_has_one_split_live_from_its_file_and_in_runs(events: list, s
             Origin(path, "f", path.read_bytes()[:HEAD_BYTES]), ReadOptions()
         )
     assert from_file == live.split(state)
-    record = record_of_run(records_of(batch.tables["progress"]).values())
+    record = record_of_run(records_of(columns_of(batch.tables["progress"])).values())
     split = split_scheduled(record, [ScheduledAttempt(first_us, clock_us)], state)
     if split is None:
         assert clock_us == first_us or all(event != "step" for event, *_ in events)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from ettr.errors import UsageError
 from ettr.facts.chosen import microseconds
-from ettr.metrics.exposure import exposure
 from ettr.metrics.rates import failure_rates
 from ettr.metrics.selected import selected_ends
 from ettr.metrics.status import status_mix
@@ -40,9 +39,10 @@ def measured(tables: dict[str, ibis.Table], selection: Selection, end: datetime)
     """What adds up: failures, attempts, and hours of nodes and GPUs."""
     t = tables
     failures = selected_ends(t["failures"], t["attempts"], t["allocations"], t["nodes"], selection)
-    facts = facts_of(t, selection=selection, logs_end_us=microseconds(end))
-    exposed = exposure(facts)
-    rate = failure_rates(exposed.by_attempt, failures).all_jobs
+    facts = facts_of(
+        {**t, "failures": failures}, selection=selection, logs_end_us=microseconds(end)
+    )
+    rate = failure_rates(facts).all_jobs
     ran = totals(facts)
     states = status_mix(facts).states
     return {

@@ -2,12 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
-import ibis
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from ettr.metrics.trend import check_markers
 from ettr.tables import EVENTS
+from fact_tables import facts_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 180.0
@@ -19,10 +20,13 @@ def events(**days_by_check):
         for check, days in days_by_check.items()
         for day in days
     ]
-    schema = {"check": "string", "time": "timestamp('UTC', 6)"}
-    checks, times = zip(*rows, strict=True)
-    rows = ibis.memtable({"check": checks, "time": times}, schema=schema)
-    return rows.mutate(time_end=rows["time"])
+    made = [
+        dict.fromkeys(EVENTS.names)
+        | {"event_id": str(n), "cluster": "c", "check": check, "severity": "critical"}
+        | {"time": time, "source": "t", "file_id": "t", "line": n}
+        for n, (check, time) in enumerate(rows)
+    ]
+    return facts_of({"events": pa.Table.from_pylist(made, schema=EVENTS.arrow_schema)})
 
 
 def new_checks(**days_by_check):
@@ -51,7 +55,7 @@ def test_faults_that_report_on_both_sides_of_midnight_count_once():
 
 def test_one_event_alone_and_no_events():
     assert new_checks(only=[5.0]) == set()
-    assert check_markers(ibis.memtable(EVENTS.empty())) == ()
+    assert check_markers(facts_of()) == ()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from ettr.metrics.runs import JobRun, JobRuns, job_runs
 from ettr.metrics.stitching import RunRule
 from ettr.report.sections.runs import runs_section
 from ettr.tables import ATTEMPTS, PROGRESS
+from fact_tables import facts_of
 from synthetic.tables import on_duckdb
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -68,7 +69,7 @@ def runs_of(attempts: list[dict[str, Any]], progress: list[dict[str, Any]] = [])
             "progress": pa.Table.from_pylist(progress, schema=PROGRESS.arrow_schema),
         }
     )
-    return job_runs(tables["attempts"], tables["progress"], rule=BY_COMMENT, min_scheduled_h=0.0)
+    return job_runs(facts_of(tables), rule=BY_COMMENT, min_scheduled_h=0.0)
 
 
 def one_run(*given: Any) -> JobRun:

@@ -28,6 +28,7 @@ from ettr.sim.cluster.scenario_writing import text_of
 from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.whatif import changed_scenario
 from ettr.store import open_store
+from fact_tables import facts_of
 
 WORK_S = 20_000
 TRIES, TRY_S = 5.0, 600.0
@@ -281,7 +282,7 @@ def test_reports_find_the_loops_and_blame_only_what_faults_ended(
         assert found.user_failures.gpu_hours == pytest.approx(held_s / 3600)
         # each loop is one run of all of its jobs that ran
         asked = attempts.filter(attempts["attempt_id"].isin(sorted(by_user)))
-        runs = jobs_of_runs(attempts, found.tables["progress"], RunRule(), asked)
+        runs = jobs_of_runs(facts_of({**found.tables, "failures": asked}), RunRule())
         loops = {
             tuple(dict.fromkeys(row["job_id"] for row in of_task if row["start"]))
             for of_task in tasks.values()

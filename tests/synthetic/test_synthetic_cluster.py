@@ -7,7 +7,6 @@ import pytest
 
 from ettr.attribution.selected import failure_rows
 from ettr.facts.interop import as_ibis
-from ettr.metrics.exposure import exposure
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.mttf import mttf_by_size
 from ettr.metrics.preemptions import preemption_links
@@ -62,14 +61,12 @@ def test_red_herrings_of_a_careless_user_are_no_failures(cluster, tables):
 
 
 def test_rates_and_mttf_hold_what_was_planted(cluster, tables):
-    exposed = exposure(facts_of(tables)).by_attempt
-    found = failure_rates(exposed, tables["failures"])
+    facts = facts_of(tables)
+    found = failure_rates(facts)
     planted = sum(PLAN.rate_per_node_day.values())
     assert found.large_jobs.per_1000_node_days.contains(planted * 1000)
     assert found.large_jobs.failures == sum(cluster.truth.failures_large.values())
-    sizes = mttf_by_size(
-        tables["attempts"], exposed, tables["failures"], tables["progress"], found.best
-    )
+    sizes = mttf_by_size(facts, found.best)
     for row in sizes.classes:
         if row.size.size_to in (256,):
             assert row.scheduler_mttf_h.contains(24 / (row.mean_nodes * planted))

@@ -40,10 +40,8 @@ from ettr.metrics.preemptions import (
 )
 from ettr.metrics.quality import DataQuality, Doubts, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
-from ettr.metrics.run_progress import with_cluster
 from ettr.metrics.runaway import Runaways, runaways
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
-from ettr.metrics.selected import of_jobs
 from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
@@ -187,15 +185,14 @@ class Analysis(SharedStages):
     @cached_property
     def sizes(self) -> SizeMix:
         """Job sizes."""
-        return size_mix(self.jobs.attempts, self.size_unit)
+        return size_mix(self.facts, self.size_unit)
 
     @cached_property
     def rates(self) -> RatesBySymptom:
         """Failures per node-day by symptom."""
         given = self.assumptions
         return failure_rates(
-            self.exposure.by_attempt,
-            self.failures,
+            self.facts,
             above_gpus=given.above_gpus,
             confidence=given.confidence,
             all_jobs=self.clustering.all_jobs,
@@ -208,13 +205,10 @@ class Analysis(SharedStages):
     def trend(self) -> RateTrend:
         """Failures per node-day over time."""
         return rate_trend(
-            self.exposure.by_attempt,
-            self.failures,
-            self.tables["events"],
+            self.facts,
             self.period,
             confidence=self.assumptions.confidence,
             spread=self.clustering.all_jobs.believed,
-            census=self.event_census,
         )
 
     @cached_property
@@ -225,17 +219,13 @@ class Analysis(SharedStages):
 
             return mttf_without_jobs(self)
         return mttf_by_size(
-            self.tables["attempts"],
-            self.exposure.by_attempt,
-            self.failures,
-            self.tables["progress"],
+            self.facts,
             self.rates.best,
             unit=self.size_unit,
             gpus_per_node=self.assumptions.gpus_per_node,
             of_nodes=self._gpus_of_nodes,
             confidence=self.assumptions.confidence,
             spread=self.clustering.all_jobs.believed,
-            selection=self.selected,
         )
 
     @cached_property
@@ -251,7 +241,7 @@ class Analysis(SharedStages):
         if not self.logs_read.jobs or "mttf" in self.__dict__:
             return self.mttf.gpus_per_node
         given = self.assumptions.gpus_per_node
-        return gpus_of_a_node(self.exposure.by_attempt, self.size_unit, given, self._gpus_of_nodes)
+        return gpus_of_a_node(self.facts, self.size_unit, given, self._gpus_of_nodes)
 
     @cached_property
     def runs(self) -> JobRuns:
@@ -273,23 +263,14 @@ class Analysis(SharedStages):
             return recorded_runs(self, listed)
         long_enough_h = MIN_SCHEDULED_H if self.logs_period.days >= FULL_WEEK_DAYS else 0.0
         large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
-        attempts, progress = self.tables["attempts"], self.tables["progress"]
-        if self.selected is not None:
-            # whose a record is that names no cluster follows from all jobs, not from the chosen
-            progress = with_cluster(progress, attempts)
-        asked = self.selection
         return job_runs(
-            of_jobs(attempts, Selection(cluster=asked.cluster)),
-            progress,
-            interruptions=self.attribution.interruptions,
-            failures=self.attribution.failures,
+            self.facts,
             rule=self.assumptions.run_rule,
             assumptions=self.assumptions.checkpoints,
             min_scheduled_h=long_enough_h,
             min_gpus=large_enough if self.size_unit is SizeUnit.GPUS else 0,
             listed=listed,
-            selection=self.selected,
-            chosen=self._jobs_of(asked.at_any_time).attempts if asked.may_split_runs else None,
+            with_ends=True,
         )
 
     @cached_property
@@ -346,13 +327,7 @@ class Analysis(SharedStages):
     @cached_property
     def _resubmitted(self) -> dict[str, RunJobs]:
         """By attempt, the jobs of runs with a failure that their owner submitted again."""
-        attempts = self.tables["attempts"]
-        return jobs_of_runs(
-            attempts,
-            with_cluster(self.tables["progress"], attempts),
-            self.assumptions.run_rule,
-            self.attribution.failures,
-        )
+        return jobs_of_runs(self.facts, self.assumptions.run_rule)
 
     @cached_property
     def nodes(self) -> Availability:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import ibis
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ettr.analysis.fleet import node_counts
+from ettr.analysis.fleet import counts_by_node
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.spread import FleetSpread, fleet_spread
+from ettr.facts import Facts
+from ettr.facts.facts import Columns
 from ettr.metrics.availability import Service
-from ettr.metrics.exposure import Exposure
-from ettr.metrics.instants import Floats, Period, fetch, floats_of, seconds_of, to_seconds
-from ettr.metrics.trend import cumulative_node_days
+from ettr.metrics.instants import Floats, Period, to_seconds
+from ettr.metrics.trend import calendar_step_s, cumulative_node_days
 from ettr.models.clustering import FailureTimeline, spread_over_nodes, spread_over_time
 from ettr.models.data import Counts, at_risk
 from ettr.models.direction import RateDirection, rate_direction
-from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
-FINE_DAYS = 60.0
-"""Logs up to this length are cut into hours, longer ones into half days."""
 NODE = "node"
-OF_A_FAILURE = ("end", "n_gpus", "symptom", "cluster", "node")
-"""What is asked of each failure to know how they cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +77,7 @@ class FailureClustering:
 
 
 def failure_clustering(
-    exposure: Exposure,
-    failures: ibis.Table,
-    period: Period,
-    above_gpus: int,
-    confidence: float = CONFIDENCE,
+    facts: Facts, period: Period, above_gpus: int, confidence: float = CONFIDENCE
 ) -> FailureClustering:
     """Spread of a store's failures over windows of time and over nodes.
 
@@ -93,47 +85,44 @@ def failure_clustering(
     file system takes with it is nearly chance.
 
     Args:
-        exposure: node-time of all attempts.
-        failures: failures of the infrastructure.
+        facts: of the store.
         period: time that the logs cover.
         above_gpus: large jobs hold more GPUs than this.
         confidence: of the intervals that the spread is for.
     """
-    fetched, of_large = fetch(failures, *OF_A_FAILURE), None
-    large = np.nan_to_num(floats_of(fetched["n_gpus"])) > above_gpus
+    failed, of_large = facts.columns("failures"), None
+    large = np.nan_to_num(failed["n_gpus"].astype(np.float64)) > above_gpus
     if large.any():
-        rows = fetched.filter(pa.array(large))
-        of_large, _ = _of_jobs(exposure, failures, rows, period, above_gpus, confidence)
-    every, line = _of_jobs(exposure, failures, fetched, period, None, confidence)
+        rows = {name: values[large] for name, values in failed.items()}
+        of_large, _ = _of_jobs(facts, rows, period, above_gpus, confidence)
+    every, line = _of_jobs(facts, failed, period, None, confidence)
     return FailureClustering(every, of_large, rate_direction(line, confidence))
 
 
 def clustering_of_all(
-    exposure: Exposure, failures: ibis.Table, period: Period, confidence: float = CONFIDENCE
+    facts: Facts, period: Period, confidence: float = CONFIDENCE
 ) -> FailuresOfSize:
     """`failure_clustering(...).every` alone; arguments as there."""
-    rows = fetch(failures, *OF_A_FAILURE)
-    return _of_jobs(exposure, failures, rows, period, None, confidence)[0]
+    return _of_jobs(facts, facts.columns("failures"), period, None, confidence)[0]
 
 
 def _of_jobs(
-    exposure: Exposure,
-    failures: ibis.Table,
-    rows: pa.Table,
-    period: Period,
-    above_gpus: int | None,
-    confidence: float,
+    facts: Facts, rows: Columns, period: Period, above_gpus: int | None, confidence: float
 ) -> tuple[FailuresOfSize, FailureTimeline]:
     """How the failures of jobs of more GPUs cluster, which are `rows`, and when they were."""
     edges_s = calendar_edges(period)
-    node_days = cumulative_node_days(exposure.by_attempt, edges_s, above_gpus)
+    node_days = cumulative_node_days(facts, edges_s, above_gpus)
     line = timeline(rows, edges_s, node_days)
-    counts = node_counts(*_of_size(exposure, failures, above_gpus))
-    return failures_of_size(rows, line, counts, confidence), line
+    if above_gpus is None:
+        used = facts.rows("node_seconds")
+    else:
+        used = facts.under(above_gpus=above_gpus).rows("node_seconds_large")
+    failed = Counter(zip(rows["cluster"].tolist(), rows["node"].tolist(), strict=True))
+    return failures_of_size(rows, line, counts_by_node(used, failed), confidence), line
 
 
 def failures_of_size(
-    rows: pa.Table,
+    rows: Columns,
     line: FailureTimeline,
     counts: Counts | None,
     confidence: float = CONFIDENCE,
@@ -141,12 +130,12 @@ def failures_of_size(
     """How some failures cluster, all together and by symptom.
 
     Args:
-        rows: the failures with the columns `OF_A_FAILURE`.
+        rows: columns of the failures: their `symptom`, `cluster` and `node`.
         line: the same failures along the calendar, in the same order.
         counts: the same by node; None where nothing ran.
         confidence: of the intervals that the spread is for.
     """
-    symptoms = np.array(rows["symptom"].to_pylist(), dtype=np.str_)
+    symptoms = rows["symptom"].astype(np.str_)
     place = _places(rows, counts)
     spreads: dict[str, FleetSpread] = {}
     for symptom in np.unique(symptoms).tolist():
@@ -158,12 +147,12 @@ def failures_of_size(
     return FailuresOfSize(counts, of_fleet(line, counts, confidence), spreads)
 
 
-def _places(rows: pa.Table, counts: Counts | None) -> NDArray[np.int64]:
+def _places(rows: Columns, counts: Counts | None) -> NDArray[np.int64]:
     """For each failure the unit of the counts that it belongs to, -1 for none."""
     if counts is None or counts.group is None:
-        return np.full(rows.num_rows, -1)
+        return np.full(len(rows["symptom"]), -1)
     at = {name: place for place, name in enumerate(counts.group.tolist())}
-    names = zip(rows["cluster"].to_pylist(), rows["node"].to_pylist(), strict=True)
+    names = zip(rows["cluster"].tolist(), rows["node"].tolist(), strict=True)
     # clusters are named where there are several
     places = [at.get(f"{cluster}/{node}", at.get(node, -1)) for cluster, node in names]
     return np.array(places, dtype=np.int64)
@@ -216,27 +205,13 @@ def fault_clustering(
 def calendar_edges(period: Period) -> Floats:
     """Ends of the cells of the calendar, whole seconds, from the first log line to the last."""
     start_s, end_s = to_seconds(period.start), to_seconds(period.end)
-    fine = end_s - start_s <= FINE_DAYS * SECONDS_PER_DAY
-    step_s = SECONDS_PER_HOUR if fine else SECONDS_PER_DAY / 2.0
+    step_s = calendar_step_s(period)
     start_s = float(np.floor(start_s))
     cells = max(1, int(np.ceil((end_s - start_s) / step_s)))
     return start_s + step_s * np.arange(cells + 1, dtype=np.float64)
 
 
-def timeline(rows: pa.Table, edges_s: Floats, node_days: Floats) -> FailureTimeline:
-    """Failures by their `end`, and the node-days before each edge; edges in seconds since 1970."""
-    times_s = seconds_of(rows["end"])
+def timeline(rows: Columns, edges_s: Floats, node_days: Floats) -> FailureTimeline:
+    """Failures by their end, and the node-days before each edge; edges in seconds since 1970."""
+    times_s = rows["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
     return FailureTimeline(times_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
-
-
-def _of_size(
-    exposure: Exposure, failures: ibis.Table, above_gpus: int | None
-) -> tuple[ibis.Table, ibis.Table]:
-    if above_gpus is None:
-        return exposure.by_node, failures
-    ran = exposure.by_attempt
-    large = ran.filter(ran["n_gpus"] > above_gpus)
-    return (
-        exposure.by_node.semi_join(large, "attempt_id"),
-        failures.filter(failures["n_gpus"] > above_gpus),
-    )

@@ -6,8 +6,9 @@ node however many jobs ran.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ibis
 import numpy as np
@@ -114,12 +115,24 @@ def node_counts(exposed_nodes: ibis.Table, failures: ibis.Table) -> Counts | Non
         .to_pyarrow()
         .to_pylist()
     )
-    if not used:
-        return None
     blamed = (
         failures.group_by("cluster", "node").aggregate(n=failures.count()).to_pyarrow().to_pylist()
     )
     failed = {(row["cluster"], row["node"]): int(row["n"]) for row in blamed}
+    return counts_by_node(used, failed)
+
+
+def counts_by_node(
+    used: Sequence[Mapping[str, Any]], failed: Mapping[tuple[str, str | None], int]
+) -> Counts | None:
+    """Failures and node-days of each node; None where nothing ran.
+
+    Args:
+        used: rows of the fact `node_seconds`.
+        failed: how many failures each node is blamed for, None those that blame none.
+    """
+    if not used:
+        return None
     total = sum(failed.values())
     unnamed_days = sum(row["exposure_s"] for row in used if row["node"] is None) / SECONDS_PER_DAY
     named = [row for row in used if row["node"] is not None]

@@ -12,7 +12,6 @@ import numpy as np
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.clustering import (
-    OF_A_FAILURE,
     FailuresOfSize,
     calendar_edges,
     failures_of_size,
@@ -22,12 +21,13 @@ from ettr.analysis.fleet import FLEET, node_counts
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
-from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import Floats, fetch, first_row, has_rows
-from ettr.metrics.trend import cumulative_node_days
+from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
+from ettr.metrics.instants import Floats, fetch, first_row, floats_of, has_rows, seconds_of
 from ettr.models.data import Counts, Labels
 from ettr.models.ratio import PairedCounts
 from ettr.selection import Selection
+from ettr.tables.ibis_time import epoch_s
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +145,54 @@ def _shown(analysis: Analysis, chosen: ibis.Table, failures: ibis.Table) -> Fail
     counts = node_counts(analysis.exposure.by_node.semi_join(chosen, "attempt_id"), failures)
     edges_s = calendar_edges(analysis.period)
     held = analysis.exposure.by_attempt.semi_join(chosen, "attempt_id")
-    rows = fetch(failures, *OF_A_FAILURE)
-    line = timeline(rows, edges_s, cumulative_node_days(held, edges_s))
+    failed = fetch(failures, "end", "symptom", "cluster", "node")
+    rows = {
+        name: np.array(failed[name].to_pylist(), dtype=object)
+        for name in ("symptom", "cluster", "node")
+    }
+    rows["end_us"] = seconds_of(failed["end"]) * MICROSECONDS_PER_SECOND
+    line = timeline(rows, edges_s, _node_days_before(held, edges_s))
     return failures_of_size(rows, line, counts, analysis.assumptions.confidence)
+
+
+def _node_days_before(exposed: ibis.Table, edges_s: Floats) -> Floats:
+    """Node-days that some jobs ran before each edge (`cumulative_node_days`)."""
+    ran = exposed.filter(exposed["start"].notnull() & (exposed["elapsed_s"] > 0))
+    origin_s = int(edges_s[0])
+    begin = epoch_s(ran["start"]) - origin_s
+    until = (epoch_s(ran["end"]) - origin_s).fill_null(begin + ran["elapsed_s"].cast("int64"))
+    spans = ran.select(
+        begin=begin,
+        until=ibis.greatest(until, begin + 1),
+        node_s=ran["node_s"].fill_null(0.0),
+    )
+    spans = spans.mutate(weight=spans["node_s"] / (spans["until"] - spans["begin"]))
+    step_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1
+    total = np.zeros(len(edges_s))
+    for name, sign in (("begin", 1.0), ("until", -1.0)):
+        # An edge is never inside a cell: cells are the steps between the edges.
+        cell = ((spans[name] + step_s - 1) // step_s).cast("int64")
+        rows = (
+            spans.mutate(cell=cell, moment=spans["weight"] * spans[name])
+            .group_by("cell")
+            .aggregate(
+                lambda t: t["weight"].sum().name("weight"),
+                lambda t: t["moment"].sum().name("moment"),
+            )
+            .order_by("cell")
+            .to_pyarrow()
+        )
+        cells = rows["cell"].to_numpy()
+        weights, moments = (
+            np.cumsum(floats_of(rows["weight"])),
+            np.cumsum(floats_of(rows["moment"])),
+        )
+        for place, edge in enumerate(edges_s):
+            t = edge - origin_s
+            upto = int(np.searchsorted(cells * step_s, t, side="right"))
+            if upto:
+                total[place] += sign * (t * weights[upto - 1] - moments[upto - 1])
+    return total / SECONDS_PER_DAY
 
 
 def evidence_to_plan_with(analysis: Analysis, name: str) -> FleetEvidence:
@@ -363,7 +408,7 @@ def _evidence(
         smallest_n_nodes=smallest,
         gpus_per_node=analysis.gpus_per_node,
         span_days=analysis.period.days,
-        by_confidence=failures_by_confidence(failures),
+        by_confidence=counted_confidences(fetch(failures, "confidence")["confidence"].to_pylist()),
     )
 
 

@@ -12,7 +12,7 @@ from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
-from ettr.metrics.instants import Floats, fetch, seconds_of, to_seconds
+from ettr.metrics.instants import Floats, to_seconds
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.data import Counts, at_risk
 from ettr.projection.forecast import (
@@ -22,7 +22,7 @@ from ettr.projection.forecast import (
     forecast,
     rolling_forecasts,
 )
-from ettr.units import SECONDS_PER_DAY
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 USUAL_DAYS = (7.0, 28.0)
 MOST_WINDOWS = 400
@@ -141,9 +141,10 @@ def forecast_failures(
 def _past(analysis: Analysis) -> _Past:
     """Failures of jobs where there are any jobs, else the faults that logs of nodes record."""
     if analysis.logs_read.jobs:
-        failed = fetch(analysis.failures, "end", "confidence")
-        sure = counted_confidences(failed["confidence"].to_pylist())
-        return _Past("failures", seconds_of(failed["end"]), by_confidence=sure)
+        failed = analysis.facts.columns("failures")
+        sure = counted_confidences(failed["confidence"].tolist())
+        ends_s = failed["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
+        return _Past("failures", ends_s, by_confidence=sure)
     faults, _ = faults_of(analysis)
     if not len(faults):
         raise UsageError(
@@ -201,7 +202,7 @@ def _windows(analysis: Analysis, past: _Past, days: float) -> Counts | None:
         return None
     edges_s = end_s - length_s * np.arange(windows, -1, -1, dtype=np.float64)
     if past.spans_s is None:
-        node_days = np.diff(cumulative_node_days(analysis.exposure.by_attempt, edges_s))
+        node_days = np.diff(cumulative_node_days(analysis.facts, edges_s))
     else:
         served_s = at_risk(past.spans_s[:, 0], past.spans_s[:, 1], edges_s)
         node_days = np.diff(served_s) / SECONDS_PER_DAY

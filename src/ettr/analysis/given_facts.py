@@ -32,6 +32,9 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
         "period_start_us": Deferred(lambda _: microseconds(stages.period.start)),
         "period_end_us": Deferred(lambda _: microseconds(stages.period.end)),
         "all_listed": Deferred(lambda _: stages.every_node_is_listed),
+        "every_cluster": not chosen.cluster,
+        "of_record": False,
+        "runs_may_split": chosen.may_split_runs,
     }
     if shared is not None:
         return shared.under(**own)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.fleet_evidence import FleetEvidence, chosen_jobs, planned_above_gpus
+from ettr.analysis.fleet_evidence import FleetEvidence, planned_above_gpus
 from ettr.analysis.model_choice import stored_spans
 from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
-from ettr.metrics.instants import Floats, fetch, seconds_of, to_seconds
+from ettr.metrics.instants import Floats, to_seconds
 from ettr.models.registry import law_of_age
 from ettr.plan.deadline import DeadlinePlan
 from ettr.plan.run import PlannedRun
@@ -19,7 +19,7 @@ from ettr.plan.simulated import SimulatedRun
 from ettr.projection.failure_laws import AgeingNodes, FailureLaw, ReplayedTimeline
 from ettr.projection.simulated_deadline import simulated_deadline
 from ettr.projection.simulated_run import simulated_run
-from ettr.units import SECONDS_PER_DAY
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 FEW_FOR_AGEING = 30
 _SMALL_P = 1e-6
@@ -106,8 +106,11 @@ def _timeline(
 def _moments_s(analysis: Analysis, above_gpus: int | None) -> Floats:
     """When jobs failed; without jobs, when nodes did; in seconds since 1970."""
     if analysis.logs_read.jobs:
-        _, failures = chosen_jobs(analysis, above_gpus=above_gpus)
-        return seconds_of(fetch(failures, "end")["end"])
+        failed = analysis.facts.columns("failures")
+        ends_s = failed["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
+        if above_gpus is None:
+            return ends_s
+        return ends_s[np.nan_to_num(failed["n_gpus"].astype(np.float64)) > above_gpus]
     faults, _ = faults_of(analysis)
     return faults.start_s
 

@@ -149,7 +149,7 @@ def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Anal
 def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
     """The figures of a part of the whole."""
     confidence = part.assumptions.confidence
-    sure = failures_by_confidence(part.failures)
+    sure = failures_by_confidence(part.facts)
     node_days = part.exposure.basis.node_hours / HOURS_PER_DAY
     spread = part.clustering_of_all.spread.believed
     if spread.is_known:

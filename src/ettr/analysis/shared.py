@@ -246,9 +246,7 @@ class SharedStages(LogStages):
         from ettr.models.direction import undecided
 
         given = self.assumptions
-        found = failure_clustering(
-            self.exposure, self.failures, self.period, given.above_gpus, given.confidence
-        )
+        found = failure_clustering(self.facts, self.period, given.above_gpus, given.confidence)
         if not self.dump_windows:
             return found
         return replace(found, direction=undecided(found.direction, NO_DIRECTION))
@@ -260,9 +258,7 @@ class SharedStages(LogStages):
 
         if "clustering" in self.__dict__:
             return self.clustering.every
-        return clustering_of_all(
-            self.exposure, self.failures, self.period, self.assumptions.confidence
-        )
+        return clustering_of_all(self.facts, self.period, self.assumptions.confidence)
 
     @cached_property
     def workload_weights(self) -> dict[str, float]:
@@ -333,4 +329,4 @@ class SharedStages(LogStages):
     @cached_property
     def size_unit(self) -> SizeUnit:
         """GPUs where the cluster has any, else nodes."""
-        return main_size_unit(self.tables["attempts"])
+        return main_size_unit(self.facts)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
-import ibis
 import numpy as np
-import pyarrow as pa
 
 from ettr.analysis.analysis import FULL_WEEK_DAYS, Analysis
 from ettr.analysis.fleet import FLEET
@@ -18,78 +15,15 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.estimates.spread import FleetSpread
-from ettr.metrics.instants import fetch, floats_of, seconds_of, to_datetime
 from ettr.metrics.mttf import MttfBySize, projected_line
 from ettr.metrics.rates import EstimatedRate, estimated_rate
 from ettr.metrics.runs import MIN_SCHEDULED_H, JobRun, JobRuns, job_runs
-from ettr.metrics.selected import in_period
 from ettr.metrics.sizes import SizeUnit
 from ettr.models.data import Counts
-from ettr.tables import ATTEMPTS
-from ettr.tables.ibis_time import epoch_s
 from ettr.units import HOURS_PER_DAY
 
-UNNAMED_CLUSTER = "unnamed"
-ENDED, NOT_ENDED = "COMPLETED", "UNKNOWN"
 FAULTS = "faults of nodes in service, whether or not a job ran"
 RESTARTS = "restarts within recorded runs, whatever their cause"
-
-
-def _recorded_attempts(progress: ibis.Table) -> tuple[ibis.Table, ibis.Table]:
-    """Each job of the progress records as one attempt, and the records with its names filled in.
-
-    The attempt lasts from the first event to the last. Only an `end` shows that it completed.
-    """
-    named = progress.mutate(
-        cluster=progress["cluster"].fill_null(UNNAMED_CLUSTER),
-        job_id=progress["job_id"].fill_null(progress["run_id"]),
-    )
-    begun = epoch_s(named["time"]) - named["duration_s"].fill_null(0.0)
-    spans = (
-        named.mutate(begun_s=begun)
-        .group_by("cluster", "job_id")
-        .aggregate(
-            lambda t: t["run_id"].min().name("run_id"),
-            lambda t: t["begun_s"].min().name("first_s"),
-            lambda t: t["time"].max().name("last"),
-            lambda t: (t["event"] == "end").any().name("ended"),
-        )
-        .to_pyarrow()
-    )
-    rows = [
-        _attempt(*row)
-        for row in zip(
-            spans["cluster"].to_pylist(),
-            spans["job_id"].to_pylist(),
-            spans["run_id"].to_pylist(),
-            floats_of(spans["first_s"]).tolist(),
-            seconds_of(spans["last"]).tolist(),
-            spans["ended"].to_pylist(),
-            strict=True,
-        )
-    ]
-    return ibis.memtable(pa.Table.from_pylist(rows, schema=ATTEMPTS.arrow_schema)), named
-
-
-def _attempt(
-    cluster: str, job_id: str, run_id: str, first_s: float, last_s: float, ended: bool
-) -> dict[str, Any]:
-    start_s, end_s = math.floor(first_s), math.ceil(last_s)
-    return {
-        **dict.fromkeys(ATTEMPTS.names),
-        "cluster": cluster,
-        "attempt_id": f"{cluster}/{job_id}",
-        "job_id": job_id,
-        "name": run_id,
-        "state": ENDED if ended else NOT_ENDED,
-        "submit": to_datetime(start_s),
-        "start": to_datetime(start_s),
-        "end": to_datetime(end_s),
-        "elapsed_s": float(end_s - start_s),
-        "source": "progress",
-        "file_id": "",
-        "line": 0,
-    }
 
 
 def recorded_runs(analysis: Analysis, listed: int) -> JobRuns:
@@ -99,11 +33,9 @@ def recorded_runs(analysis: Analysis, listed: int) -> JobRuns:
     `ettr_without_queue_ratio` is the productive share of the time from the first event to the last.
     So many are `listed`.
     """
-    attempts, progress = _recorded_attempts(selected_progress(analysis))
     given = analysis.assumptions
     found = job_runs(
-        attempts,
-        progress,
+        analysis.facts,
         rule=given.run_rule,
         assumptions=given.checkpoints,
         min_scheduled_h=MIN_SCHEDULED_H if analysis.logs_period.days >= FULL_WEEK_DAYS else 0.0,
@@ -142,42 +74,9 @@ def _without_queue(run: JobRun) -> JobRun:
     )
 
 
-def selected_progress(analysis: Analysis) -> ibis.Table:
-    """The records of the runs that ended in the selected period, on the selected clusters.
-
-    Records name no partition, account, user or QOS and no nodes: none are of a selection by those.
-    """
-    progress, chosen = analysis.tables["progress"], analysis.selection
-    if chosen.of_nodes or chosen.of_jobs.keys() - {"cluster"}:
-        return progress.filter(ibis.literal(False))
-    if chosen.cluster:
-        progress = progress.filter(progress["cluster"].isin(chosen.cluster).fill_null(False))
-    if not chosen.has_period:
-        return progress
-    last = progress.group_by("run_id").aggregate(time=progress["time"].max())
-    ended = last.filter(in_period(last["time"], chosen))
-    return progress.semi_join(ended, "run_id")
-
-
-def recorded_restarts(progress: ibis.Table) -> int:
-    """How often recorded runs began again: a later `start`, or a `restart` that follows none.
-
-    The lowest rank that reports of each job counts.
-    """
-    named = progress.mutate(job=progress["job_id"].fill_null(progress["run_id"]))
-    lowest = named.group_by("run_id", "job").aggregate(rank=named["rank"].min())
-    begun = named.filter(named["event"].isin(["start", "restart", "step"]))
-    rows = fetch(
-        begun.semi_join(lowest, ["run_id", "job", "rank"]).order_by("time"), "run_id", "event"
-    ).to_pylist()
-    before: dict[str, str] = {}
-    restarts: Counter[str] = Counter()
-    for row in rows:
-        run, event = row["run_id"], row["event"]
-        again = run in before if event == "start" else before.get(run) != "start"
-        restarts[run] += event != "step" and again
-        before[run] = event
-    return restarts.total()
+def recorded_restarts(analysis: Analysis) -> int:
+    """How often recorded runs began again."""
+    return int(analysis.facts.row("recorded_restarts")["restarts"])
 
 
 def recorded_hours(analysis: Analysis) -> float:
@@ -185,9 +84,10 @@ def recorded_hours(analysis: Analysis) -> float:
 
     As many as the restarts are of.
     """
-    attempts, progress = _recorded_attempts(selected_progress(analysis))
     rule = analysis.assumptions.run_rule
-    found = job_runs(attempts, progress, rule=rule, min_scheduled_h=0.0, min_gpus=0, listed=0)
+    found = job_runs(
+        analysis.facts, rule=rule, min_scheduled_h=0.0, min_gpus=0, listed=0, of_record=True
+    )
     # none of them was in a queue: each was submitted as it began
     return sum(size.wallclock_h for size in found.by_size)
 
@@ -203,7 +103,7 @@ def mttf_without_jobs(analysis: Analysis) -> MttfBySize:
     per_node = gpus_of_a_node(analysis)
     between = Interval.unknown()
     if analysis.logs_read.progress:
-        restarts = recorded_restarts(selected_progress(analysis))
+        restarts = recorded_restarts(analysis)
         between = mean_time_interval(restarts, recorded_hours(analysis), given.confidence)
     unit = SizeUnit.NODES if per_node is None else SizeUnit.GPUS
     return MttfBySize(
@@ -267,7 +167,7 @@ def _restart_counts(analysis: Analysis, name: str) -> Counts:
             "--fleet-nodes N"
         )
     rate = FailureRate(
-        recorded_restarts(selected_progress(analysis)),
+        recorded_restarts(analysis),
         recorded_hours(analysis) * n_nodes / HOURS_PER_DAY,
     )
     if not rate.node_days > 0:

@@ -48,7 +48,7 @@ class Facts:
         self._given = dict(given)
         self._stored = dict(stored)
         self._made: dict[tuple[str, tuple[Any, ...]], str] = {}
-        self._fetched: dict[tuple[str, str], Any] = {}
+        self._fetched: dict[tuple[Any, ...], Any] = {}
         self._closures: dict[str, tuple[str, ...]] = {}
 
     def under(self, **changes: Any) -> Facts:
@@ -83,7 +83,7 @@ class Facts:
         key = self._key(name)
         if key not in self._made:
             one = fact(name)
-            physical = f"fact_{name}_{next(_NUMBER)}"  # facts of others may be on the connection
+            physical = f"fact_{name}_{next(_NUMBER)}"
             if one.make is not None:
                 rows = one.make(self)
                 if isinstance(rows, str):
@@ -97,10 +97,12 @@ class Facts:
             self._made[key] = physical
         return self._made[key]
 
-    def keep(self, name: str, sql: str, *, view: bool) -> str:
+    def keep(
+        self, name: str, sql: str, *, view: bool, bound: Mapping[str, Any] | None = None
+    ) -> str:
         """Keep what a statement of engine names selects; returns the engine's name of it."""
         physical = f"fact_{name}_{next(_NUMBER)}"
-        self.engine.create(physical, sql, {}, view=view)
+        self.engine.create(physical, sql, bound or {}, view=view)
         return physical
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -127,13 +129,20 @@ class Facts:
         return self._kept(name, "arrow", self.engine.arrow)
 
     def _kept(self, name: str, form: str, ask: Callable[[str, Mapping[str, Any]], Any]) -> Any:
-        known = name not in self._stored
-        one = fact(name) if known else None
+        one = fact(name) if name not in self._stored else None
+        sql: str
+        bound: Mapping[str, Any] = {}
+        key: tuple[Any, ...]
         if one is not None and one.keep == "no":
-            return ask(one.code_with(self.table), self._bound(one))
-        key = self.table(name), form
+            key = (*self._key(name), form)
+        else:
+            key = self.table(name), form
         if key not in self._fetched:
-            found = ask(f"SELECT * FROM {key[0]}", {})
+            if one is not None and one.keep == "no":
+                sql, bound = one.code_with(self.table), self._bound(one)
+            else:
+                sql = f"SELECT * FROM {key[0]}"
+            found = ask(sql, bound)
             if _length(found) > MOST_KEPT_ROWS:
                 return found
             self._fetched[key] = found

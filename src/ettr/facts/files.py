@@ -3,7 +3,8 @@
 A fact is `sql/NAME.sql`, written in DuckDB's dialect: a header of comments (one row is ...;
 columns, units, what null means), then one statement. What it reads are the names after FROM and
 JOIN; what it takes are the names after `$`. A line `-- keep: view` in the header keeps it as a
-view, which takes nothing, and `-- keep: no` runs it anew each time; the rest are tables.
+view, which takes nothing, and `-- keep: no` keeps no table of it, only what was fetched; the rest
+are tables.
 
 A rule that SQL would make unreadable (a state machine over few rows, a taxonomy's verdicts) is a
 fact made in Python: a function under `made`, which names what it reads.

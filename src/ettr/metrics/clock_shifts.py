@@ -19,7 +19,6 @@ import numpy as np
 
 from ettr.facts import Facts, made
 from ettr.metrics.instants import Floats, to_datetime
-from ettr.tables.ibis_time import epoch_us
 from ettr.units import (
     MICROSECONDS_PER_SECOND,
     SECONDS_PER_DAY,
@@ -29,7 +28,7 @@ from ettr.units import (
 from ettr.words import counted
 
 if TYPE_CHECKING:
-    from ibis.expr.types import Table
+    pass
 
 NEAR_S = 2 * SECONDS_PER_MINUTE
 """Two logs that are at most so far apart agree: ends are noticed late, clocks drift."""
@@ -417,38 +416,6 @@ def _shifted_jobs(facts: Facts) -> list[tuple[object, ...]]:
     """Jobs that ran by another clock than their progress was recorded by."""
     groups = _shifted_spans(progress_spans(facts))
     return sorted({span.job for _, spans in groups for span in spans})
-
-
-def of_the_same_clock(progress: Table, attempts: Table) -> Table:
-    """Progress without that of jobs which ran by another clock than it was recorded by.
-
-    For callers that still ask by expressions; facts have `shifted_jobs`.
-    """
-    import ibis
-
-    covered = progress.group_by("cluster", "job_id").aggregate(
-        first=progress["time"].min(), last=progress["time"].max(), file_id=progress.file_id.min()
-    )
-    ran = attempts.filter(attempts.start.notnull()).semi_join(covered, ["cluster", "job_id"])
-    spans = ran.group_by("cluster", "job_id").aggregate(
-        start=ran.start.min(),
-        end=ran.end.max(),
-        is_open=ran.end.isnull().any(),
-        attempt_file_id=ran.file_id.min(),
-    )
-    moments = ("first", "last", "start", "end")
-    rows = covered.inner_join(spans, ["cluster", "job_id"])
-    rows = rows.mutate(**{f"{name}_us": epoch_us(rows[name]) for name in moments}).drop(*moments)
-    groups = _shifted_spans([_span(row) for row in rows.to_pyarrow().to_pylist()])
-    shifted = sorted({span.job for _, spans in groups for span in spans})
-    if not shifted:
-        return progress
-    names = ("cluster", "job_id")
-    keys = ibis.memtable(
-        {name: [job[at] for job in shifted] for at, name in enumerate(names)},
-        schema=dict.fromkeys(names, "string"),
-    )
-    return progress.anti_join(keys, list(names))
 
 
 def _shifted_spans(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import ibis
-
-from ettr.metrics.instants import fetch
+from ettr.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +30,9 @@ class FailuresByConfidence:
         return self.scheduler_only + self.high + self.medium + self.low
 
 
-def failures_by_confidence(failures: ibis.Table) -> FailuresByConfidence:
-    """Counts of the rows of the table `failures`."""
-    return counted_confidences(fetch(failures, "confidence")["confidence"].to_pylist())
+def failures_by_confidence(facts: Facts) -> FailuresByConfidence:
+    """Counts of the selected failures."""
+    return counted_confidences(facts.columns("failures")["confidence"].tolist())
 
 
 def counted_confidences(confidences: Iterable[str]) -> FailuresByConfidence:

@@ -11,14 +11,11 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-import ibis
-from ibis.expr.types import Table
-
-from ettr.metrics.instants import fetch, in_utc
+from ettr.facts import Facts, made
+from ettr.facts.files import Rows
 
 # the waits for an end; `after` waits for a beginning and joins nothing
 _AFTER_END = ("afterany", "afternotok", "afterok", "aftercorr")
@@ -29,7 +26,7 @@ JobKey = tuple[str, str]
 _Row = Mapping[str, Any]
 _Owner = tuple[str, str, str]
 # when it was submitted, its id as numbers, the job, and when it ended
-_Place = tuple[datetime, tuple[int, ...], JobKey, datetime | None]
+_Place = tuple[int, tuple[int, ...], JobKey, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ def parse_dependency(text: str, job_id: str = "") -> Dependency:
     return Dependency(tuple(dict.fromkeys(ids)), is_singleton)
 
 
-def chains(attempts: Table) -> dict[JobKey, JobKey]:
+def chains(facts: Facts) -> dict[JobKey, JobKey]:
     """Jobs of a chain, each with the chain's first job; cluster and id of both.
 
     A job continues the one that it waits for where user and name are the same. By `singleton` it
@@ -74,13 +71,23 @@ def chains(attempts: Table) -> dict[JobKey, JobKey]:
     when it was submitted: who submits the next slice only after the last has ended gains nothing
     from the word, and uses it to keep a nightly job from running twice.
     """
-    waiting = attempts.filter(attempts.dependency.notnull() & _is_named(attempts))
-    columns = ("cluster", "job_id", "user", "name", "submit", "dependency")
-    rows = _jobs(fetch(waiting, *columns).to_pylist())
+    return {
+        (row["cluster"], row["job_id"]): (row["cluster"], row["chain"])
+        for row in facts.rows("chained")
+    }
+
+
+@made(
+    "chained",
+    [(name, "VARCHAR") for name in ("cluster", "job_id", "chain", "chain_dir")],
+    reads=("waiting_jobs", "awaited_jobs"),
+)
+def _chained(facts: Facts) -> Rows:
+    """Jobs of a chain with the id of its first job and that job's folder."""
+    rows, asked = _waiting(facts)
     if not rows:
-        return {}
-    asked = {key: parse_dependency(row["dependency"], key[1]) for key, row in rows.items()}
-    named = _named_jobs(attempts, rows, asked)
+        return []
+    named = _jobs(facts.rows("awaited_jobs"))
     by_owner = _by_owner(named)
     links: dict[JobKey, JobKey] = {}
     for key, one in asked.items():
@@ -88,57 +95,47 @@ def chains(attempts: Table) -> dict[JobKey, JobKey]:
         if one.is_singleton:
             before += _by_name(key, rows[key], by_owner)
         if before:
-            links[key] = max(before, key=lambda job: named[job]["submit"])
-    return _first_of(links)
+            links[key] = max(before, key=lambda job: named[job]["submit_us"])
+    return [
+        (*job, root[1], named[root]["work_dir"] if root in named else None)
+        for job, root in _first_of(links).items()
+    ]
 
 
-def _is_named(attempts: Table) -> Any:
-    return attempts.user.notnull() & attempts.name.notnull()
+@made("awaited_ids", [("cluster", "VARCHAR"), ("job_id", "VARCHAR")], reads=("waiting_jobs",))
+def _awaited_ids(facts: Facts) -> Rows:
+    """The jobs that others wait for by id."""
+    _, asked = _waiting(facts)
+    return sorted({(key[0], each) for key, one in asked.items() for each in one.job_ids})
+
+
+@made(
+    "awaited_names",
+    [("cluster", "VARCHAR"), ("user", "VARCHAR"), ("name", "VARCHAR")],
+    reads=("waiting_jobs",),
+)
+def _awaited_names(facts: Facts) -> Rows:
+    """Users and names of the singletons."""
+    rows, asked = _waiting(facts)
+    return sorted({_owner(key, rows[key]) for key, one in asked.items() if one.is_singleton})
+
+
+def _waiting(facts: Facts) -> tuple[dict[JobKey, dict[str, Any]], dict[JobKey, Dependency]]:
+    """Each job that waits for others, and what for."""
+    rows = _jobs(facts.rows("waiting_jobs"))
+    return rows, {key: parse_dependency(row["dependency"], key[1]) for key, row in rows.items()}
 
 
 def _jobs(rows: Iterable[_Row]) -> dict[JobKey, dict[str, Any]]:
     """One row for each job: its first submission, its last end (None while it is open)."""
     jobs: dict[JobKey, dict[str, Any]] = {}
     for row in rows:
-        made = {**row, "submit": in_utc(row["submit"])}
-        known = jobs.setdefault((row["cluster"], row["job_id"]), made)
-        known["submit"] = min(known["submit"], made["submit"])
-        if "end" in row:
-            known["end"] = _later(known["end"], row["end"])
+        known = jobs.setdefault((row["cluster"], row["job_id"]), dict(row))
+        known["submit_us"] = min(known["submit_us"], row["submit_us"])
+        if "end_us" in row:
+            ends = known["end_us"], row["end_us"]
+            known["end_us"] = None if None in ends else max(ends)
     return jobs
-
-
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
-    return None if one is None or other is None else max(in_utc(one), in_utc(other))
-
-
-def _named_jobs(
-    attempts: Table, rows: Mapping[JobKey, _Row], asked: Mapping[JobKey, Dependency]
-) -> dict[JobKey, dict[str, Any]]:
-    """The jobs that others wait for by id, and those that have the name of a singleton."""
-    ids = {(key[0], each) for key, one in asked.items() for each in one.job_ids}
-    by_id = ibis.memtable(
-        {"cluster": [key[0] for key in sorted(ids)], "job_id": [key[1] for key in sorted(ids)]},
-        schema={"cluster": "string", "job_id": "string"},
-    )
-    owners = sorted(
-        {
-            (key[0], rows[key]["user"], rows[key]["name"])
-            for key, o in asked.items()
-            if o.is_singleton
-        }
-    )
-    names = ("cluster", "user", "name")
-    by_name = ibis.memtable(
-        {name: [owner[at] for owner in owners] for at, name in enumerate(names)},
-        schema=dict.fromkeys(names, "string"),
-    )
-    columns = ("cluster", "job_id", "user", "name", "submit", "end")
-    found = [
-        *fetch(attempts.semi_join(by_id, ["cluster", "job_id"]), *columns).to_pylist(),
-        *fetch(attempts.semi_join(by_name, list(names)), *columns).to_pylist(),
-    ]
-    return _jobs(found)
 
 
 def _by_id(
@@ -159,17 +156,17 @@ def _by_owner(named: Mapping[JobKey, _Row]) -> dict[_Owner, list[_Place]]:
     """The jobs of each user and name in the order of their submission, with their ends."""
     found: dict[_Owner, list[_Place]] = defaultdict(list)
     for key, row in named.items():
-        found[_owner(key, row)].append((row["submit"], _number(key[1]), key, row["end"]))
+        found[_owner(key, row)].append((row["submit_us"], _number(key[1]), key, row["end_us"]))
     return {owner: sorted(jobs, key=itemgetter(0, 1)) for owner, jobs in found.items()}
 
 
 def _by_name(key: JobKey, row: _Row, by_owner: Mapping[_Owner, list[_Place]]) -> Iterator[JobKey]:
     """The job of that name submitted last before, where it had not ended when this one was."""
-    jobs = by_owner[_owner(key, row)]
-    at = bisect_left(jobs, (row["submit"], _number(key[1])), key=itemgetter(0, 1))
+    jobs = by_owner.get(_owner(key, row), [])
+    at = bisect_left(jobs, (row["submit_us"], _number(key[1])), key=itemgetter(0, 1))
     if at:
         _, _, before, end = jobs[at - 1]
-        if end is None or in_utc(end) > row["submit"]:
+        if end is None or end > row["submit_us"]:
             yield before
 
 

@@ -11,29 +11,32 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.estimates.spread import Spread
+from ettr.facts import Facts
 from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.instants import Floats, fetch, has_rows, seconds_of
+from ettr.metrics.dependencies import JobKey
+from ettr.metrics.instants import Floats
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
-from ettr.metrics.run_progress import JobKey, with_cluster
-from ettr.metrics.selected import n_counted
 from ettr.metrics.sizes import (
     UNKNOWN_SIZE,
     SizeClass,
     SizeUnit,
+    known_sum,
     size_class,
-    size_end,
     size_end_of,
+    size_ends_of,
 )
-from ettr.selection import Selection
-from ettr.tables.ibis_time import epoch_s
-from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import (
+    HOURS_PER_DAY,
+    MICROSECONDS_PER_SECOND,
+    SECONDS_PER_DAY,
+    SECONDS_PER_HOUR,
+)
 
 LINE_ENDS = tuple(2**power for power in range(3, 18))
 
@@ -92,10 +95,7 @@ class MttfBySize:
 
 
 def mttf_by_size(
-    attempts: ibis.Table,
-    exposed: ibis.Table,
-    failures: ibis.Table,
-    progress: ibis.Table,
+    facts: Facts,
     rate_used: EstimatedRate,
     *,
     unit: SizeUnit = SizeUnit.GPUS,
@@ -103,16 +103,12 @@ def mttf_by_size(
     of_nodes: Sequence[float] = (),
     confidence: float = CONFIDENCE,
     spread: Spread | None = None,
-    selection: Selection | None = None,
 ) -> MttfBySize:
     """MTTF of each size class, and the projected line.
 
     Args:
-        attempts: all attempts.
-        exposed: those of the selection with their node-seconds (`Exposure.by_attempt`).
-        failures: failures of the infrastructure.
-        progress: events from inside the jobs; `restart` events are interruptions that the
-            scheduler did not see.
+        facts: of a store; `restart` events of progress are interruptions that the scheduler did
+            not see.
         rate_used: failure rate that the line projects, in failures per node-day.
         unit: what a size counts.
         gpus_per_node: to turn GPUs into nodes on the line; None takes what the inventory says of
@@ -120,25 +116,20 @@ def mttf_by_size(
         of_nodes: GPUs of each node of which an inventory says so; those without any are left out.
         confidence: of the intervals, between 0 and 1.
         spread: how all failures cluster; intervals are exact where None.
-        selection: of the exposure and the failures; everything where None.
 
     Source:
         Kokolis et al. (2025): MTTF = 1 / (N_nodes * r_f).
     """
-    ran = exposed.filter(exposed["start"].notnull())
-    rows = _held_by_size(ran, unit)
-    of_failures = fetch(failures, unit.column, "end")
-    failed = Counter(size_end_of(n) for n in of_failures[unit.column].to_pylist())
-    failed_s = np.sort(seconds_of(of_failures["end"]))
-    sizes = (
-        restart.size
-        for restart in restarts_within_attempts(attempts, progress, exposed, unit)
-        if selection is None or selection.holds(restart.time_s)
+    rows = _held_by_size(facts, unit)
+    failed_on = facts.columns("failures")
+    failed = Counter(size_ends_of(failed_on[unit.column]).tolist())
+    failed_s = np.sort(failed_on["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND)
+    restarted = Counter(
+        size_end_of(restart.size) for restart in restarts_within_attempts(facts, unit)
     )
-    restarted = Counter(size_end_of(size) for size in sizes)
-    gpus_per_node = gpus_of_a_node(exposed, unit, gpus_per_node, of_nodes)
+    gpus_per_node = gpus_of_a_node(facts, unit, gpus_per_node, of_nodes)
     hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
-    recorded = _recorded(attempts, ran, failures, with_cluster(progress, attempts), unit)
+    recorded = _recorded(facts, unit)
     return MttfBySize(
         size_unit=unit.value,
         confidence=confidence,
@@ -157,7 +148,7 @@ def mttf_by_size(
             confidence,
             spread,
         ),
-        by_confidence=failures_by_confidence(failures),
+        by_confidence=failures_by_confidence(facts),
         recorded_job_hours=sum(recorded.hours.values()),
     )
 
@@ -170,20 +161,19 @@ class _Recorded:
     failed: Counter[int]
 
 
-def _recorded(
-    attempts: ibis.Table,
-    ran: ibis.Table,
-    failures: ibis.Table,
-    named: ibis.Table,
-    unit: SizeUnit,
-) -> _Recorded:
-    if not has_rows(named):
+def _recorded(facts: Facts, unit: SizeUnit) -> _Recorded:
+    if not facts.rows("progress_runs"):
         return _Recorded({}, Counter())
-    mine = attempts.semi_join(named, ["cluster", "job_id"]).select("attempt_id")
-    held = _held_by_size(ran.semi_join(mine, "attempt_id"), unit)
-    sizes = fetch(failures.semi_join(mine, "attempt_id"), unit.column)[unit.column].to_pylist()
-    hours = {int(row["size_end"]): row["job_s"] / SECONDS_PER_HOUR for row in held if row["job_s"]}
-    return _Recorded(hours, Counter(map(size_end_of, sizes)))
+    shapes = facts.columns("recorded_shapes")
+    hours: dict[int, float] = {}
+    for end, job_s in zip(size_ends_of(shapes[unit.column]).tolist(), shapes["job_s"], strict=True):
+        if job_s:
+            hours[end] = hours.get(end, 0.0) + float(job_s) / SECONDS_PER_HOUR
+    jobs = {(row["cluster"], row["job_id"]) for row in facts.rows("progress_jobs")}
+    failed = facts.columns("failures")
+    ends = size_ends_of(failed[unit.column]).tolist()
+    places = zip(failed["cluster"].tolist(), failed["job_id"].tolist(), ends, strict=True)
+    return _Recorded(hours, Counter(end for cluster, job, end in places if (cluster, job) in jobs))
 
 
 def _between_interruptions_h(
@@ -194,37 +184,34 @@ def _between_interruptions_h(
     return _mean_time_h(count, hours, failures, confidence, spread)
 
 
-def _held_by_size(ran: ibis.Table, unit: SizeUnit) -> list[dict[str, float]]:
+def _held_by_size(facts: Facts, unit: SizeUnit) -> list[dict[str, float]]:
     """Attempts, job-seconds and node-seconds of each size class, the unknown size last.
 
     `node_s` is of the attempts whose nodes are known, which ran for `known_s`; `without_nodes` are
     the others that ran; `begin_s` and `end_s` say from when to when any of them did.
     """
-    # what ran held a node: 0 of them is no number either
-    is_known = ((ran["node_s"] > 0) | (ran["elapsed_s"] == 0)).fill_null(False)
-    rows: list[dict[str, float]] = (
-        ran.mutate(
-            size_end=size_end(ran[unit.column]),
-            run_s=ran["elapsed_s"].fill_null(0.0),
-            is_known=is_known,
+    shapes = facts.columns("exposure_shapes")
+    began = shapes["began"].astype(np.bool_)
+    ends = size_ends_of(shapes[unit.column])
+    rows = []
+    for end in np.unique(ends[began]).tolist():
+        own = {name: values[began & (ends == end)] for name, values in shapes.items()}
+        sums = {
+            name: known_sum(own[name]) or 0.0
+            for name in ("attempts", "job_s", "known_node_s", "known_s", "without_nodes")
+        }
+        # what still runs has no end
+        is_open = own["is_open"].astype(np.bool_).any()
+        end_s = np.inf if is_open else float(own["end_us"].max() // MICROSECONDS_PER_SECOND)
+        rows.append(
+            sums
+            | {
+                "size_end": end,
+                "node_s": sums["known_node_s"],
+                "begin_s": float(own["begin_us"].min() // MICROSECONDS_PER_SECOND),
+                "end_s": end_s,
+            }
         )
-        .group_by("size_end")
-        .aggregate(
-            lambda t: n_counted(t).name("attempts"),
-            lambda t: t["run_s"].sum().name("job_s"),
-            lambda t: t["node_s"].sum(where=t["is_known"]).fill_null(0.0).name("node_s"),
-            lambda t: t["run_s"].sum(where=t["is_known"]).fill_null(0.0).name("known_s"),
-            lambda t: (~t["is_known"]).sum().name("without_nodes"),
-            lambda t: epoch_s(t["start"].min()).cast("float64").name("begin_s"),
-            # what still runs has no end
-            lambda t: epoch_s(t["end"].max()).cast("float64").name("ended_s"),
-            lambda t: t["end"].isnull().any().name("is_open"),
-        )
-        .mutate(end_s=ibis._.is_open.ifelse(float("inf"), ibis._.ended_s))
-        .drop("ended_s", "is_open")
-        .to_pyarrow()
-        .to_pylist()
-    )
     return sorted(rows, key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
 
 
@@ -299,21 +286,24 @@ def _class(
 
 
 def gpus_of_a_node(
-    exposed: ibis.Table, unit: SizeUnit, given: float | None, of_nodes: Sequence[float] = ()
+    facts: Facts, unit: SizeUnit, given: float | None, of_nodes: Sequence[float] = ()
 ) -> float | None:
     """What turns GPUs into nodes; arguments and result as for `mttf_by_size`."""
     if unit is not SizeUnit.GPUS or given is not None:
         return given
     if len(set(of_nodes)) == 1:
         return of_nodes[0]
-    ran = exposed.filter(exposed["start"].notnull())
-    whole = ran.filter((ran["n_nodes"] > 1) & (ran["n_gpus"] > 0))
-    if not has_rows(whole):
+    shapes = facts.columns("exposure_shapes")
+    gpus, nodes = (np.nan_to_num(shapes[name].astype(np.float64)) for name in ("n_gpus", "n_nodes"))
+    with_gpus = shapes["began"].astype(np.bool_) & (gpus > 0)
+    whole = with_gpus & (nodes > 1)
+    if not whole.any():
         if of_nodes:
             return float(np.median(of_nodes))
-        whole = ran.filter(ran["n_gpus"] > 0)
-    ratio = (whole["n_gpus"].sum() / whole["n_nodes"].sum()).to_pyarrow().as_py()
-    return float(ratio) if ratio else None
+        whole = with_gpus
+    n_rows = shapes["n_rows"][whole]
+    n_gpus, n_nodes = (gpus[whole] * n_rows).sum(), (nodes[whole] * n_rows).sum()
+    return float(n_gpus / n_nodes) if n_gpus and n_nodes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,64 +314,39 @@ class InJobRestart:
     size: int | None
 
 
-def in_job_restarts(
-    attempts: ibis.Table, progress: ibis.Table, unit: SizeUnit = SizeUnit.GPUS
-) -> list[int | None]:
-    """Size of the job at each restart within an attempt that its scheduler did not see."""
-    return [one.size for one in restarts_within_attempts(attempts, progress, attempts, unit)]
-
-
-def restarts_within_attempts(
-    attempts: ibis.Table,
-    progress: ibis.Table,
-    chosen: ibis.Table,
-    unit: SizeUnit = SizeUnit.GPUS,
-) -> list[InJobRestart]:
-    """Restarts within attempts that their scheduler did not see.
+def restarts_within_attempts(facts: Facts, unit: SizeUnit = SizeUnit.GPUS) -> list[InJobRestart]:
+    """Restarts in the period within attempts of the selection that their scheduler did not see.
 
     Of the ranks of a job the one that reports most restarts is believed, so that a restart counts
     once, whichever ranks report it. The first event of an attempt that follows
     an earlier attempt of the same job is the echo of a requeue, and does not count.
 
     Args:
-        attempts: all attempts.
-        progress: events from inside the jobs.
-        chosen: the attempts whose restarts are asked for.
+        facts: of a store.
         unit: what a size counts.
     """
-    key = ("cluster", "job_id")
-    named = with_cluster(progress, attempts)
-    named = named.mutate(rank=named["rank"].fill_null(0))
-    restarts = named.filter(named["event"] == "restart")
-    jobs = restarts.select(*key).distinct()
-    by_rank = restarts.group_by("run_id", *key, "rank").aggregate(n=restarts.count())
-    most = by_rank.group_by("run_id", *key).aggregate(n=by_rank["n"].max())
-    believed = by_rank.semi_join(most, ["run_id", *key, "n"])
-    believed = believed.group_by("run_id", *key).aggregate(rank=believed["rank"].min())
-    reported = fetch(named.semi_join(believed, ["run_id", *key, "rank"]), *key, "time", "event")
-    if not reported.num_rows:
+    lines = facts.rows("restart_lines") if facts.rows("progress_runs") else []
+    if not lines:
         return []
-    started = attempts.filter(attempts["start"].notnull())
-    of_jobs = started.semi_join(jobs, key)
-    spans = fetch(of_jobs, *key, "attempt_id", "start", "end", unit.column)
-    asked = set(spans["attempt_id"].to_pylist())
-    if chosen is not attempts:
-        asked &= set(
-            fetch(chosen.semi_join(of_jobs, "attempt_id"), "attempt_id")["attempt_id"].to_pylist()
-        )
     by_job: dict[JobKey, list[tuple[float, float, int | None, bool]]] = {}
-    ends = np.nan_to_num(seconds_of(spans["end"]), nan=np.inf)
-    for row, start_s, end_s in zip(
-        spans.drop(["start", "end"]).to_pylist(), seconds_of(spans["start"]), ends, strict=True
-    ):
+    for row in facts.rows("restarted_attempts"):
+        end_us = row["end_us"]
         by_job.setdefault((row["cluster"], row["job_id"]), []).append(
-            (start_s, end_s, row[unit.column], row["attempt_id"] in asked)
+            (
+                row["start_us"] / MICROSECONDS_PER_SECOND,
+                np.inf if end_us is None else end_us / MICROSECONDS_PER_SECOND,
+                row[unit.column],
+                row["is_asked"],
+            )
         )
     by_time: dict[JobKey, list[tuple[float, str]]] = {}
-    for row, time_s in zip(
-        reported.drop("time").to_pylist(), seconds_of(reported["time"]), strict=True
-    ):
-        by_time.setdefault((row["cluster"], row["job_id"]), []).append((time_s, row["event"]))
+    for row in lines:
+        by_time.setdefault((row["cluster"], row["job_id"]), []).append(
+            (row["time_us"] / MICROSECONDS_PER_SECOND, row["event"])
+        )
+    since_us, until_us = facts.given("since_us"), facts.given("until_us")
+    since_s = -np.inf if since_us is None else since_us / MICROSECONDS_PER_SECOND
+    until_s = np.inf if until_us is None else until_us / MICROSECONDS_PER_SECOND
     found: list[InJobRestart] = []
     for job, events in by_time.items():
         events.sort()
@@ -391,7 +356,11 @@ def restarts_within_attempts(
             if place > 0 and inside and inside[0][1] == "restart":
                 del inside[0]
             if is_asked:
-                found += [InJobRestart(t, size) for t, event in inside if event == "restart"]
+                found += [
+                    InJobRestart(t, size)
+                    for t, event in inside
+                    if event == "restart" and since_s <= t < until_s
+                ]
     return found
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import ibis
+import numpy as np
 
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, rate_interval
 from ettr.estimates.spread import FleetSpread, Spread
+from ettr.facts import Facts
 from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
-from ettr.metrics.instants import fetch, first_row
 from ettr.units import SECONDS_PER_DAY
 
 PER_NODE_DAYS = 1000.0
@@ -151,8 +152,7 @@ def symptom_rate(
 
 
 def failure_rates(
-    exposed: ibis.Table,
-    failures: ibis.Table,
+    facts: Facts,
     *,
     above_gpus: int = LARGE_JOB_GPUS,
     confidence: float = CONFIDENCE,
@@ -164,8 +164,7 @@ def failure_rates(
     """Failure rates by symptom, with intervals that admit the clustering of failures.
 
     Args:
-        exposed: all attempts with their node-seconds (`Exposure.by_attempt`).
-        failures: failures of the infrastructure, as attribution made them.
+        facts: of a store.
         above_gpus: large jobs hold more GPUs than this.
         confidence: of the intervals, between 0 and 1.
         all_jobs: how the failures of all jobs cluster; intervals are exact where None.
@@ -176,16 +175,21 @@ def failure_rates(
     Source:
         Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
     """
-    node_s = exposed["node_s"]
-    sums = first_row(
-        exposed.aggregate(
-            all_s=node_s.sum(), large_s=node_s.sum(where=exposed["n_gpus"] > above_gpus)
-        )
-    )
-    rows = fetch(failures, "symptom", "domain", "n_gpus", "confidence").to_pylist()
+    shapes = facts.columns("exposure_shapes")
+    node_s = np.asarray(shapes["node_s"], dtype=np.float64)
+    is_large = np.nan_to_num(np.asarray(shapes["n_gpus"], dtype=np.float64)) > above_gpus
+    failed = facts.columns("failures")
+    names = ("symptom", "domain", "n_gpus", "confidence")
+    rows = [
+        dict(zip(names, row, strict=True))
+        for row in zip(*(failed[name].tolist() for name in names), strict=True)
+    ]
+    # NaN is above nothing
     large_rows = [row for row in rows if (row["n_gpus"] or 0) > above_gpus]
-    every = _Jobs.of(rows, sums["all_s"], all_jobs, symptoms, confidence)
-    large = _Jobs.of(large_rows, sums["large_s"], large_jobs, large_jobs_symptoms, confidence)
+    every = _Jobs.of(rows, np.nansum(node_s), all_jobs, symptoms, confidence)
+    large = _Jobs.of(
+        large_rows, np.nansum(node_s[is_large]), large_jobs, large_jobs_symptoms, confidence
+    )
     domains = Counter((row["symptom"], row["domain"]) for row in rows)
     return RatesBySymptom(
         above_gpus=above_gpus,
@@ -220,8 +224,8 @@ class _Jobs:
 
     @staticmethod
     def of(
-        rows: Iterable[Mapping[str, str]],
-        node_s: float | None,
+        rows: Iterable[Mapping[str, Any]],
+        node_s: float,
         clustering: FleetSpread | None,
         symptoms: Mapping[str, FleetSpread] | None,
         confidence: float,
@@ -229,7 +233,7 @@ class _Jobs:
         """Those of rows of failures and node-seconds; none without exposure."""
         return _Jobs(
             Counter(row["symptom"] for row in rows),
-            (node_s or 0.0) / SECONDS_PER_DAY,
+            float(node_s) / SECONDS_PER_DAY,
             None if clustering is None else clustering.believed,
             symptoms or {},
             confidence,

@@ -6,17 +6,21 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
-import pyarrow as pa
 
-from ettr.metrics.instants import fetch, first_row, floats_of
+from ettr.facts import Facts, made
+from ettr.facts.facts import Columns
+from ettr.facts.files import Rows
 from ettr.progress.events import LATEST_S
 from ettr.progress.order import Row, in_order, merged
 from ettr.progress.split import GOING_ON, RunState, WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    import ibis
 
 _US_PER_HOUR = MICROSECONDS_PER_SECOND * SECONDS_PER_HOUR
 
@@ -164,7 +168,7 @@ def with_cluster(progress: ibis.Table, attempts: ibis.Table) -> ibis.Table:
     """Progress of jobs whose cluster is known: named, or the only one that has a job of that id."""
     named = progress.filter(progress["job_id"].notnull())
     unnamed = named.filter(named["cluster"].isnull())
-    if not first_row(unnamed.aggregate(rows=unnamed.count()))["rows"]:
+    if not unnamed.count().to_pyarrow().as_py():
         return named
     owners = attempts.group_by("job_id").aggregate(
         lambda t: t["cluster"].nunique().name("clusters"),
@@ -175,53 +179,66 @@ def with_cluster(progress: ibis.Table, attempts: ibis.Table) -> ibis.Table:
     return found.filter(found["cluster"].notnull()).select(*named.columns)
 
 
-def records_of_jobs(progress: ibis.Table, jobs: Iterable[JobKey]) -> dict[JobKey, JobRecord]:
-    """Progress of each job that records steps, from the lowest rank that does.
+def records_of(lines: Columns) -> dict[JobKey, JobRecord]:
+    """Lines of `progress`, one rank of each job, as the records of the jobs.
 
     Args:
-        progress: as `with_cluster` gives it.
-        jobs: cluster and id of each.
+        lines: columns of the fact `run_records`, in its order.
     """
-    wanted = sorted(jobs)
-    keys = ibis.memtable(
-        {"cluster": [key[0] for key in wanted], "job_id": [key[1] for key in wanted]},
-        schema={"cluster": "string", "job_id": "string"},
-    )
-    mine = progress.semi_join(keys, ["cluster", "job_id"])
-    # Without its step such an event says nothing about where the run is.
-    mine = mine.filter(mine["step"].notnull() | ~mine["event"].isin(("step", "save", "restore")))
-    steps = mine.filter(mine["event"] == "step")
-    ranks = steps.group_by("cluster", "job_id").aggregate(rank=steps["rank"].min())
-    columns = ("cluster", "job_id", "time", "event", "step", "duration_s", "file_id", "line")
-    return records_of(fetch(mine.semi_join(ranks, ["cluster", "job_id", "rank"]), *columns))
-
-
-def records_of(progress: pa.Table) -> dict[JobKey, JobRecord]:
-    """Rows of `progress`, one rank of each job, as the records of the jobs."""
-    order = ("cluster", "job_id", "file_id", "line")
-    table = progress.sort_by([(name, "ascending") for name in order])
+    duration_s = lines["duration_s"].astype(np.float64)
+    known = np.clip(np.nan_to_num(duration_s), 0.0, LATEST_S)
+    # to the microsecond, as `ettr.progress.events.microseconds` rounds
+    lasted = np.rint(known * MICROSECONDS_PER_SECOND).astype(np.int64).tolist()
     rows = zip(
-        table["event"].to_pylist(),
-        table["step"].fill_null(0).to_pylist(),
-        table["time"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist(),
-        _microseconds(table["duration_s"]),
+        lines["event"].tolist(),
+        np.nan_to_num(lines["step"].astype(np.float64)).astype(np.int64).tolist(),
+        lines["time_us"].astype(np.int64).tolist(),
+        [None if absent else n for n, absent in zip(lasted, np.isnan(duration_s), strict=True)],
         strict=True,
     )
     records: dict[JobKey, JobRecord] = {}
-    for cluster, job, file_id, line, row in zip(
-        *(table[name].to_pylist() for name in order), rows, strict=True
-    ):
+    order = (lines[name].tolist() for name in ("cluster", "job_id", "file_id", "line"))
+    for cluster, job, file_id, line, row in zip(*order, rows, strict=True):
         record = records.setdefault((cluster, job), JobRecord({}))
         record.files.setdefault(file_id, []).append((line, row))
     return records
 
 
-def _microseconds(seconds: pa.ChunkedArray) -> list[int | None]:
-    """Durations to the microsecond, rounded as `ettr.progress.events.microseconds` rounds."""
-    values = floats_of(seconds)
-    known = np.clip(np.nan_to_num(values), 0.0, LATEST_S)
-    counts = np.rint(known * MICROSECONDS_PER_SECOND).astype(np.int64).tolist()
-    return [None if absent else n for n, absent in zip(counts, np.isnan(values), strict=True)]
+@made("run_progress", (), reads=("progress_owned", "progress_recorded"), takes=("of_record",))
+def _run_progress(facts: Facts) -> str:
+    """Lines of progress of the jobs of runs."""
+    return facts.table(f"progress_{'recorded' if facts.given('of_record') else 'owned'}")
+
+
+@made(
+    "recorded_runs",
+    (("run_id", "VARCHAR"), ("cluster", "VARCHAR")),
+    reads=("progress_runs",),
+    takes=("selection", "since_us", "until_us"),
+)
+def _recorded_runs(facts: Facts) -> Rows:
+    """The runs of progress that ended in the selected period, on the selected clusters.
+
+    Records name no partition, account, user or QOS and no nodes: none are of a selection by those.
+    """
+    chosen = facts.given("selection")
+    if chosen.of_nodes or chosen.of_jobs.keys() - {"cluster"}:
+        return []
+    runs = [
+        row
+        for row in facts.rows("progress_runs")
+        if not chosen.cluster or row["cluster"] in chosen.cluster
+    ]
+    last_us: dict[str, int] = {}
+    for row in runs:
+        last_us[row["run_id"]] = max(row["last_us"], last_us.get(row["run_id"], row["last_us"]))
+    since_us, until_us = facts.given("since_us"), facts.given("until_us")
+    return [
+        (row["run_id"], row["cluster"])
+        for row in runs
+        if (since_us is None or last_us[row["run_id"]] >= since_us)
+        and (until_us is None or last_us[row["run_id"]] < until_us)
+    ]
 
 
 def _in_hours(split: WallClockSplit) -> ScheduledSplit:

@@ -9,30 +9,30 @@ get a band over stated assumptions instead of a number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import ibis
 import numpy as np
 
+import ettr.metrics.clock_shifts  # noqa: F401  # makes the fact `shifted_jobs`
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.metrics.clock_shifts import of_the_same_clock
+from ettr.facts import Facts, made
+from ettr.facts.facts import Columns
+from ettr.facts.files import Rows
 from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
-from ettr.metrics.instants import fetch, to_datetime
+from ettr.metrics.instants import Floats, to_datetime
 from ettr.metrics.run_progress import (
     JobRecord,
     ScheduledSplit,
     record_of_run,
-    records_of_jobs,
+    records_of,
     split_scheduled,
-    with_cluster,
 )
-from ettr.metrics.selected import in_period
-from ettr.metrics.sizes import SizeClass, size_class, size_end_of
-from ettr.metrics.stitching import RunRule, stitched
+from ettr.metrics.sizes import SizeClass, known_sum, size_class, size_ends_of
+from ettr.metrics.stitching import RunRule, under_rule
 from ettr.progress.split import RunState
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.selection import Selection
@@ -218,36 +218,30 @@ class JobRuns:
 
 
 def job_runs(
-    attempts: ibis.Table,
-    progress: ibis.Table,
+    facts: Facts,
     *,
-    interruptions: ibis.Table | None = None,
-    failures: ibis.Table | None = None,
     rule: RunRule | None = None,
     assumptions: CheckpointAssumptions | None = None,
     min_scheduled_h: float = MIN_SCHEDULED_H,
     min_gpus: int = MIN_GPUS,
     listed: int = LISTED_RUNS,
-    selection: Selection | None = None,
-    chosen: ibis.Table | None = None,
+    with_ends: bool = False,
     of_record: bool = False,
 ) -> JobRuns:
-    """Runs and their ETTR.
+    """Runs and their ETTR, of a selection those that ended in its period.
+
+    A run is taken whole where one of its attempts is selected: what is left of a run without the
+    others would wait, or not be submitted, while they ran.
 
     Args:
-        attempts: all attempts.
-        progress: training-side events, empty where there is no record.
-        interruptions: attempts that ended against their owner's wish, as attribution found them.
-        failures: those of them that the infrastructure caused.
+        facts: of a store.
         rule: how attempts become runs.
         assumptions: for runs without progress.
         min_scheduled_h: leave out runs that were scheduled for less.
         min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
         listed: how many runs to list and to measure by progress, by their GPU-hours.
-        selection: a run is taken whole in the period in which it ended; all runs where None.
-        chosen: only runs with one of these attempts, and such a run whole: what is left of a run
-            without the others would wait, or not be submitted, while they ran.
-        of_record: the attempts are made from the progress: where its clock was set back they bound
+        with_ends: ask attribution how attempts ended.
+        of_record: attempts are made from the progress: where its clock was set back they bound
             nothing, and the split is of the least time that the record allows.
 
     Raises:
@@ -258,123 +252,76 @@ def job_runs(
     """
     rule, assumed = rule or RunRule(), assumptions or CheckpointAssumptions()
     assumed.check()
-    progress = with_cluster(progress, attempts)
-    parts = stitched(
-        attempts, progress, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h, near=chosen
+    asked = under_rule(
+        facts, rule, min_gpus=min_gpus, min_scheduled_h=min_scheduled_h, of_record=of_record
+    ).under(
+        runs_listed=listed,
+        **_bound("worst", assumed.worst),
+        **_bound("middle", assumed.middle),
+        **_bound("best", assumed.best),
     )
-    rows = _selected(_sums(parts, assumed, min_scheduled_h), parts, selection, chosen)
-    rows.sort(key=lambda row: (-(row["gpu_s"] or 0.0), -row["scheduled_s"], row["first_id"]))
-    keys = ibis.memtable(
-        {name: [row[name] for row in rows[:listed]] for name in ("cluster", "run_key")},
-        schema={"cluster": "string", "run_key": "string"},
-    )
-    members = stitched(attempts, progress, rule, min_gpus=min_gpus, keys=keys, near=chosen)
-    measuring = of_the_same_clock(progress, attempts)
-    ends = (interruptions, failures)
-    details = _details(measuring, rows[:listed], members, ends, of_record=of_record)
-    runs = [_run(row, details.get(place, _RunDetail())) for place, row in enumerate(rows)]
+    numbers = _Numbers(asked.columns("run_numbers"))
+    rows = asked.rows("run_listed")
+    details = _details(asked, rows, with_ends=with_ends, of_record=of_record)
+    runs = tuple(_run(row, details.get(row["place"], _RunDetail())) for row in rows)
+    numbers.measure(runs)
     return JobRuns(
         gap_h=rule.gap_h,
         min_scheduled_h=min_scheduled_h,
         min_gpus=min_gpus,
         assumptions=assumed,
-        runs_found=len(runs),
+        runs_found=numbers.count,
         measured_runs=sum(run.basis == "progress" for run in runs),
-        unknown_runs=sum(run.split is None and run.ettr_ratio.estimate is None for run in runs),
-        by_size=_by_size(runs),
-        by_shape=_by_shape(runs),
-        partly_selected_runs=sum(row["chosen"] < row["attempts"] for row in rows),
-        attempts_without_gpus=(
-            _without_gpus(attempts if chosen is None else chosen, selection) if min_gpus else 0
-        ),
-        runs=tuple(runs[:listed]),
-        by_confidence=None
-        if failures is None
-        else counted_confidences(
+        unknown_runs=numbers.unknown,
+        by_size=numbers.by_size(),
+        by_shape=numbers.by_shape(),
+        partly_selected_runs=numbers.partly_selected if facts.given("runs_may_split") else 0,
+        attempts_without_gpus=asked.row("attempts_without_gpus")["n"] if min_gpus else 0,
+        runs=runs,
+        by_confidence=counted_confidences(
             sure for one in details.values() for sure in one.confidences or ()
-        ),
+        )
+        if with_ends
+        else None,
     )
 
 
-def _sums(
-    parts: ibis.Table, assumed: CheckpointAssumptions, min_scheduled_h: float
-) -> list[dict[str, Any]]:
-    cut = ~parts["state"].isin(("COMPLETED", *STILL_RUNNING))
-    parts = parts.mutate(
-        cut=cut,
-        alone_s=parts["end_s"] - parts["start_s"] - parts["concurrent_s"],
-        worst_s=_productive_s(parts, cut, assumed.worst),
-        middle_s=_productive_s(parts, cut, assumed.middle),
-        best_s=_productive_s(parts, cut, assumed.best),
-    )
-    sums = parts.group_by("cluster", "run_key", "run_part", "run_job").aggregate(
-        lambda t: t.count().name("attempts"),
-        lambda t: t["job_id"].nunique().name("jobs"),
-        lambda t: t["n_gpus"].max().name("n_gpus"),
-        lambda t: t["n_nodes"].max().name("n_nodes"),
-        lambda t: (t["start_s"] - t["queue_s"]).min().name("first_s"),
-        lambda t: t["end_s"].max().name("last_s"),
-        lambda t: t["queue_s"].sum().name("queue_s"),
-        lambda t: t["between_s"].sum().name("between_s"),
-        lambda t: t["alone_s"].sum().name("scheduled_s"),
-        lambda t: t["concurrent_s"].sum().name("concurrent_s"),
-        # suspended while another ran, the run went on
-        lambda t: ibis.least(t["suspended_s"], t["alone_s"]).sum().name("suspended_s"),
-        lambda t: t["gpu_s"].sum().name("gpu_s"),
-        lambda t: t["n_gpus"].count().name("with_gpus"),
-        lambda t: t["worst_s"].sum().name("worst_s"),
-        lambda t: t["middle_s"].sum().name("middle_s"),
-        lambda t: t["best_s"].sum().name("best_s"),
-        lambda t: t["state"].argmax(t["start_s"]).name("last_state"),
-        lambda t: t["name"].min().name("name"),
-        lambda t: t["user"].min().name("user"),
-        lambda t: t["attempt_id"].min().name("first_id"),
-    )
-    long = sums.filter(sums["scheduled_s"] >= min_scheduled_h * SECONDS_PER_HOUR)
-    rows: list[dict[str, Any]] = long.to_pyarrow().to_pylist()
-    for row in rows:
-        if row["with_gpus"] < row["attempts"]:
-            row["gpu_s"] = None  # those of some attempts alone would be too few, without a sign
-    return rows
+def _bound(name: str, case: Scenario) -> dict[str, float]:
+    """A scenario as the fact `run_sums` takes it.
 
-
-def _without_gpus(attempts: ibis.Table, selection: Selection | None) -> int:
-    ran = attempts.filter(attempts["start"].notnull() & attempts["n_gpus"].isnull())
-    if selection is not None:
-        # one that still runs has no end, and is of the last period
-        ran = ran.filter(in_period(ran["end"], selection).fill_null(selection.until is None))
-    return int(ran.count().to_pyarrow().as_py())
-
-
-def _selected(
-    rows: list[dict[str, Any]],
-    parts: ibis.Table,
-    selection: Selection | None,
-    chosen: ibis.Table | None,
-) -> list[dict[str, Any]]:
-    """Runs that ended in the period, with one of the chosen attempts; `chosen` counts these."""
-    if selection is not None:
-        rows = [row for row in rows if selection.holds(row["last_s"])]
-    if chosen is None:
-        return [{**row, "chosen": row["attempts"]} for row in rows]
-    names = ("cluster", "run_key", "run_part", "run_job")
-    mine = parts.semi_join(chosen, "attempt_id").group_by(*names)
-    found = fetch(mine.aggregate(lambda t: t.count().name("chosen"))).to_pylist()
-    counts = {tuple(row[name] for name in names): row["chosen"] for row in found}
-    keyed = ((tuple(row[name] for name in names), row) for row in rows)
-    return [{**row, "chosen": counts[key]} for key, row in keyed if key in counts]
-
-
-def _productive_s(parts: ibis.Table, cut: Any, case: Scenario) -> Any:
-    """Productive seconds of each attempt in one scenario, without those in which another ran too.
-
-    One that starts while another runs has restarted, in part or in whole, when it goes on alone.
+    Of an attempt the restart is not productive, nor what is lost of an interval where it was cut,
+    nor the share of the rest that goes into saves. One that starts while another runs has
+    restarted, in part or in whole, when it goes on alone.
     """
     interval_s = case.checkpoint_interval_min * SECONDS_PER_MINUTE
-    before_s = ibis.greatest(parts["concurrent_s"], case.restart_min * SECONDS_PER_MINUTE)
-    run_s = ibis.greatest(parts["elapsed_s"] - before_s, 0.0)
-    lost_s = ibis.cases((cut, ibis.least(run_s, case.lost_share * interval_s)), else_=0.0)
-    return (run_s - lost_s) * (1.0 - case.save_min / case.checkpoint_interval_min)
+    return {
+        f"{name}_restart_s": case.restart_min * SECONDS_PER_MINUTE,
+        f"{name}_lost_s": case.lost_share * interval_s,
+        f"{name}_share": 1.0 - case.save_min / case.checkpoint_interval_min,
+    }
+
+
+_SPLITS = ("selection", "runs_may_split", "logs_end_us", "small", "het_jobs")
+
+
+@made(
+    "run_chosen",
+    (("attempt_id", "VARCHAR"),),
+    reads=("attempts", "allocations", "nodes", "het_attempts"),
+    takes=_SPLITS,
+)
+def _run_chosen(facts: Facts) -> Rows | str:
+    """The attempts of the selection at any time; none where it splits no run."""
+    if not facts.given("runs_may_split"):
+        return []
+    whole: Selection = facts.given("selection").at_any_time
+    return facts.under(selection=whole, since_us=None, until_us=None).table("chosen")
+
+
+@made("run_asked", (), reads=("run_attempts", "run_chosen"), takes=("runs_may_split",))
+def _run_asked(facts: Facts) -> str:
+    """The attempts of the selection at any time, or all."""
+    return facts.table("run_chosen" if facts.given("runs_may_split") else "run_attempts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,27 +340,27 @@ class _RunDetail:
 
 
 def _details(
-    progress: ibis.Table,
-    rows: list[dict[str, Any]],
-    parts: ibis.Table,
-    ends: tuple[ibis.Table | None, ibis.Table | None],
-    *,
-    of_record: bool,
+    facts: Facts, rows: list[dict[str, Any]], *, with_ends: bool, of_record: bool
 ) -> dict[int, _RunDetail]:
     """For each listed run its split, the ids of its jobs, and how its attempts ended."""
     if not rows:
         return {}
-    by_run = _members(rows, parts)
-    everyone = [attempt for attempts in by_run.values() for attempt in attempts]
-    records = records_of_jobs(progress, {(one["cluster"], one["job_id"]) for one in everyone})
-    ids = [one["attempt_id"] for one in everyone]
-    interruptions, failures = ends
-    interrupted = None if interruptions is None else _among(interruptions, ids)
-    failed = None if failures is None else _confidences(failures, ids)
+    by_run: dict[int, list[dict[str, Any]]] = {}
+    for member in sorted(
+        facts.rows("run_members"), key=lambda one: (one["start_s"], one["attempt_id"])
+    ):
+        by_run.setdefault(member["place"], []).append(member)
+    records = {}
+    if facts.rows("progress_runs"):
+        records = records_of(facts.columns("run_records"))
+    ends: dict[int, list[str | None]] = {place: [] for place in by_run}
+    for row in facts.rows("run_ends") if with_ends else ():
+        ends[row["place"]].append(row["confidence"])
     details: dict[int, _RunDetail] = {}
-    for place, attempts in by_run.items():
+    for run in rows:
+        attempts = by_run[run["place"]]
         jobs = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
-        keys = [(rows[place]["cluster"], job) for job in jobs]
+        keys = [(run["cluster"], job) for job in jobs]
         recorded = {key[1]: records[key] for key in keys if key in records}
         split = None
         if not _both_record_steps(recorded, attempts):
@@ -422,16 +369,16 @@ def _details(
                 one.ending_with(_ends_before_another_job(job, times))
                 for job, one in recorded.items()
             )
-            record, state = record_of_run(jobs_records), _state_of(rows[place]["last_state"])
+            record, state = record_of_run(jobs_records), _state_of(run["last_state"])
             split = split_scheduled(record, [time for _, time in times], state)
             if of_record and split is not None and split.clock_set_back:
                 split = split_scheduled(record, None, state)
-        mine = {attempt["attempt_id"] for attempt in attempts}
-        details[place] = _RunDetail(
+        mine = ends[run["place"]]
+        details[run["place"]] = _RunDetail(
             split,
             jobs,
-            None if interrupted is None else len(mine & interrupted),
-            None if failed is None else tuple(failed[one] for one in sorted(mine & failed.keys())),
+            len(mine) if with_ends else None,
+            tuple(sure for sure in mine if sure is not None) if with_ends else None,
         )
     return details
 
@@ -451,36 +398,6 @@ def _both_record_steps(recorded: Mapping[str, JobRecord], attempts: list[dict[st
                     return True
         reached[job] = max(attempt["end_s"], reached.get(job, -math.inf))
     return False
-
-
-def _members(rows: list[dict[str, Any]], parts: ibis.Table) -> dict[int, list[dict[str, Any]]]:
-    """The attempts of each listed run, in order of their starts."""
-    key = ["cluster", "run_key", "run_part", "run_job"]
-    wanted = ibis.memtable(
-        {name: [row[name] for row in rows] for name in key} | {"place": list(range(len(rows)))},
-    )
-    found = fetch(
-        parts.inner_join(wanted, key),
-        *("place", "cluster", "job_id", "attempt_id", "start_s", "end_s", "suspended_s"),
-    ).to_pylist()
-    by_run: dict[int, list[dict[str, Any]]] = {}
-    for member in sorted(found, key=lambda one: (one["start_s"], one["attempt_id"])):
-        by_run.setdefault(member["place"], []).append(member)
-    return by_run
-
-
-def _among(table: ibis.Table, attempt_ids: list[str]) -> set[str]:
-    """Those of the attempts that the table holds."""
-    asked = ibis.memtable({"attempt_id": attempt_ids}, schema={"attempt_id": "string"})
-    found = fetch(table.select("attempt_id").semi_join(asked, "attempt_id"), "attempt_id")
-    return set(found["attempt_id"].to_pylist())
-
-
-def _confidences(failures: ibis.Table, attempt_ids: list[str]) -> dict[str, str]:
-    """How sure the failures among the attempts are."""
-    asked = ibis.memtable({"attempt_id": attempt_ids}, schema={"attempt_id": "string"})
-    found = fetch(failures.semi_join(asked, "attempt_id"), "attempt_id", "confidence")
-    return dict(zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
 
 
 def _ends_before_another_job(job: str, times: list[tuple[str, ScheduledAttempt]]) -> list[int]:
@@ -558,48 +475,87 @@ def _share(productive_h: Interval, of_s: float) -> Interval:
     return productive_h.scaled(SECONDS_PER_HOUR / of_s)
 
 
-def _by_size(runs: list[JobRun]) -> tuple[SizeEttr, ...]:
-    classes: dict[int, list[JobRun]] = {}
-    for run in runs:
-        if run.wallclock_h:
-            classes.setdefault(size_end_of(run.n_gpus), []).append(run)
-    return tuple(
-        SizeEttr(
-            size=size_class(end),
-            runs=len(members),
-            measured_runs=sum(run.basis == "progress" for run in members),
-            gpu_hours=_summed([run.gpu_hours for run in members]),
-            wallclock_h=sum(run.wallclock_h or 0.0 for run in members),
-            mean_ettr_ratio=_mean([run.ettr_ratio for run in members], [1.0] * len(members)),
-            pooled_ettr_ratio=_mean(
-                [run.ettr_ratio for run in members], [run.wallclock_h or 0.0 for run in members]
-            ),
+class _Numbers:
+    """What is known of all runs in the order of their places, whether they are listed or not.
+
+    Attributes:
+        productive_h: Estimate, low and high of each; NaN where it is not known.
+        measured: Whether its progress says so.
+    """
+
+    def __init__(self, runs: Columns) -> None:
+        self.runs = runs
+        self.count = len(runs["attempts"])
+        middle_s = runs["middle_s"].astype(np.float64)
+        ends_s = np.stack([runs["worst_s"], runs["best_s"]]).astype(np.float64)
+        known = np.stack([middle_s, ends_s.min(axis=0), ends_s.max(axis=0)], axis=1)
+        known[middle_s <= 0] = np.nan
+        self.productive_h = known / SECONDS_PER_HOUR
+        self.measured = np.zeros(self.count, dtype=np.bool_)
+        self.wall_s = runs["queue_s"] + runs["scheduled_s"]
+        self.wall_h = self.wall_s / SECONDS_PER_HOUR
+        self.gpu_h = runs["gpu_s"].astype(np.float64) / SECONDS_PER_HOUR
+
+    def measure(self, listed: Sequence[JobRun]) -> None:
+        """Take over what the progress of the listed runs says."""
+        for place, run in enumerate(listed):
+            if run.basis == "progress":
+                one = run.productive_h
+                estimate = math.nan if one.estimate is None else one.estimate
+                self.productive_h[place] = estimate, one.low, one.high
+                self.measured[place] = True
+
+    @property
+    def unknown(self) -> int:
+        """Runs of whose ETTR nothing is known."""
+        nothing = np.isnan(self.productive_h[:, 0]) | (self.wall_s <= 0)
+        return int((nothing & ~self.measured).sum())
+
+    @property
+    def partly_selected(self) -> int:
+        """Runs with attempts that are not selected too."""
+        return int((self.runs["chosen"] < self.runs["attempts"]).sum())
+
+    def by_size(self) -> tuple[SizeEttr, ...]:
+        """Sums of the runs that took any time, by size."""
+        ran = self.wall_h > 0
+        ends = size_ends_of(self.runs["n_gpus"])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = self.productive_h * (SECONDS_PER_HOUR / self.wall_s)[:, None]
+        return tuple(
+            SizeEttr(
+                size=size_class(int(end)),
+                runs=int(some.sum()),
+                measured_runs=int(self.measured[some].sum()),
+                gpu_hours=known_sum(self.gpu_h[some]),
+                wallclock_h=float(self.wall_h[some].sum()),
+                mean_ettr_ratio=_mean(ratios[some], np.ones(int(some.sum()))),
+                pooled_ettr_ratio=_mean(ratios[some], self.wall_h[some]),
+            )
+            for end in np.unique(ends[ran])
+            for some in [ran & (ends == end)]
         )
-        for end, members in sorted(classes.items())
-    )
+
+    def by_shape(self) -> tuple[ShapeRuns, ...]:
+        """In the order of the first run of each, which is that of GPU-hours of one run."""
+        sizes = np.stack([self.runs["n_gpus"], self.runs["n_nodes"]], axis=1).astype(np.float64)
+        shapes, first, which = np.unique(
+            np.nan_to_num(sizes, nan=-1.0), axis=0, return_index=True, return_inverse=True
+        )
+        return tuple(
+            ShapeRuns(
+                *(None if size < 0 else int(size) for size in shapes[shape].tolist()),
+                int(some.sum()),
+                known_sum(self.gpu_h[some]),
+            )
+            for shape in np.argsort(first)
+            for some in [which.reshape(-1) == shape]
+        )
 
 
-def _by_shape(runs: list[JobRun]) -> tuple[ShapeRuns, ...]:
-    """In the order of the first run of each, which is that of GPU-hours of one run."""
-    shapes: dict[tuple[int | None, int | None], list[float | None]] = {}
-    for run in runs:
-        shapes.setdefault((run.n_gpus, run.n_nodes), []).append(run.gpu_hours)
-    return tuple(
-        ShapeRuns(n_gpus, n_nodes, len(hours), _summed(hours))
-        for (n_gpus, n_nodes), hours in shapes.items()
-    )
-
-
-def _summed(hours: list[float | None]) -> float | None:
-    """The sum of those that are known; None where none is."""
-    known = [one for one in hours if one is not None]
-    return sum(known) if known else None
-
-
-def _mean(ratios: list[Interval], weights: list[float]) -> Interval:
+def _mean(ratios: Floats, weights: Floats) -> Interval:
     """The mean of those that are known."""
-    known = [(r, w) for r, w in zip(ratios, weights, strict=True) if r.estimate is not None]
-    if not known:
+    known = ~np.isnan(ratios[:, 0])
+    if not known.any():
         return Interval.unknown()
-    ends = np.array([[r.estimate, r.low, r.high] for r, _ in known], dtype=np.float64)
-    return Interval(*np.average(ends, axis=0, weights=[w for _, w in known]).tolist())
+    return Interval(*np.average(ratios[known], axis=0, weights=weights[known]).tolist())

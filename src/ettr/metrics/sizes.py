@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-import ibis
+import numpy as np
+import numpy.typing as npt
 
-from ettr.metrics.instants import first_row
-from ettr.metrics.selected import n_counted
-from ettr.metrics.status import held_or_unknown, in_hours, share
+from ettr.facts import Facts
+from ettr.metrics.status import in_hours, share
 from ettr.units import SECONDS_PER_HOUR
 
 SIZE_ENDS = tuple(2**power for power in range(18))
@@ -74,21 +75,22 @@ class SizeMix:
     classes: tuple[SizeShare, ...]
 
 
-def size_end(size: ibis.expr.types.IntegerColumn) -> ibis.expr.types.IntegerColumn:
-    """Upper end of the class of each size: 0 for none, -1 where the size is null."""
-    branches = [(size.isnull(), UNKNOWN_SIZE), (size <= 0, 0)]
-    branches += [(size <= end, end) for end in SIZE_ENDS]
-    return ibis.cases(*branches, else_=_TOO_LARGE).cast("int64")
-
-
 def size_end_of(size: int | None) -> int:
-    """Upper end of the class of one size, as `size_end` has it."""
+    """Upper end of the class of a size: 0 for none, -1 where it is not known."""
     if size is None:
         return UNKNOWN_SIZE
     if size <= 0:
         return 0
     place = bisect_left(SIZE_ENDS, size)
     return int(SIZE_ENDS[place]) if place < len(SIZE_ENDS) else _TOO_LARGE
+
+
+def size_ends_of(sizes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The same of many sizes; NaN or None where it is not known."""
+    known = np.asarray(sizes, dtype=np.float64)
+    ends = np.array([*SIZE_ENDS, _TOO_LARGE])
+    found = ends[np.searchsorted(SIZE_ENDS, np.nan_to_num(known))]
+    return np.where(np.isnan(known), UNKNOWN_SIZE, np.where(known <= 0, 0, found))
 
 
 def size_class(end: int) -> SizeClass:
@@ -100,50 +102,44 @@ def size_class(end: int) -> SizeClass:
     return SizeClass(end // 2 + 1, end)
 
 
-def main_size_unit(attempts: ibis.Table) -> SizeUnit:
+def main_size_unit(facts: Facts) -> SizeUnit:
     """GPUs where attempts with GPUs held most of the node time, else nodes.
 
-    A few GPU jobs on a cluster of CPUs would leave all others in the class of no GPUs. One that
-    does not say its nodes had one at least.
+    A few GPU jobs on a cluster of CPUs would leave all others in the class of no GPUs.
     """
-    node_s = attempts["elapsed_s"] * attempts["n_nodes"].fill_null(1)
-    held = first_row(
-        attempts.aggregate(all_s=node_s.sum(), with_gpus_s=node_s.sum(where=attempts["n_gpus"] > 0))
-    )
-    return (
-        SizeUnit.GPUS
-        if 2 * (held["with_gpus_s"] or 0.0) > (held["all_s"] or 0.0)
-        else SizeUnit.NODES
-    )
+    held = facts.row("size_units")
+    with_gpus = 2 * (held["with_gpus_s"] or 0.0) > (held["all_s"] or 0.0)
+    return SizeUnit.GPUS if with_gpus else SizeUnit.NODES
 
 
-def size_mix(attempts: ibis.Table, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
+def size_mix(facts: Facts, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
     """Attempts that ran and the hours they held, by size class.
 
     Attempts that never started have no size yet and are left out.
     """
-    ran = attempts.filter(attempts["start"].notnull())
-    elapsed_s = ran["elapsed_s"].fill_null(0.0)
-    rows = (
-        ran.mutate(size_end=size_end(ran[unit.column]), run_s=elapsed_s)
-        .group_by("size_end")
-        .aggregate(
-            lambda t: n_counted(t).name("attempts"),
-            lambda t: held_or_unknown(t, "n_gpus").name("gpu_s"),
-            lambda t: held_or_unknown(t, "n_nodes").name("node_s"),
-            lambda t: t["run_s"].sum().fill_null(0.0).name("job_s"),
+    shapes = facts.columns("chosen_shapes")
+    ends = size_ends_of(shapes[unit.column])
+    found = np.unique(ends)
+    rows = []
+    for end in [*found[found != UNKNOWN_SIZE], *found[found == UNKNOWN_SIZE]]:
+        own = {name: values[ends == end] for name, values in shapes.items()}
+        ran = own["ran"].sum() > 0
+        rows.append(
+            {
+                "size_end": int(end),
+                "attempts": int(own["attempts"].sum()),
+                "gpu_s": known_sum(own["gpu_s"]) if ran else 0.0,
+                "node_s": known_sum(own["node_s"]) if ran else 0.0,
+                "job_s": float(own["job_s"].sum()),
+            }
         )
-        .to_pyarrow()
-        .to_pylist()
-    )
-    rows.sort(key=lambda row: (row["size_end"] == UNKNOWN_SIZE, row["size_end"]))
     whole = {name: sum(row[name] or 0 for row in rows) for name in ("attempts", "gpu_s", "node_s")}
     return SizeMix(
         unit.value,
         tuple(
             SizeShare(
                 size=size_class(row["size_end"]),
-                attempts=int(row["attempts"]),
+                attempts=row["attempts"],
                 share_of_attempts=share(row["attempts"], whole["attempts"]),
                 gpu_hours=in_hours(row["gpu_s"]),
                 share_of_gpu_hours=share(row["gpu_s"], whole["gpu_s"]),
@@ -154,3 +150,10 @@ def size_mix(attempts: ibis.Table, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
             for row in rows
         ),
     )
+
+
+def known_sum(values: npt.NDArray[Any]) -> float | None:
+    """The sum of those that are known; None where none is."""
+    numbers = np.asarray(values, dtype=np.float64)
+    known = numbers[~np.isnan(numbers)]
+    return float(known.sum()) if known.size else None

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ibis
-from ibis.expr.types import FloatingScalar
-
 from ettr.facts import Facts
-from ettr.metrics.selected import held_s, node_share
 from ettr.units import SECONDS_PER_HOUR
 
 
@@ -54,13 +50,6 @@ def status_mix(facts: Facts) -> StatusMix:
             for row in rows
         )
     )
-
-
-def held_or_unknown(rows: ibis.Table, count: str) -> FloatingScalar:
-    """Seconds of selected nodes or GPUs; null where some ran and none of these says how many."""
-    ran = (rows["elapsed_s"] > 0).fill_null(False)
-    known_s = (held_s(rows, count) * node_share(rows)).sum(where=ran)
-    return ibis.cases((ran.sum().fill_null(0) > 0, known_s), else_=0.0)
 
 
 def in_hours(seconds: float | None) -> float | None:

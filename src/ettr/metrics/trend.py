@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import ibis
 import numpy as np
 import numpy.typing as npt
 
@@ -16,24 +15,16 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.spread import Spread
-from ettr.metrics.event_census import event_census
-from ettr.metrics.instants import (
-    Floats,
-    Period,
-    fetch,
-    floats_of,
-    in_utc,
-    seconds_of,
-    to_datetime,
-    to_seconds,
-)
+from ettr.facts import Facts
+from ettr.metrics.instants import Floats, Period, moment, to_datetime, to_seconds
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, window_rate
-from ettr.tables.ibis_time import epoch_s
-from ettr.units import SECONDS_PER_DAY
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 WINDOW_DAYS = 30.0
 STEP_DAYS = 1.0
 SETTLED_DAYS = 7.0
+FINE_DAYS = 60.0
+"""Logs up to this length are cut into hours, longer ones into half days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +82,7 @@ class RateTrend:
 
 
 def rate_trend(
-    exposed: ibis.Table,
-    failures: ibis.Table,
-    events: ibis.Table,
+    facts: Facts,
     period: Period,
     *,
     above_gpus: int | None = None,
@@ -101,21 +90,17 @@ def rate_trend(
     step_days: float = STEP_DAYS,
     confidence: float = CONFIDENCE,
     spread: Spread | None = None,
-    census: ibis.Table | None = None,
 ) -> RateTrend:
     """Failures per 1,000 node-days in a rolling window.
 
     Args:
-        exposed: all attempts with their node-seconds (`Exposure.by_attempt`).
-        failures: failures of the infrastructure.
-        events: observations; the first of each check becomes a marker.
+        facts: of a store; the first event of each check becomes a marker.
         period: time that the logs cover.
         above_gpus: count only jobs of more GPUs.
         window_days: length of the window.
         step_days: distance of the points.
         confidence: of the intervals, between 0 and 1.
         spread: how the failures cluster; intervals are exact where None.
-        census: of the events (`event_census`), where it is at hand.
 
     Raises:
         UsageError: a length that is not positive.
@@ -127,8 +112,8 @@ def rate_trend(
         )
     edges, end_s = _edges_s(period, step_days), to_seconds(period.end)
     start_s = float(edges[0])
-    node_days = cumulative_node_days(exposed, edges, above_gpus)
-    moments, symptoms = _failure_times(failures, above_gpus)
+    node_days = cumulative_node_days(facts, edges, above_gpus, calendar_step_s(period))
+    moments, symptoms = _failure_times(facts, above_gpus)
     points = []
     for place in range(1, len(edges)):
         low_s = max(edges[place] - window_days * SECONDS_PER_DAY, start_s)
@@ -139,7 +124,7 @@ def rate_trend(
         high_s = min(edges[place], end_s)
         total = window_rate(counts.total(), exposure_days, len(moments), confidence, spread)
         points.append(_point(low_s, high_s, counts, total))
-    markers = check_markers(events, census)
+    markers = check_markers(facts)
     return RateTrend(window_days, step_days, above_gpus, confidence, tuple(points), markers)
 
 
@@ -152,16 +137,14 @@ def _edges_s(period: Period, step_days: float) -> Floats:
     return edges
 
 
-def _failure_times(
-    failures: ibis.Table, above_gpus: int | None
-) -> tuple[Floats, npt.NDArray[np.object_]]:
+def _failure_times(facts: Facts, above_gpus: int | None) -> tuple[Floats, npt.NDArray[np.object_]]:
     """When each failure of those jobs happened, in seconds, and its symptom."""
-    rows = fetch(failures, "end", "symptom", "n_gpus")
-    moments = seconds_of(rows["end"])
-    symptoms = np.asarray(rows["symptom"].to_pylist(), dtype=object)
+    failed = facts.columns("failures")
+    moments = failed["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
+    symptoms = failed["symptom"].astype(object)
     if above_gpus is None:
         return moments, symptoms
-    large = np.nan_to_num(floats_of(rows["n_gpus"])) > above_gpus
+    large = np.nan_to_num(failed["n_gpus"].astype(np.float64)) > above_gpus
     return moments[large], symptoms[large]
 
 
@@ -180,54 +163,47 @@ def _point(low_s: float, high_s: float, counts: Counter[str], total: EstimatedRa
     )
 
 
+def calendar_step_s(period: Period) -> float:
+    """Length of the cells of the calendar of a period."""
+    whole_s = to_seconds(period.end) - to_seconds(period.start)
+    fine = whole_s <= FINE_DAYS * SECONDS_PER_DAY
+    return SECONDS_PER_HOUR if fine else SECONDS_PER_DAY / 2.0
+
+
 def cumulative_node_days(
-    exposed: ibis.Table, edges_s: Floats, above_gpus: int | None = None
+    facts: Facts, edges_s: Floats, above_gpus: int | None = None, step_s: float | None = None
 ) -> Floats:
     """Node-days run before each edge, exactly, without cutting any attempt into pieces.
 
-    The edges are whole seconds, all the same distance apart.
-
     Between start and end an attempt adds its nodes times the part of the time that it was not
     suspended. So the sum before an edge needs only, for each cell between two edges, the weights
-    that start and end there and their first moments: two group-bys however many attempts.
+    that start and end there and their first moments (the fact `ran_cells`).
+
+    Args:
+        facts: of a store.
+        edges_s: whole seconds, all the same distance apart.
+        above_gpus: count only jobs of more GPUs.
+        step_s: length of the cells of another curve, to share them where edges lie on theirs.
     """
-    ran = exposed.filter(exposed["start"].notnull() & (exposed["elapsed_s"] > 0))
+    apart_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1
+    shared = step_s is not None and apart_s % int(step_s) == 0
+    origin_s, cell_s = int(edges_s[0]), int(step_s) if step_s and shared else apart_s
+    given = {"cells_origin_s": origin_s, "cells_step_s": cell_s}
     if above_gpus is not None:
-        ran = ran.filter(ran["n_gpus"] > above_gpus)
-    origin_s = int(edges_s[0])
-    begin = epoch_s(ran["start"]) - origin_s
-    until = (epoch_s(ran["end"]) - origin_s).fill_null(begin + ran["elapsed_s"].cast("int64"))
-    spans = ran.select(
-        begin=begin,
-        until=ibis.greatest(until, begin + 1),
-        node_s=ran["node_s"].fill_null(0.0),
-    )
-    spans = spans.mutate(weight=spans["node_s"] / (spans["until"] - spans["begin"]))
-    step_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1
+        given["above_gpus"] = above_gpus
+    cells = facts.under(**given).columns("ran_cells")
+    t = edges_s - origin_s
     total = np.zeros(len(edges_s))
-    for name, sign in (("begin", 1.0), ("until", -1.0)):
-        # An edge is never inside a cell: cells are the steps between the edges.
-        cell = ((spans[name] + step_s - 1) // step_s).cast("int64")
-        rows = (
-            spans.mutate(cell=cell, moment=spans["weight"] * spans[name])
-            .group_by("cell")
-            .aggregate(
-                lambda t: t["weight"].sum().name("weight"),
-                lambda t: t["moment"].sum().name("moment"),
-            )
-            .order_by("cell")
-            .to_pyarrow()
-        )
-        cells = rows["cell"].to_numpy()
+    for sign in (1, -1):
+        own = cells["sign"] == sign
+        if above_gpus is not None:
+            own &= cells["is_large"].astype(np.bool_)
         weights, moments = (
-            np.cumsum(floats_of(rows["weight"])),
-            np.cumsum(floats_of(rows["moment"])),
+            np.concatenate([[0.0], np.cumsum(cells[name][own])]) for name in ("weight", "moment")
         )
-        for place, edge in enumerate(edges_s):
-            t = edge - origin_s
-            upto = int(np.searchsorted(cells * step_s, t, side="right"))
-            if upto:
-                total[place] += sign * (t * weights[upto - 1] - moments[upto - 1])
+        # an edge is never inside a cell
+        upto = np.searchsorted(cells["cell"][own] * cell_s, t, side="right")
+        total += sign * (t * weights[upto] - moments[upto])
     return total / SECONDS_PER_DAY
 
 
@@ -235,7 +211,7 @@ NEW_BELOW = 0.04
 """A check is new where its silence before would have at most this chance."""
 
 
-def check_markers(events: ibis.Table, census: ibis.Table | None = None) -> tuple[CheckMarker, ...]:
+def check_markers(facts: Facts) -> tuple[CheckMarker, ...]:
     """When each check first reported, the earliest first.
 
     Of a check that has always run, each day with events is as likely before any moment as after it:
@@ -243,23 +219,14 @@ def check_markers(events: ibis.Table, census: ibis.Table | None = None) -> tuple
     are counted and not events, since one fault may report a thousand times, and of days that follow
     each other every other one, since it may report on both sides of midnight.
     """
-    census = event_census(events, ("check",)) if census is None else census
-    daily = (
-        census.group_by("check", "day")
-        .aggregate(
-            first=census["first"].min(), last=census["last"].max(), events=census["events"].sum()
-        )
-        .to_pyarrow()
-        .to_pylist()
-    )
     by_check: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in daily:
+    for row in facts.rows("check_days"):
         by_check[row["check"]].append(row)
     rows = [
         {
             "check": check,
-            "first_seen": min(day["first"] for day in days),
-            "last_seen": max(day["last"] for day in days),
+            "first_seen": min(day["first_us"] for day in days),
+            "last_seen": max(day["last_us"] for day in days),
             "events": sum(day["events"] for day in days),
             "days": _days_apart([day["day"] for day in days]),
         }
@@ -281,13 +248,13 @@ def _days_apart(days: Iterable[int]) -> int:
     return len(taken)
 
 
-def _marker(row: dict[str, Any], begin: datetime, end: datetime) -> CheckMarker:
-    silent_s = (row["first_seen"] - begin).total_seconds()
-    rest_s = (end - row["first_seen"]).total_seconds()
+def _marker(row: dict[str, Any], begin_us: int, end_us: int) -> CheckMarker:
+    silent_s = (row["first_seen"] - begin_us) / MICROSECONDS_PER_SECOND
+    rest_s = (end_us - row["first_seen"]) / MICROSECONDS_PER_SECOND
     chance = (rest_s / (silent_s + rest_s)) ** row["days"] if silent_s > 0 else 1.0
     return CheckMarker(
         check=row["check"],
-        first_seen=in_utc(row["first_seen"]),
+        first_seen=moment(row["first_seen"]),
         events=int(row["events"]),
         silence_chance=chance,
         is_new=chance <= NEW_BELOW and silent_s > SETTLED_DAYS * SECONDS_PER_DAY,
