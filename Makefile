@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install $(INSTALL_OPTIONS) --constraint constraints.txt
 OUT ?= out
-# two more than cores: services, real kills and Slurm's clock are mostly waited for
-WORKERS ?= $(shell expr $$(nproc) + 2)
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# of the tests that compute; services, real kills and Slurm's clock are mostly waited for beside them
+WORKERS ?= $(shell nproc)
+WAITING_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # the code in Markdown is formatted too
 PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 
@@ -38,11 +38,12 @@ report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html
 
 test: setup ## every test for which this machine has the parts; says what it left out
-	$(PYTEST)
+	$(BIN)/python tests/lanes.py --computing $(WORKERS) --waiting $(WAITING_WORKERS)
 
 # nothing waits here, and each process collects all tests first
 test-fast: setup ## under two minutes: no torch, no service, nothing slow
-	$(PYTEST) --numprocesses $$(nproc) -m 'not (slow or torch or slurm or spark or postgres or browser)'
+	$(BIN)/python -m pytest --numprocesses $$(nproc) --dist loadfile --no-loadscope-reorder \
+		-m 'not (slow or torch or slurm or spark or postgres or browser)'
 
 lint: setup ## formatting, lint, types and layers
 	$(BIN)/ruff format --check $(PYTHON_IN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from ettr.checkpoint import RunningCheckpoint, restore  # noqa: E402
+from ettr.checkpoint import Budget, RandomStates, RunningCheckpoint, restore  # noqa: E402
 
 AdamW = torch.optim.AdamW
 
@@ -202,3 +203,84 @@ def test_moments_of_another_class_are_not_made(tmp_path: Path) -> None:
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(CheckpointError, match="saved moments have no place in the optimizer"):
         restore(tmp_path, {"model": model, "optimizer": plain})
+
+
+class Codes(torch.optim.Optimizer):
+    """Moments as 8-bit codes of the parameter's shape (or packed) with scales, as bitsandbytes'."""
+
+    def __init__(self, parameters, *, packed: bool = False) -> None:
+        super().__init__(parameters, {})
+        self._packed = packed
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            moments = self.state[parameter]
+            if not moments:
+                shape = (parameter.numel() // 2,) if self._packed else parameter.shape
+                moments["state1"] = torch.zeros(shape, dtype=torch.uint8)
+                moments["absmax1"] = torch.zeros(parameter.numel() // 16)
+            moments["state1"].add_(1)
+            moments["absmax1"].add_(1)
+            parameter.add_(1)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("rows", [16, 512])
+def test_codes_and_scales_of_one_parameter_are_of_one_step(
+    tmp_path: Path, rows: int, packed: bool
+) -> None:
+    """Whatever the size of the scales: above 1024 they had blocks of their own."""
+    model = nn.ParameterList([torch.zeros(rows, 64), torch.zeros(rows, 64)])
+    state = {"model": model, "optimizer": Codes(model.parameters(), packed=packed)}
+    with RunningCheckpoint(
+        tmp_path, state, policy="round-robin", budget=Budget(fraction=0.3), block_bytes=1024
+    ) as checkpoint:
+        for step in range(6):
+            state["optimizer"].step()
+            checkpoint.step(step)
+            checkpoint.wait()
+        assert len({age.step for age in checkpoint.ages()}) > 1
+    for parameter in model:
+        parameter.data.zero_()
+    restore(tmp_path, state)
+    for parameter in model:
+        moments = state["optimizer"].state[parameter]
+        assert (
+            len({float(v) for t in (*moments.values(), parameter) for v in t.detach().unique()})
+            == 1
+        )
+
+
+def test_a_checkpoint_of_format_3_is_taken_up_as_it_was(tmp_path: Path) -> None:
+    """Written before optimizers were recorded; the scales of a table have blocks of their own."""
+    path = tmp_path / "slot-0" / "blocks-00000001.bin"
+    path.parent.mkdir()
+    sample = Path(__file__).parent / "samples" / "slot-format-3.bin.gz"
+    path.write_bytes(gzip.decompress(sample.read_bytes()))
+    model, table = nn.Linear(3, 2), nn.ParameterList([torch.zeros(512, 64)])
+    optimizer = AdamW(model.parameters(), lr=9.0)
+    state = {
+        "model": model,
+        "table": table,
+        "optimizer": optimizer,
+        "coded": Codes(table.parameters()),
+        "lrs": torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5),
+        "random": RandomStates(),
+    }
+    with RunningCheckpoint(tmp_path, state, policy="full", run="golden") as checkpoint:
+        start = checkpoint.resume_or_begin()
+    assert (start.step, start.report.fresh_moments) == (3, ())
+    assert (start.report.missing, start.report.unused_moments) == ((), ())
+    # steps of AdamW under equal gradients are as long as its rate: .25, .25 and .125
+    expected = torch.arange(6.0).view(2, 3) - 0.625
+    assert torch.allclose(model.weight.detach(), expected, atol=1e-6)
+    moments = optimizer.state[model.bias]
+    assert float(moments["step"]) == 3
+    assert torch.allclose(moments["exp_avg"], torch.full((2,), 1 - 0.9**3))
+    assert (optimizer.param_groups[0]["lr"], state["lrs"].last_epoch) == (0.125, 3)
+    coded = state["coded"].state[table[0]]
+    assert [t.detach().unique().tolist() for t in (table[0], *coded.values())] == [[3.0]] * 3
+    first = torch.rand(1)
+    torch.manual_seed(7)
+    assert first == torch.rand(1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ettr.checkpoint.tensors.regions import Region, n_elements, split_dim
-from ettr.checkpoint.tensors.shards import PARAM, Shard
+from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard
 
 
 class RestoreCoverage:
@@ -94,6 +94,10 @@ class RestoreCoverage:
             create: makes the optimizer create the moments that it has none of, from the parameters
                 as they were restored.
         """
+        in_factors = {shard.spec.fqn for shard in self._shards if FACTOR in shard.spec.fqn}
+        for shard in self._shards:
+            names = self._absent.get(id(shard), set())
+            names -= {name for name in names if f"{shard.spec.fqn}{FACTOR}{name}" in in_factors}
         absent = [shard for shard in self._shards if self._absent.get(id(shard))]
         anew = [shard for shard in absent if not self._some_moment(shard)]
         for shard in anew:

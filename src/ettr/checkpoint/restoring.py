@@ -40,7 +40,7 @@ from ettr.checkpoint.slots.record_selection import (
 )
 from ettr.checkpoint.state import State, as_state
 from ettr.checkpoint.tensors.regions import Region, intersection, n_elements, region_of
-from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard
+from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard, former_factors
 from ettr.checkpoint.tensors.tensor_slices import (
     as_tensor,
     copy_in_this_thread,
@@ -142,6 +142,7 @@ def restore_with(
         checkpoint = _open(stack, root, live, options)
         if _create_saved_moments(checkpoint, live):
             live = target.shards()
+        live += former_factors(live, _saved_names(checkpoint))
         differs = mismatch(checkpoint, target, live)
         reasons = differs.reasons(allow_missing=options.allow_missing, cast=options.cast)
         if reasons:  # before anything is overwritten
@@ -201,6 +202,7 @@ def restorable_steps(
         checkpoint = _open(stack, root, live, options)
         if _create_saved_moments(checkpoint, live):
             live = target.shards()
+        live += former_factors(live, _saved_names(checkpoint))
         differs = mismatch(checkpoint, target, live)
         reasons = differs.reasons(allow_missing=options.allow_missing, cast=options.cast)
         if reasons:
@@ -222,6 +224,10 @@ def _open(
     return open_checkpoint(
         stack, root, slot, shared=_shared(live), preferred=preferred, rename=options.rename
     )
+
+
+def _saved_names(checkpoint: OpenCheckpoint) -> set[str]:
+    return {key[0] for slot in checkpoint.slots for key in slot.records}
 
 
 def _make_moments(target: State) -> CheckpointError | None:
@@ -486,6 +492,11 @@ def _copy_whole(
     shard: Shard, component: Component, data: memoryview, coverage: RestoreCoverage
 ) -> None:
     target = shard.tensor_value(component.name)
+    if target.shape != component.shape:
+        raise CheckpointError(
+            f"{shard.spec.fqn}: {component.name} was saved with shape {list(component.shape)} and "
+            f"has {list(target.shape)} now; restore it on the number of ranks that saved it"
+        )
     stored = as_tensor(data, component.dtype, component.shape).to(target.dtype)
     if component.name != "step" or coverage.is_largest(shard, component.name, float(stored)):
         target.copy_(stored)

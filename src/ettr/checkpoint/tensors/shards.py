@@ -2,13 +2,14 @@
 
 A tensor subclass that wraps others (`__tensor_flatten__`) is saved through its inner tensors: those
 of its own shape are cut with it; with an inner tensor of another shape, such as a scale, all of it
-is one block, so that codes are never paired with the scale of another step.
+is one block, so that codes are never paired with the scale of another step. Moments that are codes
+with scales beside them, or factors of another basis, make their parameter one block as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -191,7 +192,9 @@ def shards_of(fqn: str, place: TensorPlace, owner: ShardOwner) -> list[Shard]:
     for leaf in leaves:
         builder.add(_ValuePath(PARAM), leaf)
     factors: dict[str, tuple[_ValuePath, Tensor]] = {}
-    for name, (path, value) in _moments(owner.optimizers, tensor).items():
+    moments = _moments(owner.optimizers, tensor)
+    together = _belong_together(moments, primary)
+    for name, (path, value) in moments.items():
         if isinstance(value, bool | int | float):
             builder.add_number(name, path, value)
         elif not isinstance(value, Tensor):
@@ -199,12 +202,12 @@ def shards_of(fqn: str, place: TensorPlace, owner: ShardOwner) -> list[Shard]:
                 f"{fqn}: the optimizer keeps {name} as a {type(value).__name__}; tensors and "
                 f"numbers can be saved. Use another optimizer, or a full checkpoint"
             )
-        elif _has_own_blocks(value, primary):
+        elif not together and _has_own_blocks(value, primary):
             factors[name] = path, value
         else:
             for leaf in _leaves(f"{fqn}: {name}", name, local_tensor(value)):
                 builder.add(path, leaf)
-    shard = builder.shard(place, owner)
+    shard = builder.shard(place, owner, uncut=together)
     if not math.prod(shard.sizes):
         return []
     return [
@@ -297,6 +300,45 @@ def _inner(tensor: Tensor, attributes: tuple[str, ...]) -> Tensor:
     return tensor.detach() if attributes else tensor
 
 
+def _belong_together(moments: Mapping[str, tuple[_ValuePath, object]], primary: Tensor) -> bool:
+    """Whether a block of some moments is worth nothing without the others of the same step.
+
+    Codes and their scales are (bitsandbytes, 4-bit optimizers), and what stands in another basis.
+    Means along dimensions of the parameter, such as Adafactor's, are not.
+    """
+    tensors = [local_tensor(value) for _, value in moments.values() if isinstance(value, Tensor)]
+    tensors = [t for t in tensors if t.numel() > 1 and not is_traceable_wrapper_subclass(t)]
+    others = [t for t in tensors if t.shape != primary.shape]
+    coded = any(
+        t.element_size() == 1 or not (t.is_floating_point() or t.is_complex()) for t in tensors
+    )
+    return bool(others) and (coded or not all(_is_mean(t, primary) for t in others))
+
+
+def _is_mean(moment: Tensor, primary: Tensor) -> bool:
+    dims = iter(primary.shape)
+    return all(length in dims for length in moment.shape if length != 1)
+
+
+def former_factors(shards: Sequence[Shard], saved: Iterable[str]) -> list[Shard]:
+    """The places of moments that files of before have as tensors with blocks of their own."""
+    of_name = {shard.spec.fqn: shard for shard in shards}
+    found = []
+    for name in saved:
+        fqn, _, factor = name.partition(FACTOR)
+        if not factor or name in of_name or fqn not in of_name:
+            continue
+        shard = of_name[fqn]
+        for component in shard.spec.components:
+            if component.name == factor and component.kind == "whole":
+                spec = TensorSpec(name, component.shape, (Component(PARAM, component.dtype),))
+                origin, paths = (0,) * len(component.shape), {PARAM: shard.paths[factor]}
+                found.append(
+                    replace(shard, spec=spec, offsets=origin, sizes=component.shape, paths=paths)
+                )
+    return found
+
+
 def _has_own_blocks(moment: Tensor, primary: Tensor) -> bool:
     local = local_tensor(moment)
     if local.shape == primary.shape or is_traceable_wrapper_subclass(local):
@@ -336,7 +378,7 @@ class _Builder:
         dtype = "float64" if isinstance(value, float) else "int64"
         self._components.append(Component(name, dtype, "number"))
 
-    def shard(self, place: TensorPlace, owner: ShardOwner) -> Shard:
+    def shard(self, place: TensorPlace, owner: ShardOwner, *, uncut: bool) -> Shard:
         """The shard with these components."""
         tensor = place.tensor
         shape, offsets, replica = self._sizes, (0,) * len(self._sizes), owner.replica
@@ -352,7 +394,7 @@ class _Builder:
             place,
             optimizers=owner.optimizers,
             counted=owner.counted,
-            uncut=self._uncut,
+            uncut=self._uncut or uncut,
             paths=self._paths,
         )
 
