@@ -493,7 +493,7 @@ def available(names: list[str], quick: bool, large: bool) -> list[str]:
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("what", choices=("stores", "dump", "check", "base", "compare", "list"))
+    parser.add_argument("what", nargs="?", default="list", choices=("stores", "dump", "check", "base", "compare", "list"))
     parser.add_argument("checkout", nargs="?", type=Path, default=HERE.parent)
     parser.add_argument("--stores", nargs="+", default=[])
     parser.add_argument("--parts", nargs="+", default=[])

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ettr.chaos import faults
+from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
 from ettr.checkpoint.slots.ownership import slot_file_name, slot_folder
 from ettr.checkpoint.slots.writer import SlotWriter
@@ -58,7 +59,7 @@ def test_a_link_in_place_of_a_new_slot_is_not_written_to(theirs: Path) -> None:
     layout = SlotLayout((weights,), (BlockSpec(0, (0,), (24,)),))
     for generation in range(3):
         (folder / f".{slot_file_name(generation)}.{NAME}").symlink_to(theirs)
-    with pytest.raises(FileExistsError):
+    with pytest.raises(CheckpointError, match="File exists"):
         SlotWriter.create(folder, layout)
     assert theirs.read_text() == "theirs"
 

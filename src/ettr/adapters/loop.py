@@ -85,7 +85,7 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         """Resume or begin, and say which; see `RunningCheckpoint.resume_or_begin`.
 
         Args:
-            resume: its options, beside those that the run was made with.
+            resume: its options, next to those of the run itself.
 
         Raises:
             CheckpointError: there is something, and it cannot be resumed from.

@@ -205,7 +205,7 @@ def _fleet_days(facts: Facts) -> list[tuple[object, ...]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FleetDays:
-    """Days in service of each node as facts take them: told from others by being another object."""
+    """Days in service of each node as facts take them: distinguished from others by identity."""
 
     days: Mapping[tuple[str, str], tuple[int, int]]
 

@@ -65,9 +65,9 @@ def _verdicts(facts: Facts) -> list[tuple[object, ...]]:
         beside = v is not None and not v.pointer and check in solo
         if fault or down or beside:
             symptom = v.symptom if v else None
-            said = (symptom, taxonomy.domain(symptom), v.rank if v else LAST_RANK, fault)
+            given = (symptom, taxonomy.domain(symptom), v.rank if v else LAST_RANK, fault)
             flags = (v is not None and v.sticky, v is not None and v.sympathetic)
-            rows.append((check, code or NO_CODE, severity, *said, down, *flags))
+            rows.append((check, code or NO_CODE, severity, *given, down, *flags))
     return rows
 
 
@@ -91,8 +91,8 @@ def _reasons(facts: Facts) -> list[tuple[object, ...]]:
         symptom = taxonomy.symptoms.get(named or "")
         slug, rank = (symptom.slug, symptom.rank) if symptom else (None, LAST_RANK)
         fault = slug is not None and slug not in BLAMELESS
-        said = (slug, taxonomy.domain(named), rank, fault)
-        rows.append((reason, verdict.reason_class, *said, verdict.is_planned))
+        given = (slug, taxonomy.domain(named), rank, fault)
+        rows.append((reason, verdict.reason_class, *given, verdict.is_planned))
     return rows
 
 

@@ -85,7 +85,7 @@ class RestoreCoverage:
                     self.note_absent(shard, component.name)
 
     def reset_absent_moments(self, create: Callable[[], object]) -> list[str]:
-        """Begin moments anew that no record held; returns the parameters' names.
+        """Begin moments from zero that no record held; returns the parameters' names.
 
         Zero moments with a large step count would make the next update several times too long,
         for want of bias correction.
@@ -99,18 +99,18 @@ class RestoreCoverage:
             names = self._absent.get(id(shard), set())
             names -= {name for name in names if f"{shard.spec.fqn}{FACTOR}{name}" in in_factors}
         absent = [shard for shard in self._shards if self._absent.get(id(shard))]
-        anew = [shard for shard in absent if not self._some_moment(shard)]
-        for shard in anew:
+        fresh = [shard for shard in absent if not self._some_moment(shard)]
+        for shard in fresh:
             for optimizer in shard.optimizers:
                 optimizer.state.pop(shard.tensor, None)
-        if anew:
+        if fresh:
             create()
         for shard in absent:
             for component in shard.spec.components:
                 name = component.name
                 if name not in self._absent[id(shard)] or (id(shard), name) in self._regions:
                     continue
-                if shard in anew and name != "step":
+                if shard in fresh and name != "step":
                     continue
                 if component.kind == "number":
                     shard.set_number(name, 0)

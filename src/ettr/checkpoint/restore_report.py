@@ -107,7 +107,7 @@ class RestoreReport:
         if self.replaced_options:
             clauses.append(f"options as saved, not as built: {first_names(self.replaced_options)}")
         if self.fresh_moments:
-            clauses.append(f"moments begun anew: of {first_names(self.fresh_moments)}")
+            clauses.append(f"moments begun from zero: of {first_names(self.fresh_moments)}")
         return clauses
 
     def _age_clauses(self, policy: RecoveryPolicy | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Copies of whole steps that are kept beside a running checkpoint, each a root of its own.
+"""Copies of whole steps that are kept next to a running checkpoint, each a root of its own.
 
     RunningCheckpoint(root, state, policy="full", keep=Keep(last=2, every_steps=1000, best="loss"))
 
@@ -31,8 +31,8 @@ class Keep:
 
     Attributes:
         last: The newest so many.
-        every_steps: Those that this divides, for ever.
-        milestones: These, for ever.
+        every_steps: Those that this divides, always.
+        milestones: These, always.
         best: Those with the smallest values of this metric, given as `metrics` of `step`.
         n_best: How many of the best.
         highest: The largest values are the best.

@@ -20,9 +20,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr export site --table failures --to failures.csv",
     ),
     "sql": (
-        "ettr sql site",
         "ettr sql site 'SELECT symptom, count(*) AS n FROM failures GROUP BY symptom'",
-        "ettr sql site --show exposure_joined",
+        "ettr sql site --show all_failures",
     ),
     "sources": ("ettr sources",),
     "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),

@@ -59,7 +59,7 @@ class Facts:
         return other
 
     def over(self, **stored: str) -> Facts:
-        """Facts of other rows: the engine's names of tables that stand for facts of that name."""
+        """Facts of other rows: the engine's names of tables used as facts of that name."""
         return Facts(self.engine, self._given, self._stored | stored)
 
     def given(self, name: str) -> Any:
@@ -187,7 +187,7 @@ class Deferred:
 
 
 def _identity(value: Any) -> Any:
-    """What tells one value from another: the value, or which object it is."""
+    """What identifies a value: the value itself, or which object it is."""
     try:
         hash(value)
     except TypeError:

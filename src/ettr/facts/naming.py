@@ -141,7 +141,7 @@ def _renamed(facts: Facts, table: str, where: str = "") -> str:
 
 
 def _without_repeats(facts: Facts, table: Table) -> str:
-    """One row for each thing that rows with and without a cluster's name tell of.
+    """One row for each thing in rows with and without a cluster's name.
 
     Of rows with the same key the one that named its cluster stands, unless it is open and the other
     has ended; what only the other knows is kept (`Column.keeps`).

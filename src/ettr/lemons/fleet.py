@@ -310,7 +310,7 @@ _Held = tuple[NodeName, float, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """Nodes or edges as facts take them: told from others by being another object."""
+    """Nodes or edges as facts take them: distinguished from others by identity."""
 
     values: Sequence[Any]
 

@@ -386,7 +386,7 @@ def _worst(found: list[Outage], begun: list[Outage]) -> tuple[NodeOutages, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Down:
-    """Outages as facts take them: told from others by being another object."""
+    """Outages as facts take them: distinguished from others by identity."""
 
     outages: Sequence[Outage]
 

@@ -29,7 +29,7 @@ class FiniteCheck:
     """Looks at trained parameters and their moments before they are written.
 
     A tensor that was not finite when it was first saved (a mask of infinities that is trained, a
-    run resumed from such a step) is none of its business.
+    run resumed from such a step) is left alone.
 
     Args:
         finite: names of the tensors that were finite when they were last saved; kept up to date.

@@ -1,7 +1,7 @@
 """What an optimizer is made of: those that it steps, and whether all it holds can be saved.
 
 Containers and wrappers hold others in an attribute (torchtitan's `optimizers`, accelerate's
-`optimizer`, SAM's `base_optimizer`) and may keep moments of their own beside theirs.
+`optimizer`, SAM's `base_optimizer`) and may keep moments of their own next to theirs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A tensor subclass that wraps others (`__tensor_flatten__`) is saved through its inner tensors: those
 of its own shape are cut with it; with an inner tensor of another shape, such as a scale, all of it
 is one block, so that codes are never paired with the scale of another step. Moments that are codes
-with scales beside them, or factors of another basis, make their parameter one block as well.
+with scales next to them, or factors of another basis, make their parameter one block as well.
 """
 
 from __future__ import annotations
