@@ -51,8 +51,7 @@ def pages() -> dict[str, str]:
         "explanation/architecture.md": {"floors": _floors(), "rooms": _rooms()},
     }
     return {
-        # shipped with the package, and published next to the page that explains its keys
-        "reference/report.schema.json": schema,
+        # shipped with the package; a link publishes it next to the page that explains its keys
         "../src/ettr/report/report.schema.json": schema,
         **{name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()},
         **{

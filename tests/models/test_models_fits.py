@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.models.competing import CompetingRisks, incidence
+from ettr.models.competing import CompetingRisks
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes, fleet_on_calendar
 from ettr.models.gamma_mixed import GammaMixed
@@ -163,11 +163,6 @@ def test_competing_risks_add_up():
         assert found.low <= rate <= found.high
     total = ConstantRate().fit(data).rate_per_node_day.estimate
     assert sum(p.estimate for p in fit.parameters) == pytest.approx(total)
-    grown = incidence(fit, np.array([40.0 * DAY_S]))
-    for name in ("gpu", "network"):
-        assert grown[name][0] == pytest.approx(np.mean(symptom == name), abs=0.02)
-    failed = 1 - np.exp(-40.0 * total)
-    assert sum(v[0] for v in grown.values()) == pytest.approx(failed, rel=1e-6)
 
 
 def test_a_symptom_that_never_struck_still_has_an_upper_end():

@@ -7,7 +7,7 @@ import pytest
 from ettr.errors import UsageError
 from ettr.models.before_after import cut_at
 from ettr.models.constant import ConstantRate
-from ettr.models.from_tables import counts_by_period, from_tables
+from ettr.models.from_tables import from_tables
 from ettr.models.weibull import Weibull
 
 ORIGIN = datetime(2025, 1, 1, tzinfo=UTC)
@@ -100,15 +100,6 @@ def test_symptoms_are_counted_over_the_whole_fleet():
     assert "2 of 4 failures blame no node that was in use" in found.notes[0]
 
 
-def test_periods_share_out_the_exposure():
-    fail, alloc, _ = CASE
-    found = counts_by_period(fail, alloc, 5.0)
-    assert found.group.tolist() == ["2025-01-01", "2025-01-06", "2025-01-11"]
-    assert found.exposure_node_days == pytest.approx([7.0, 3.0, 5.0])
-    assert found.failures.tolist() == [2, 1, 1]
-    assert found.node_days == pytest.approx(15.0)
-
-
 def test_a_cut_keeps_every_node_day_and_every_failure():
     fail, alloc, _ = CASE
     before, after = (from_tables(*period) for period in cut_at(fail, alloc, day(6)))
@@ -137,8 +128,6 @@ def test_tables_that_cannot_be():
         from_tables(fail, alloc.slice(0, 0))
     with pytest.raises(UsageError, match="nodes lacks in_service_from"):
         from_tables(fail, alloc, nodes.drop_columns(["in_service_from"]))
-    with pytest.raises(UsageError, match="window_days is 0"):
-        counts_by_period(fail, alloc, 0)
 
 
 def test_planted_gaps_are_found_again_through_the_tables():

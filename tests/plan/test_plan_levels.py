@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from ettr.plan.levels import FailureKind, Levels, RecoveryLevel, best_levels, levels_ettr
+from ettr.plan.levels import FailureKind, Levels, RecoveryLevel, best_interval, levels_ettr
 from ettr.plan.renewal import long_run_ettr
 
 SOFT, LIGHT, DEEP = RecoveryLevel
@@ -207,6 +207,6 @@ def test_best_interval_is_the_exact_one_where_there_is_one_kind() -> None:
     from ettr.plan.intervals import exact_interval_s
 
     at = Levels(600, 30, kinds=kinds_of((LIGHT, 1e-4, 300)))
-    interval_s, ettr = best_levels(lambda s: replace(at, interval_s=s), 1.0, 1e5)
+    interval_s, ettr = best_interval(lambda s: levels_ettr(replace(at, interval_s=s)), 1.0, 1e5)
     assert interval_s == pytest.approx(exact_interval_s(30, 1e4), rel=1e-3)
     assert ettr >= levels_ettr(replace(at, interval_s=interval_s * 1.1))

@@ -13,7 +13,7 @@ from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed
 from ettr.plan.sensitivity import sensitivities
-from ettr.plan.solver import ONE_BY_ONE, iso_line, required, requirements
+from ettr.plan.solver import ONE_BY_ONE, required, requirements
 
 RUN = PlannedRun(
     failures_per_node_day=6.5e-3,
@@ -73,30 +73,6 @@ def test_a_run_that_never_fails_reaches_it_with_any_restart() -> None:
     need = required(replace(RUN, failures_per_node_day=0.0), "restart_s", 0.9)
     assert need.at_most == math.inf
     assert "may take any value" in need.sentence
-
-
-@pytest.mark.parametrize("best_interval", [False, True])
-def test_iso_line_lies_on_the_target(best_interval: bool) -> None:
-    nodes = [64, 512, 2048, 8192, 16_384]
-    line = iso_line(
-        RUN, 0.85, "n_nodes", nodes, "failures_per_node_day", best_interval=best_interval
-    )
-    assert [value for value, _ in line] == nodes
-    rates = [rate for _, rate in line]
-    assert all(rate is not None for rate in rates)
-    # the load that a run bears does not depend on how many nodes share it
-    loads = [n * rate for n, rate in line if rate is not None]
-    assert loads == pytest.approx([loads[0]] * len(loads), rel=1e-6)
-    if not best_interval:
-        at = replace(RUN, n_nodes=2048, failures_per_node_day=rates[2])
-        assert exact_ettr(at) == pytest.approx(0.85)
-
-
-def test_iso_line_says_where_nothing_suffices_and_refuses_what_it_cannot_draw() -> None:
-    line = iso_line(RUN, 0.9, "queue_s", [0.0, 60.0, 1e6], "write_s")
-    assert line[-1] == (1e6, None)
-    with pytest.raises(UsageError, match="against another input"):
-        iso_line(RUN, 0.9, "write_s", [1.0], "write_s")
 
 
 @given(st.floats(1e-4, 0.03), st.floats(60, 3600), st.floats(1, 300), st.floats(0, 900))

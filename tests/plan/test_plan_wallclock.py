@@ -97,22 +97,6 @@ def test_a_run_that_never_fails_has_one_length() -> None:
     assert law.quantile_s(0.01) == law.quantile_s(0.99) == law.mean_s == 120 + 300 + 3600 + 4 * 30
 
 
-def test_ettr_is_exceeded_less_often_the_higher_it_is() -> None:
-    run = PlannedRun(
-        failures_per_node_day=6.5e-3,
-        n_nodes=2048,
-        interval_s=600.0,
-        write_s=30.0,
-        restart_s=300.0,
-        queue_s=60.0,
-        productive_s=86400.0,
-    )
-    law = wallclock(run)
-    levels = [law.ettr_exceeded(p) for p in (0.05, 0.5, 0.95)]
-    assert levels == sorted(levels, reverse=True)
-    assert levels[1] == pytest.approx(run.productive_s / law.mean_s, rel=0.02)
-
-
 def test_what_has_no_distribution_gets_a_sentence() -> None:
     run = PlannedRun(failures_per_node_day=6.5e-3, n_nodes=2048, interval_s=600.0, write_s=0.0)
     with pytest.raises(UsageError, match="give productive_s"):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ettr.errors import UsageError
 from ettr.plan.intervals import exact_interval_s
 from ettr.plan.renewal import exact_ettr
+from ettr.plan.run import PlannedRun
 from ettr.recovery import (
     RecoveryPolicy,
     RecoverySource,
@@ -22,7 +23,7 @@ from ettr.recovery import (
     predicted_perturbation,
     recovery_times,
 )
-from ettr.recovery.timings import Measuring, interval_steps, planned_run
+from ettr.recovery.timings import Measuring, interval_steps
 
 MEASURED = RecoveryTimes(
     step_s=2.0,
@@ -236,12 +237,11 @@ def test_measured_times_become_a_plan_and_its_best_interval():
     assert (run.step_s, run.save_stall_s, run.restart_s, run.restore_s) == (2.0, 5.0, 20.0, 10.0)
     steps = interval_steps(run, mttf_s=10_000)
     assert steps == round(exact_interval_s(5.0, 10_000) / 2.0)
-    best = planned_run(run, mttf_s=10_000, interval_s=2.0 * steps)
-    assert best.restart_s == 30.0
-    assert best.mttf_s == pytest.approx(10_000)
+    best = PlannedRun(
+        failures_per_node_day=8.64, n_nodes=1, interval_s=2.0 * steps, write_s=5.0, restart_s=30.0
+    )
     for other in (steps // 2, steps * 2):
-        worse = planned_run(run, mttf_s=10_000, interval_s=2.0 * other)
-        assert exact_ettr(best) > exact_ettr(worse)
+        assert exact_ettr(best) > exact_ettr(replace(best, interval_s=2.0 * other))
 
 
 def test_an_interval_needs_a_timed_step_and_a_failure_rate():

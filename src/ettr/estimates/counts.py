@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, gammaln, nbdtrik, pdtr, pdtrc, pdtrik, xlog1py, xlogy
+from scipy.special import betainc, gammaln, nbdtrik, pdtr, pdtrik, xlog1py, xlogy
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,19 +26,13 @@ def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     return _least(np.ceil(np.maximum(reached, 0.0)), share, lambda count: pdtr(count, mean))
 
 
-def poisson_above(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
-    """Probability that a Poisson count is larger than `count`.
+def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
+    """Probability of exactly this Poisson count.
 
     Args:
-        count: -1 or more.
+        count: 0 or more.
         mean: of the law, 0 or more.
     """
-    count, mean = np.broadcast_arrays(np.asarray(count, float), np.asarray(mean, float))
-    return np.where(count < 0, 1.0, pdtrc(np.maximum(count, 0.0), mean))
-
-
-def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
-    """Probability of exactly this Poisson count; arguments as for `poisson_above`."""
     count, mean = np.asarray(count, float), np.asarray(mean, float)
     return np.asarray(np.exp(xlogy(count, mean) - mean - gammaln(count + 1.0)), dtype=np.float64)
 

@@ -93,9 +93,3 @@ def apart(name: str, times_s: Iterable[float], failures_s: Sequence[float]) -> t
     first = np.searchsorted(failures, times - after_s, side="left")
     last = np.searchsorted(failures, times + before_s, side="right")
     return tuple(times[first == last].tolist())
-
-
-def last_before(times_s: Sequence[float], end_s: float) -> float | None:
-    """The latest repair up to a moment; None where there was none."""
-    earlier = [time_s for time_s in times_s if time_s <= end_s]
-    return max(earlier, default=None)

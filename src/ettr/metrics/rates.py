@@ -62,16 +62,6 @@ class RatesBySymptom:
     large_by_confidence: FailuresByConfidence | None = None
 
     @property
-    def best_spread(self) -> Spread | None:
-        """The spread of the failures behind `best`; None where none was measured."""
-        found = (
-            self.clustering_large_jobs
-            if self.large_jobs.node_days > 0
-            else self.clustering_all_jobs
-        )
-        return None if found is None else found.believed
-
-    @property
     def best(self) -> EstimatedRate:
         """The rate to project with: large jobs where they ran at all, else all jobs."""
         return self.large_jobs if self.large_jobs.node_days > 0 else self.all_jobs

@@ -138,34 +138,3 @@ def _meaning(parts: tuple[tuple[str, Fit], ...], failures: int) -> str:
         f"{symptom} leads with {fit.rate.failures} of {failures} failures; without it a node would "
         f"fail {1.0 - fit.rate.failures / failures:.0%} as often"
     )
-
-
-def incidence(fit: Fit, clock_s: Floats) -> dict[str, Floats]:
-    """Probability that a node's first failure came by each clock and was of that symptom.
-
-    Args:
-        fit: Fit of `CompetingRisks`.
-        clock_s: Rising clock readings from new, in seconds, shape (n,).
-
-    Raises:
-        UsageError: the fit has no parts.
-
-    Source:
-        Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, section 8.2.
-    """
-    if not fit.parts or fit.cumulative_hazard is None:
-        raise UsageError(f"{fit.model} has no symptoms; fit CompetingRisks")
-    clock = np.asarray(clock_s, dtype=np.float64)
-    # 512 steps between readings: the error of the trapezium rule is below any interval here
-    fine = np.unique(np.concatenate([np.linspace(0.0, clock.max(), 513), clock]))
-    total = fit.cumulative_hazard(fine)
-    survive = np.exp(-total)
-    result: dict[str, Floats] = {}
-    for symptom, part in fit.parts:
-        if part.cumulative_hazard is None:
-            continue
-        step = np.diff(part.cumulative_hazard(fine))
-        share = np.divide(step, np.diff(total), out=np.zeros_like(step), where=np.diff(total) > 0)
-        grown = np.concatenate(([0.0], np.cumsum(share * -np.diff(survive))))
-        result[symptom] = np.interp(clock, fine, grown)
-    return result

@@ -81,48 +81,6 @@ def from_tables(
     )
 
 
-def counts_by_period(
-    failures: pa.Table, allocations: pa.Table, window_days: float, unit: str = "window"
-) -> Counts:
-    """Failures and node-days of all nodes together in windows of time, oldest first.
-
-    Windows run from the first start to the last end; the last one may be shorter. `group` holds the
-    first day of each.
-
-    Raises:
-        UsageError: columns are missing, nothing was allocated, or the window is not positive.
-    """
-    require("failures", failures, ("end",))
-    require("allocations", allocations, ("start", "elapsed_s"))
-    if not window_days > 0:
-        raise UsageError(f"window_days is {window_days}; give a positive number of days")
-    if not allocations.num_rows:
-        raise UsageError(
-            "no allocations, so no exposure; ingest the jobs of the period, or widen the filter"
-        )
-    start = _seconds(allocations["start"])
-    end = start + _numbers(allocations["elapsed_s"])
-    step = window_days * SECONDS_PER_DAY
-    n_windows = max(1, int(np.ceil((end.max() - start.min()) / step)))
-    edges = start.min() + step * np.arange(n_windows + 1)
-    exposure = np.diff(_before(start, edges) - _before(end, edges)) / SECONDS_PER_DAY
-    at = np.clip(np.searchsorted(edges, _seconds(failures["end"]), "right") - 1, 0, n_windows - 1)
-    counts = np.bincount(at, minlength=n_windows)
-    days = np.asarray((edges[:-1] * MICROSECONDS_PER_SECOND).astype("datetime64[us]"))
-    used = exposure > 0
-    lost = int(counts[~used].sum())
-    return Counts(counts[used], exposure[used], np.datetime_as_string(days[used], "D"), unit, lost)
-
-
-def _before(values_s: Floats, clock_s: Floats) -> Floats:
-    """Sum over values of max(clock - value, 0), at each clock."""
-    ordered = np.sort(values_s)
-    total = np.concatenate(([0.0], np.cumsum(ordered - ordered[0])))
-    place = np.searchsorted(ordered, clock_s)
-    result: Floats = (clock_s - ordered[0]) * place - total[place]
-    return result
-
-
 def require(name: str, table: pa.Table, columns: tuple[str, ...]) -> None:
     """Accept a table that has the columns.
 

@@ -303,19 +303,6 @@ def _lost_per_stretch_s(at: Levels, failures: _Failures) -> float:
     return length_s * (failures.lost_per_s + failures.stale_per_s * stale_s)
 
 
-def best_levels(
-    at_interval: Callable[[float], Levels], lowest_s: float, highest_s: float
-) -> tuple[float, float]:
-    """The interval between two bounds with the highest ETTR, and that ETTR.
-
-    Args:
-        at_interval: The run at an interval in seconds.
-        lowest_s: Shortest interval to try.
-        highest_s: Longest; the shortest is tried where it is longer than this.
-    """
-    return best_interval(lambda at_s: levels_ettr(at_interval(at_s)), lowest_s, highest_s)
-
-
 def best_interval(
     ettr_at: Callable[[float], float], lowest_s: float, highest_s: float
 ) -> tuple[float, float]:

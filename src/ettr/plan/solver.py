@@ -1,7 +1,7 @@
 """Values that a run needs for a target ETTR, one input at a time."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ettr.errors import UsageError
@@ -189,49 +189,3 @@ def _short(run: PlannedRun, name: str, target: float, best: float) -> str:
     }
     gap = f"{best:.3f}, short of {target:.3g}"
     return f"{perfect[name]} the ETTR is {gap}: {hints[name]} as well."
-
-
-def iso_line(
-    run: PlannedRun,
-    target: float,
-    across: str,
-    values: Sequence[float],
-    solve_for: str,
-    *,
-    best_interval: bool = False,
-) -> tuple[tuple[float, float | None], ...]:
-    """For each value of `across`, the highest `solve_for` that reaches the target.
-
-    Args:
-        run: All that does not vary.
-        target: ETTR to reach.
-        across: An input, or n_nodes.
-        values: Of it.
-        solve_for: One of `FALLING`.
-        best_interval: Take the best interval at every point.
-
-    Returns:
-        Pairs (value, highest `solve_for`); None where nothing suffices.
-
-    Raises:
-        UsageError: a target that is no share, or inputs that cannot be paired.
-    """
-    _checked(target)
-    if solve_for not in FALLING or across == solve_for:
-        raise UsageError(
-            f"cannot draw {solve_for!r} against {across!r}; solve for one of "
-            f"{', '.join(FALLING)}, against another input"
-        )
-    line: list[tuple[float, float | None]] = []
-    for value in values:
-        at = changed(run, across, value)
-
-        def ettr_at(x: float, at: PlannedRun = at) -> float:
-            point = changed(at, solve_for, x)
-            if best_interval and point.write_s and point.failures_per_s:
-                point = with_best_interval(point)
-            return exact_ettr(point)
-
-        reached = ettr_at(0.0) >= target
-        line.append((value, _crossing(ettr_at, target, 0.0, math.inf) if reached else None))
-    return tuple(line)

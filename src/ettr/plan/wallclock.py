@@ -86,14 +86,6 @@ class Wallclock:
                 high_s = middle_s
         return self.shortest_s + (low_s + high_s) / 2.0
 
-    def ettr_exceeded(self, probability: float) -> float:
-        """The ETTR that the run reaches or exceeds with `probability`.
-
-        Raises:
-            UsageError: not strictly between 0 and 1.
-        """
-        return self.productive_s / self.quantile_s(probability)
-
 
 def wallclock(run: PlannedRun, queue_law: str = "fixed") -> Wallclock:
     """The distribution of the wall-clock of `run`, under the assumptions of the exact form.

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 
 from ettr.errors import UsageError
 from ettr.plan.intervals import exact_interval_s
-from ettr.plan.run import PlannedRun
 from ettr.progress.goodput import GoodputSplit
 from ettr.recovery.restore_costs import RestoreTimings, RunTimings
-from ettr.units import SECONDS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +87,6 @@ def measured_by(split: GoodputSplit) -> MeasuredRun:
         restart_s=restarting_s / split.restarts if split.restarts else None,
         saves=split.saves,
         recoveries=split.restarts,
-    )
-
-
-def planned_run(
-    measured: MeasuredRun, *, mttf_s: float, interval_s: float, restart_s: float = 0.0
-) -> PlannedRun:
-    """A run for `ettr.plan` with the times that were measured.
-
-    Args:
-        mttf_s: mean time to failure of the whole job, from the analysis or from its own failures.
-        interval_s: productive time between checkpoints.
-        restart_s: used for the restart where none was met yet.
-
-    Raises:
-        UsageError: the MTTF is not above 0, or a time cannot be.
-    """
-    if not mttf_s > 0:
-        raise UsageError(f"mttf_s: {mttf_s} was given; it lies above 0")
-    known_s = (measured.restart_s or 0.0) + (measured.restore_s or 0.0)
-    return PlannedRun(
-        failures_per_node_day=SECONDS_PER_DAY / mttf_s,
-        n_nodes=1,
-        interval_s=interval_s,
-        write_s=measured.save_stall_s or 0.0,
-        restart_s=known_s if measured.recoveries else restart_s,
     )
 
 
