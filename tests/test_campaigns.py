@@ -136,17 +136,6 @@ def test_no_damaged_checkpoint_is_restored_wrong() -> None:
     assert min(rows["all"][:3]) > 10, "each way of coming through must be met"
 
 
-@pytest.mark.torch
-def test_a_killed_node_costs_no_step() -> None:
-    pytest.importorskip("torch")
-    from campaigns.node_kills import kills
-
-    # ettr's half: torchrun's takes its agents' whole timeout of a minute
-    (outcome,) = kills("elastic", 1)
-    assert outcome.lost_steps == 0
-    assert not outcome.job_lost
-
-
 def test_no_mutant_ends_in_a_traceback_or_loses_a_record_in_silence() -> None:
     *_, total = twentieth("fuzz").rows
     mutants, read, refused, tracebacks, wrong, _ = (int(cell) for cell in total[1:7])
