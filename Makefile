@@ -62,9 +62,9 @@ bench-training: setup-all ## the benchmarks of the training side
 	$(BIN)/python benchmarks/run.py training
 
 parity: setup ## temporary: every answer of this checkout against BASE=CHECKOUT, e.g. one of ae64b3a6
-	PYTHONPATH=$(BASE)/src PARITY_INPUTS=$(BASE) $(BIN)/python benchmarks/parity.py stores
-	$(BIN)/python benchmarks/parity.py base $(BASE)
-	$(BIN)/python benchmarks/parity.py check .
+	PYTHONPATH=$(BASE)/src PARITY_INPUTS=$(BASE) $(BIN)/python benchmarks/parity/parity.py stores
+	$(BIN)/python benchmarks/parity/parity.py base $(BASE)
+	$(BIN)/python benchmarks/parity/parity.py check .
 
 campaign: setup ## a long measurement: make campaign NAME; its table goes to docs/results/campaigns
 	$(BIN)/python -m campaigns $(CAMPAIGN)

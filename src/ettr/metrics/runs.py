@@ -544,13 +544,19 @@ class _Numbers:
         )
         return tuple(
             ShapeRuns(
-                *(None if size < 0 else int(size) for size in shapes[shape].tolist()),
-                int(some.sum()),
-                known_sum(self.gpu_h[some]),
+                n_gpus=_counted(shapes[shape][0]),
+                n_nodes=_counted(shapes[shape][1]),
+                runs=int(some.sum()),
+                gpu_hours=known_sum(self.gpu_h[some]),
             )
             for shape in np.argsort(first)
             for some in [which.reshape(-1) == shape]
         )
+
+
+def _counted(size: float) -> int | None:
+    """A number of GPUs or nodes; None where it is not known (-1)."""
+    return None if size < 0 else int(size)
 
 
 def _mean(ratios: Floats, weights: Floats) -> Interval:

@@ -120,7 +120,7 @@ def size_mix(facts: Facts, unit: SizeUnit = SizeUnit.GPUS) -> SizeMix:
     shapes = facts.columns("chosen_shapes")
     ends = size_ends_of(shapes[unit.column])
     found = np.unique(ends)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for end in [*found[found != UNKNOWN_SIZE], *found[found == UNKNOWN_SIZE]]:
         own = {name: values[ends == end] for name, values in shapes.items()}
         ran = own["ran"].sum() > 0

@@ -493,8 +493,13 @@ def available(names: list[str], quick: bool, large: bool) -> list[str]:
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("what", nargs="?", default="list", choices=("stores", "dump", "check", "base", "compare", "list"))
-    parser.add_argument("checkout", nargs="?", type=Path, default=HERE.parent)
+    parser.add_argument(
+        "what",
+        nargs="?",
+        default="list",
+        choices=("stores", "dump", "check", "base", "compare", "list"),
+    )
+    parser.add_argument("checkout", nargs="?", type=Path, default=HERE.parents[1])
     parser.add_argument("--stores", nargs="+", default=[])
     parser.add_argument("--parts", nargs="+", default=[])
     parser.add_argument("--quick", action="store_true")
@@ -502,7 +507,7 @@ def main() -> int:
     parser.add_argument("--merge", action="store_true", help="keep answers to other cases")
     parser.add_argument("--most", type=int, default=4, help="differences shown a case")
     parser.add_argument("--to", type=Path)
-    parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=HERE.parents[2] / "shared" / "data")
     parser.add_argument("--harvest", type=Path)
     given = parser.parse_args()
     if given.what == "stores":
