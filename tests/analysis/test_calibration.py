@@ -38,6 +38,7 @@ from ettr.analysis.calibration.record import (
 )
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
+from ettr.facts.interop import give
 from ettr.sim.cluster.drawing import drawn_scenario
 from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.owners import owners_of
@@ -151,20 +152,25 @@ def test_a_fit_finds_what_was_planted(fitted: SiteFit):
     ],
 )
 def test_nodes_that_differ_make_another_total_of_gpus_and_the_fit_says_so(
-    store: Path, smaller: int, per_node: int, gpu_type: str, says: str
+    store: Path,
+    smaller: int,
+    per_node: int,
+    gpu_type: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     """So many of the 40 nodes have 4 GPUs and the others 8."""
     with open_store(store) as opened:
         analysis = Analysis(opened)
-        nodes = analysis.stored.tables["nodes"]
+        nodes = analysis.tables["nodes"]
         few = sorted(nodes["node"].execute())[:smaller]
         is_small = nodes["node"].isin(few) if few else ibis.literal(value=False)
         nodes = nodes.mutate(
             n_gpus=ibis.ifelse(is_small, 4, 8).cast(nodes["n_gpus"].type()),
             gpu_type=ibis.ifelse(is_small, "A100", "H100"),
         )
-        tables = {**analysis.stored.tables, "nodes": nodes}
-        analysis.__dict__["stored"] = replace(analysis.stored, tables=tables)
+        monkeypatch.setitem(analysis.tables._made, "nodes", nodes)
+        analysis.facts.store("nodes", give(analysis.facts, "nodes", nodes))
         maker = ScenarioMaker(small(), "site")
         _machines(maker, analysis, site_record(analysis).machine)
     made = maker.scenario("site-fit").machines
