@@ -383,7 +383,7 @@ def test_what_is_not_covered_is_refused(tmp_path: Path) -> None:
     with RunningCheckpoint(tmp_path, {"a": torch.ones(4, 4)}) as rc:
         rc.save_all(1)
     target = {"a": torch.zeros(4, 4), "b": torch.zeros(3)}
-    with pytest.raises(CheckpointError, match=r"1 tensors are not covered by intact blocks \(b\)"):
+    with pytest.raises(CheckpointError, match=r"1 tensors were not saved .* \(b\)"):
         restore(tmp_path, target)
     assert restore(tmp_path, target, allow_missing=True).missing == ("b",)
     with pytest.raises(CheckpointError, match="no slot '5'; there are: 0"):

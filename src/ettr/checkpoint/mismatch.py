@@ -79,8 +79,12 @@ class Mismatch:
 
 
 def mismatch(checkpoint: OpenCheckpoint, state: State, live: Sequence[Shard]) -> Mismatch:
-    """Compare a state with the latest layouts of the slots that are read."""
+    """Compare a state with the latest layouts of the slots that are read.
+
+    Where the layout of a damaged slot cannot be read, what it lacks says nothing of the model.
+    """
     saved, everywhere = _saved_tensors(checkpoint)
+    unread = any(slot.damaged and superblock_of(slot) is None for slot in checkpoint.slots)
     now = {shard.spec.fqn: shard.spec for shard in live if FACTOR not in shard.spec.fqn}
     both = [(saved[name], spec) for name, spec in now.items() if name in saved]
     gone: dict[str, tuple[int, ...]] = {}
@@ -90,12 +94,12 @@ def mismatch(checkpoint: OpenCheckpoint, state: State, live: Sequence[Shard]) ->
         gone = {n: saved[n].shape for n in sorted(everywhere - state.tensor_names())}
         tied = {name: aliases[name] for name in gone if name in aliases}
     return Mismatch(
-        {name: spec.shape for name, spec in now.items() if name not in saved},
+        {} if unread else {n: spec.shape for n, spec in now.items() if n not in saved},
         gone,
         {b.fqn: (a.shape, b.shape) for a, b in both if a.shape != b.shape},
         {b.fqn: kinds for a, b in both if (kinds := _types(a, b)) is not None},
         tied,
-        nothing_fits=bool(now) and not any(a.shape == b.shape for a, b in both),
+        nothing_fits=bool(now) and not unread and not any(a.shape == b.shape for a, b in both),
     )
 
 
