@@ -217,7 +217,9 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             must_exist: an error instead of a beginning.
             objects_of: as for `restore`, where the job had another number of ranks. Random states
                 are those of this rank's slot; a rank that has none keeps its own, which is said.
-            allow_missing, cast, rename: as for `restore`, where the model has changed.
+            allow_missing: as for `restore`, where the model has changed.
+            cast: likewise.
+            rename: likewise.
             step: go back to this one, from the running checkpoint or a kept copy.
 
         Raises:
