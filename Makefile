@@ -15,7 +15,8 @@ PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all report test test-fast lint format bench bench-training parity campaign reproduce-scar \
+.PHONY: help setup setup-all report test test-fast lint format bench bench-training gpu-check parity campaign \
+	reproduce-scar \
 	docs example example-simulated clean
 
 help: ## list the commands
@@ -65,6 +66,9 @@ parity: setup ## temporary: every answer of this checkout against BASE=CHECKOUT,
 	PYTHONPATH=$(BASE)/src PARITY_INPUTS=$(BASE) $(BIN)/python benchmarks/parity/parity.py stores
 	$(BIN)/python benchmarks/parity/parity.py base $(BASE)
 	$(BIN)/python benchmarks/parity/parity.py check .
+
+gpu-check: setup-all ## what only a GPU shows, in eight minutes at most; says so where there is none
+	$(BIN)/python benchmarks/gpu_check.py
 
 campaign: setup ## a long measurement: make campaign NAME; its table goes to docs/results/campaigns
 	$(BIN)/python -m campaigns $(CAMPAIGN)

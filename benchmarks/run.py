@@ -8,7 +8,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # what belongs to which side: every other script in this folder is a benchmark of the analysis
 TRAINING = "training_"
-NOT_BENCHMARKS = {"run.py", "drawing.py", "published_clusters.py", "simulated_figures.py"}
+NOT_BENCHMARKS = {
+    "run.py",
+    "gpu_check.py",
+    "drawing.py",
+    "published_clusters.py",
+    "simulated_figures.py",
+}
 
 
 def scripts(side: str) -> list[Path]:
