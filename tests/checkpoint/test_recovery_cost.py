@@ -17,6 +17,7 @@ import contraction  # noqa: E402
 from cli.program import ettr  # noqa: E402
 from contraction import CONTRACTION, build  # noqa: E402
 from ettr.checkpoint import RecoveryExperiment, measure_recovery  # noqa: E402
+from ettr.checkpoint.recovery_cost import MeasuredTerms  # noqa: E402
 
 # Everything is saved every 8 steps, so all of it is of one age; the mean loss is that of the step.
 EXPERIMENT = {"steps": 120, "policy": "full", "every_steps": 8, "window": 1, "failures": 4}
@@ -50,10 +51,24 @@ def test_the_command_prints_the_values_for_the_policy(tmp_path: Path) -> None:
     document = json.loads(done.out)
     assert document["composite_cost_share"] == pytest.approx(1.0, abs=0.02)
     assert document["partial"]["share"]["low"] < document["iteration_cost_share"]
+    assert document["plan"]["state_bytes"] > 64 * 8  # the parameters, and headers
+    assert document["plan"]["device_bytes_per_s"] >= document["plan"]["storage_bytes_per_s"] > 0
     assert done.err.count("cost of a partial recovery") == 4
     again = ettr("measure-recovery", *words)
     assert again.code == 2
     assert "is not empty; give a new folder" in again.err
+
+
+def test_the_terms_are_options_of_a_plan() -> None:
+    terms = MeasuredTerms.of(
+        4e9, steps_s=[0.3, 0.2, 0.2], stalls_s=[0.4], durable_s=[2.0, 9.0, 1.0], restores_s=[0.5]
+    )
+    assert (terms.step_s, terms.device_bytes_per_s, terms.storage_bytes_per_s) == (0.2, 1e10, 2e9)
+    assert terms.restore_bytes_per_s == 8e9
+    words = str(terms).split()[1:]
+    words += ["--assume", "partial-recovery.iteration-cost-share=0.31"]
+    done = ettr(*words, "--gpus", "64", "--failures-per-1000-node-days", "6.5", "--json")
+    assert done.code == 0, done.err
 
 
 def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:

@@ -22,9 +22,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -43,6 +45,7 @@ TrainStep = Callable[[int], object]
 Build = Callable[[], tuple[Mapping[str, object], TrainStep]]
 _CONFIDENCE = 0.95
 _FEWEST_FAILURES = 2
+_GIGA = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,52 @@ class CostShare:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredTerms:
+    """Medians of one process in the units of `ettr plan`; rates carry over to another state.
+
+    Attributes:
+        state_bytes: A full save of the state.
+        device_bytes_per_s: While the loop waits for a full save.
+        storage_bytes_per_s: Until a full save is durable.
+        restore_bytes_per_s: Of a checked restore of all blocks.
+    """
+
+    state_bytes: float
+    step_s: float
+    device_bytes_per_s: float
+    storage_bytes_per_s: float
+    restore_bytes_per_s: float
+
+    @classmethod
+    def of(
+        cls,
+        state_bytes: float,
+        *,
+        steps_s: Sequence[float],
+        stalls_s: Sequence[float],
+        durable_s: Sequence[float],
+        restores_s: Sequence[float],
+    ) -> MeasuredTerms:
+        """From the times of steps, of full saves and of restores."""
+        rates = (state_bytes / median(times) for times in (stalls_s, durable_s, restores_s))
+        return cls(state_bytes, median(steps_s), *rates)
+
+    def __str__(self) -> str:
+        """As options of `ettr plan`, all ranks' state and storage being those of this process."""
+        return (
+            f"ettr plan --state-bytes {self.state_bytes / _GIGA:.4g}GB --step {self.step_s:.4g}s "
+            f"--device {self.device_bytes_per_s / _GIGA:.4g}GB/s "
+            f"--bandwidth {self.storage_bytes_per_s / _GIGA:.4g}GB/s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryCosts:
     """The outcome of an experiment.
 
     Attributes:
         noise_steps: Mean cost of going on from the untouched state; 0 where training is exact.
+        terms: Times and rates of the experiment.
     """
 
     partial: CostShare
@@ -123,6 +167,7 @@ class RecoveryCosts:
     mean_age_steps: float
     noise_steps: float
     failure_steps: tuple[int, ...]
+    terms: MeasuredTerms
 
     @property
     def policy_values(self) -> dict[str, float]:
@@ -145,7 +190,9 @@ class RecoveryCosts:
             f"mean age {self.mean_age_steps:.1f} steps; nothing lost costs {self.noise_steps:.1f}"
         )
         values = ", ".join(f"{name}={value:.2f}" for name, value in self.policy_values.items())
-        return "\n".join([*lines, f"RecoveryPolicy({values})"])
+        share = self.policy_values["iteration_cost_share"]
+        plan = f"{self.terms} --assume partial-recovery.iteration-cost-share={share:.2f}"
+        return "\n".join([*lines, f"RecoveryPolicy({values})", plan])
 
 
 def measure_recovery(
@@ -171,17 +218,31 @@ def measure_recovery(
     folder = Path(root)
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder}: is not empty; give a new folder")
-    losses = _train_clean(build, experiment, folder)
+    timed = _Timed()
+    losses = _train_clean(build, experiment, folder, timed)
     state, train_step = build()
-    replay = _Replay(experiment, folder, state, train_step, losses)
+    replay = _Replay(experiment, folder, state, train_step, losses, timed)
     trials = []
     for at in experiment.failure_steps():
         trials.append(_try_loss(replay, at))
         progress(f"step {at}: {trials[-1]}")
-    return _costs(trials, experiment)
+    return _costs(trials, experiment, timed)
 
 
-def _train_clean(build: Build, experiment: RecoveryExperiment, folder: Path) -> list[float]:
+@dataclass(slots=True)
+class _Timed:
+    """Times of the experiment, for `MeasuredTerms`."""
+
+    state_bytes: float = 0.0
+    steps_s: list[float] = field(default_factory=list)
+    stalls_s: list[float] = field(default_factory=list)
+    durable_s: list[float] = field(default_factory=list)
+    restores_s: list[float] = field(default_factory=list)
+
+
+def _train_clean(
+    build: Build, experiment: RecoveryExperiment, folder: Path, timed: _Timed
+) -> list[float]:
     """The losses of the clean run; the state and the checkpoint at each failure are on disk."""
     state, train_step = build()
     running = folder / "running"
@@ -196,13 +257,20 @@ def _train_clean(build: Build, experiment: RecoveryExperiment, folder: Path) -> 
         checkpoint.save_all(0)
         failures = set(experiment.failure_steps())
         for step in range(1, experiment.steps + 1):
+            begin_s = time.perf_counter()
             losses.append(_loss(train_step, step))
+            timed.steps_s.append(time.perf_counter() - begin_s)
             checkpoint.step(step)
             checkpoint.wait()
             if step in failures:
                 shutil.copytree(running, _stale(folder, step))
                 with RunningCheckpoint(_live(folder, step), state, policy="full") as live:
-                    live.save_all(step)
+                    begin_s = time.perf_counter()
+                    report = live.step(step)
+                    live.wait()
+                    timed.durable_s.append(time.perf_counter() - begin_s)
+                    timed.stalls_s.append(report.stall_s)
+                    timed.state_bytes = report.staged_bytes
     return losses
 
 
@@ -215,6 +283,7 @@ class _Replay:
     state: Mapping[str, object]
     train_step: TrainStep
     losses: Sequence[float]
+    timed: _Timed
 
     def cost(self, at: int) -> tuple[float, bool]:
         """Steps beyond the clean run from the state as it is now; whether it was cut off."""
@@ -254,7 +323,9 @@ class _Trial:
 
 
 def _try_loss(replay: _Replay, at: int) -> _Trial:
+    begin_s = time.perf_counter()
     restore(_live(replay.folder, at), replay.state, slot=0, mode="consistent")
+    replay.timed.restores_s.append(time.perf_counter() - begin_s)
     noise, _ = replay.cost(at)
     report = restore(_stale(replay.folder, at), replay.state, slot=0)
     if report.mean_step is None:
@@ -296,7 +367,9 @@ def _put_rows(shard: Shard, old: Mapping[str, Tensor], rank: int, ranks: int) ->
             live[first:last].copy_(value[first:last])
 
 
-def _costs(trials: Sequence[_Trial], experiment: RecoveryExperiment) -> RecoveryCosts:
+def _costs(
+    trials: Sequence[_Trial], experiment: RecoveryExperiment, timed: _Timed
+) -> RecoveryCosts:
     trials = [trial for trial in trials if trial.age_steps > 0]  # the others have nothing to cost
     if len(trials) < _FEWEST_FAILURES:
         raise UsageError(
@@ -312,6 +385,13 @@ def _costs(trials: Sequence[_Trial], experiment: RecoveryExperiment) -> Recovery
         _mean(ages),
         _mean([one.noise for one in trials]),
         tuple(experiment.failure_steps()),
+        MeasuredTerms.of(
+            timed.state_bytes,
+            steps_s=timed.steps_s,
+            stalls_s=timed.stalls_s,
+            durable_s=timed.durable_s,
+            restores_s=timed.restores_s,
+        ),
     )
 
 

@@ -41,8 +41,8 @@ def measure_recovery(
 ) -> None:
     """Measure what a partial recovery costs your model: two values of `RecoveryPolicy`.
 
-    It runs your function's code, and trains failures · (ranks + 2) / 2 times as long as one
-    undisturbed run.
+    And the times and rates of saves and restores, as options of `ettr plan`. It runs your
+    function's code, and trains failures · (ranks + 2) / 2 times as long as one undisturbed run.
     """
     build = _load(builder)
     from ettr.checkpoint import RecoveryExperiment
@@ -67,6 +67,7 @@ def measure_recovery(
             "mean_age_steps": costs.mean_age_steps,
             "noise_steps": costs.noise_steps,
             "failure_steps": list(costs.failure_steps),
+            "plan": asdict(costs.terms),
         }
     ):
         say(str(costs))
