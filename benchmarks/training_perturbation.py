@@ -2,9 +2,11 @@
 
 Every policy watches the very same training run, each with a running checkpoint of its own, so that
 they differ in nothing else. The bytes that each has staged are printed too: a policy that saves
-only what has changed may have nothing to spend its budget on. Two models: a small GPT with AdamW
-on the sources of Python's standard library, and an embedding table whose rows are met with Zipf's
-frequencies (of 1,000 rows, 64 draws a step). The last columns: how near the two estimates of ‖δ‖
+only what has changed may have nothing to spend its budget on. Models: a small GPT with AdamW on the
+sources of Python's standard library; an embedding table whose rows are met with Zipf's frequencies
+(of 1,000 rows, 64 draws a step); a mixture of 16 experts, one for each token, and what its router
+has chosen counts as touched (as in MoC-System, ASPLOS 2025); a recommender of two tables and a
+network over them (as in CPR, MLSys 2021). The last columns: how near the two estimates of ‖δ‖
 that `restore` gives, on a straight line and as a walk, come to the truth five steps after the last
 save.
 """
@@ -31,7 +33,9 @@ from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore
 STEPS, WARM_UP, AFTER = 96, 24, 5
 CONTEXT, BATCH, WIDTH = 32, 16, 48
 ROWS, DRAWS = 1000, 64
-Advance = Callable[[], torch.Tensor | None]
+# what a step has touched: names (or beginnings of names) -> rows, None: all of it
+Touched = dict[str, torch.Tensor | None]
+Advance = Callable[[], Touched]
 
 
 @dataclass(frozen=True)
@@ -93,13 +97,14 @@ def gpt(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Advance]:
     model = Gpt(128)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
-    def advance() -> None:
+    def advance() -> Touched:
         at = rng.integers(0, len(text) - CONTEXT - 1, BATCH)[:, None] + np.arange(CONTEXT + 1)
         window = torch.from_numpy(text[at])
         optimizer.zero_grad()
         scores = model(window[:, :-1]).flatten(0, 1)
         nn.functional.cross_entropy(scores, window[:, 1:].flatten()).backward()
         optimizer.step()
+        return {}
 
     return model, optimizer, advance
 
@@ -114,12 +119,90 @@ def embedding(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Advance]:
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
     target = torch.randn(ROWS, 16)
 
-    def advance() -> torch.Tensor:
+    def advance() -> Touched:
         rows = torch.from_numpy(order[rng.choice(ROWS, DRAWS, p=weights / weights.sum())])
         optimizer.zero_grad()
         nn.functional.mse_loss(model(rows), target[rows], reduction="sum").backward()
         optimizer.step()
-        return rows
+        return {"weight": rows}
+
+    return model, optimizer, advance
+
+
+class Mixture(nn.Module):
+    """Sixteen experts, one for each token by a router that is trained with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(WIDTH, 16)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, WIDTH)) for _ in range(16)
+        )
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+        """What comes out, and the experts that were used."""
+        weights, chosen = self.router(x).softmax(1).max(1)
+        out, used = torch.zeros_like(x), sorted(set(chosen.tolist()))
+        for expert in used:
+            mine = chosen == expert
+            out = out.index_add(0, mine.nonzero()[:, 0], self.experts[expert](x[mine]))
+        return out * weights[:, None], used
+
+
+def mixture(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Advance]:
+    """A mixture of experts on clusters of which some are met often and some seldom."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    centres, turn = 2 * torch.randn(64, WIDTH), torch.randn(WIDTH, WIDTH) / WIDTH**0.5
+    weights = 1.0 / np.arange(1, 65) ** 1.1
+    model = Mixture()
+    # an expert without a token has no gradient, and AdamW leaves it and its moments alone
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def advance() -> Touched:
+        x = centres[rng.choice(64, 16, p=weights / weights.sum())]
+        x = x + 0.1 * torch.from_numpy(rng.standard_normal(x.shape, np.float32))
+        optimizer.zero_grad()
+        out, used = model(x)
+        nn.functional.mse_loss(out, (x @ turn).tanh()).backward()
+        optimizer.step()
+        return {"router": None, **{f"experts.{expert}": None for expert in used}}
+
+    return model, optimizer, advance
+
+
+class Recommender(nn.Module):
+    """Two tables of embeddings and a network over both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(ROWS, 16), nn.Embedding(ROWS, 16)
+        self.top = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+
+
+def recommender(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Advance]:
+    """Clicks of users on items, both met with Zipf's frequencies; Adagrad, as is usual for it."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    weights = 1.0 / np.arange(1, ROWS + 1) ** 1.1
+    orders = rng.permutation(ROWS), rng.permutation(ROWS)
+    tastes = torch.randn(2, ROWS, 4)
+    model = Recommender()
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+
+    def advance() -> Touched:
+        users, items = (
+            torch.from_numpy(order[rng.choice(ROWS, DRAWS, p=weights / weights.sum())])
+            for order in orders
+        )
+        clicked = ((tastes[0, users] * tastes[1, items]).sum(1) > 0).float()
+        optimizer.zero_grad()
+        both = torch.cat([model.users(users), model.items(items)], 1)
+        nn.functional.binary_cross_entropy_with_logits(
+            model.top(both).squeeze(1), clicked
+        ).backward()
+        optimizer.step()
+        return {"users.weight": users, "items.weight": items, "top": None}
 
     return model, optimizer, advance
 
@@ -138,6 +221,20 @@ CASES = (
         embedding,
         8,
         {"rows": {"weight": 1}},
+        ("full", "round-robin", "random", "priority", "touched"),
+    ),
+    Case(
+        "experts",
+        mixture,
+        8,
+        {"block_bytes": 1 << 16},
+        ("full", "round-robin", "random", "priority", "touched"),
+    ),
+    Case(
+        "recommender",
+        recommender,
+        16,
+        {"rows": {"users.weight": 1, "items.weight": 1}},
         ("full", "round-robin", "random", "priority", "touched"),
     ),
 )
@@ -169,9 +266,9 @@ def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
         for one in watched.values():
             one.checkpoint.save_all(0)
         for step in range(1, STEPS + 1):
-            rows = advance()
+            touched = advance()
             for one in watched.values():
-                _step(one, step, rows, dict(model.named_parameters()))
+                _step(one, step, touched, dict(model.named_parameters()))
     for _ in range(AFTER):
         advance()
     return {
@@ -184,12 +281,10 @@ def watch(case: Case, seed: int, folder: Path) -> dict[str, tuple[float, ...]]:
     }
 
 
-def _step(
-    one: Watched, step: int, rows: torch.Tensor | None, live: dict[str, nn.Parameter]
-) -> None:
+def _step(one: Watched, step: int, touched: Touched, live: dict[str, nn.Parameter]) -> None:
     checkpoint = one.checkpoint
-    if rows is not None:
-        checkpoint.touch("weight", rows)
+    for name, rows in touched.items():
+        checkpoint.touch(name, rows)
     one.staged_bytes += checkpoint.step(step).staged_bytes
     checkpoint.wait()
     for block in checkpoint.ages():
