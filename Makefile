@@ -16,8 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all report test test-fast lint format bench bench-training gpu-check parity campaign \
-	reproduce-scar \
-	docs example example-simulated clean
+	reproduce-scar docs example example-simulated clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
