@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def saves(device: str, megabytes: int, repeats: int) -> list[tuple[str, ...]]:
             seconds(device, lambda: torch._foreach_copy_(warm, tensors, non_blocking=pinned))
         )
     copy_s = statistics.median(copies[1:])
-    rows = [("a plain copy", f"{1e3 * copy_s:.1f}", "1.00", "", "", "")]
+    rows: list[tuple[str, ...]] = [("a plain copy", f"{1e3 * copy_s:.1f}", "1.00", "", "", "")]
     for name, options in POLICIES.items():
         with tempfile.TemporaryDirectory(prefix="ettr-gpu-") as place:
             stalls, durable = [], []
@@ -117,7 +118,7 @@ def saves(device: str, megabytes: int, repeats: int) -> list[tuple[str, ...]]:
             before = [one.clone() for one in tensors]
             for one in tensors:
                 one.zero_()
-            restore_s = seconds(device, lambda at=place: restore(at, state, slot=0))
+            restore_s = seconds(device, partial(restore, place, state, slot=0))
             same = all(torch.equal(a, b) for a, b in zip(before, tensors, strict=True))
             begin = time.perf_counter()
             bad = verify(place)
@@ -182,7 +183,8 @@ def rank(config_path: Path) -> None:
 
 def ranks(device: str, megabytes: int, left_s: Callable[[], float]) -> list[tuple[str, ...]]:
     """A row for each guard: whether the end is that of the undisturbed run, and the restart."""
-    rows, undisturbed = [], ""
+    rows: list[tuple[str, ...]] = []
+    undisturbed = ""
     for name, options in GUARDS.items():
         with tempfile.TemporaryDirectory(prefix="ettr-gpu-ranks-") as place:
             config = Path(place) / "config.json"

@@ -10,6 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ NAMES = ("stall", "durable", "restore")
 def measured(layers: int, repeats: int) -> tuple[list[int], list[dict[str, list[float]]]]:
     """Bytes and times of a state of so many layers, and of one of twice as many."""
     sizes, times = [0, 0], [{name: list[float]() for name in NAMES} for _ in range(2)]
-    states = []
+    states: list[dict[str, Any]] = []
     for factor in (1, 2):
         model = Adam400(factor * layers)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
