@@ -188,3 +188,13 @@ def test_a_pipe_is_no_duckdb_file(tmp_path: Path) -> None:
     for create in (False, True):
         with pytest.raises(StoreError, match="is no file; give a name for a file"):
             open_store(tmp_path / "s.duckdb", create=create)
+
+
+def test_a_file_that_was_read_can_be_asked_again_after_an_ingestion(tmp_path: Path) -> None:
+    place = tmp_path / "site.duckdb"
+    with open_store(place, create=True) as store:
+        ingest(store, "one", attempts("one", ("1", "FAILED", NOON)))
+    with open_store(place) as store:
+        assert store.table("attempts").count().to_pyarrow().as_py() == 1
+        ingest(store, "two", attempts("two", ("2", "FAILED", NOON)))
+        assert store.table("attempts").count().to_pyarrow().as_py() == 2

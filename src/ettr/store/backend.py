@@ -92,6 +92,7 @@ class BackendStore(Store):
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; no other process can until the end."""
         with self._engine.writing():
+            release(self)  # a file that was open to read has another connection now
             self._sources.clear()
             for table in TABLES.values():
                 self._stored(table)
