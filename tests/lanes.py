@@ -4,8 +4,8 @@
 
 Tests that compute get a worker for each core. Those that wait (for killed ranks, timeouts, Slurm's
 clock, a browser) get more workers than cores, since they leave the cores to others. Each lane is a
-pytest of its own, which collects only its files; both exit statuses count. At the end stand the
-failures of both, CPU seconds by room, and pytest's line of counts for both together.
+pytest of its own, which collects only its files; both exit statuses count. At the end stand CPU
+seconds by room, the tests that failed, and pytest's line of counts for both together.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Lane:
     name: str
     process: subprocess.Popen[str]
     counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
     said_last: bool = False
 
     def follow(self, seen: set[str], lock: threading.Lock) -> None:
@@ -61,6 +62,8 @@ class Lane:
                 for number, word in _COUNT.findall(found[1]):
                     self.counts[_plural(word)] += int(number)
                 continue
+            if text.startswith(("FAILED ", "ERROR ")):
+                self.failures.append(text)
             with lock:
                 if text.startswith("left out: ") and text in seen:
                     continue  # both lanes say it
@@ -121,6 +124,9 @@ def main() -> int:
             if (path := Path(folder) / name).exists():
                 figures.merge(Figures.read(path))
     print(*figures.lines(), sep="\n")
+    # whoever sees only the end of a long log sees which tests failed
+    for text in (text for lane in lanes for text in lane.failures):
+        print(text)
     print(last_line(sum((lane.counts for lane in lanes), Counter()), time.monotonic() - began))
     return status_of(lanes)
 

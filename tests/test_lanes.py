@@ -54,6 +54,7 @@ def test_one_last_line_counts_both_lanes(capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     assert "FAILED tests/x.py::test_x" in said
     assert "7 passed" not in said
+    assert lanes[1].failures == ["FAILED tests/x.py::test_x"]  # said again after the table
     line = last_line(sum((lane.counts for lane in lanes), Counter()), 12.0)
     words = "2 failed, 12 passed, 3 skipped, 1 warnings, 1 errors in 12.00s"
     assert line.strip("= ") == words
