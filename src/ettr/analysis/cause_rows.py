@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import ibis
 import numpy as np
-import pyarrow as pa
 
 from ettr.attribution.cause_evidence import (
     BY_OPERATOR,
@@ -24,15 +23,16 @@ from ettr.attribution.hazards import Interruptions
 from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
-from ettr.metrics.instants import fetch, floats_of, seconds_of
 from ettr.taxonomy import UNATTRIBUTED
-from ettr.units import SECONDS_PER_DAY
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
+    from ettr.facts import Facts
 
 OPERATOR = "operator"
-_DIGITS = "[0-9]+"
+_DIGITS = re.compile("[0-9]+")
+Row = dict[str, Any]
 
 
 KeyT = TypeVar("KeyT")
@@ -52,7 +52,7 @@ class _PlacesOfKeys(Generic[KeyT]):
 class LedgerRows:
     """The interruptions as read, and the model's view of them and of all others of the logs."""
 
-    ends: pa.Table
+    ends: list[Row]
     evidence: list[str]
     confidence: list[str | None]
     nodes: list[tuple[str, str]]
@@ -74,86 +74,65 @@ def has_checks(analysis: Analysis) -> bool:
 
 def ledger_rows(analysis: Analysis) -> LedgerRows:
     """Every interruption of the logs but preemptions, and the view that the model has of them."""
-    attempts = analysis.tables["attempts"]
-    owners = attempts.select("attempt_id", "user", program=_program(attempts))
-    ends = analysis.endings.filter(analysis.endings["kind"] != PREEMPTION)
-    found = fetch(
-        ends.left_join(owners, "attempt_id").order_by("end", "attempt_id"),
-        *("cluster", "attempt_id", "job_id", "user", "program", "end", "state", "kind"),
-        *("elapsed_s", "node_failed", "named_node"),
+    facts = analysis.facts
+    ends = sorted(
+        (row for row in facts.rows("endings") if row["kind"] != PREEMPTION),
+        key=lambda row: (row["end_us"], row["attempt_id"]),
     )
-    blamed = {
-        row["attempt_id"]: row
-        for row in fetch(
-            analysis.failures, "attempt_id", "symptom", "confidence", "node"
-        ).to_pylist()
-    }
-    ids = found["attempt_id"].to_pylist()
-    evidence = [
-        _evidence(blamed.get(one), kind, state, failed)
-        for one, kind, state, failed in zip(
-            ids,
-            found["kind"].to_pylist(),
-            found["state"].to_pylist(),
-            found["node_failed"].to_pylist(),
-            strict=True,
-        )
-    ]
-    confidence = [blamed[one]["confidence"] if one in blamed else None for one in ids]
+    failures = {row["attempt_id"]: row for row in facts.rows("failures")}
+    blamed = [failures.get(row["attempt_id"]) for row in ends]
+    evidence = [_evidence(one, row) for one, row in zip(blamed, ends, strict=True)]
+    confidence = [None if one is None else str(one["confidence"]) for one in blamed]
     named = [
-        blamed[one]["node"] if one in blamed else node
-        for one, node in zip(ids, found["named_node"].to_pylist(), strict=True)
+        row["named_node"] if one is None else one["node"]
+        for one, row in zip(blamed, ends, strict=True)
     ]
-    given, nodes = _interruptions(analysis, found, evidence, named)
+    given, nodes = _interruptions(analysis, ends, evidence, named)
     # others alone make it likelier than not that a burst ended it
     in_burst = given.burst_odds.sum(axis=0) > 1
-    return LedgerRows(found, evidence, confidence, nodes, given.pair_of.size, in_burst, given)
+    return LedgerRows(ends, evidence, confidence, nodes, given.pair_of.size, in_burst, given)
 
 
-def _program(attempts: ibis.Table) -> Any:
-    """Names that differ in numbers alone are one program."""
-    return attempts["name"].fill_null("").re_replace(_DIGITS, "#")
+def _program(row: Row) -> str:
+    """The job's name; those that differ in numbers alone are one program."""
+    return _DIGITS.sub("#", row["name"] or "")
 
 
-def _evidence(failure: dict[str, Any] | None, kind: str, state: str, node_failed: bool) -> str:
+def _evidence(failure: Row | None, end: Row) -> str:
     if failure is not None and failure["symptom"] != UNATTRIBUTED:
         return str(failure["symptom"])
-    if kind == OPERATOR:
+    if end["kind"] == OPERATOR:
         return BY_OPERATOR
-    if node_failed:
+    if end["node_failed"]:
         return NODE_FAILED
-    if state == OUT_OF_MEMORY or (kind == USER_FAILURE and state == "FAILED"):
+    if end["state"] == OUT_OF_MEMORY or (end["kind"] == USER_FAILURE and end["state"] == "FAILED"):
         # FAILED is the user's alone where a step was killed for memory
         return MEMORY_SIGN
     return FAILED
 
 
 def _interruptions(
-    analysis: Analysis, found: pa.Table, evidence: list[str], named: list[str | None]
+    analysis: Analysis, ends: list[Row], evidence: list[str], named: list[str | None]
 ) -> tuple[Interruptions, list[tuple[str, str]]]:
+    facts = analysis.facts
     kinds: _PlacesOfKeys[str] = _PlacesOfKeys()
     nodes: _PlacesOfKeys[tuple[str, str]] = _PlacesOfKeys()
-    clusters, ids = found["cluster"].to_pylist(), found["attempt_id"].to_pylist()
-    programs = _Programs(_runs_by_program(analysis))
-    program_at = [
-        programs.place(*key)
-        for key in zip(
-            clusters, found["user"].to_pylist(), found["program"].to_pylist(), strict=True
-        )
-    ]
-    exposed = _node_exposure(analysis)
+    clusters = [row["cluster"] for row in ends]
+    programs = _Programs(facts)
+    program_at = [programs.place(row["cluster"], row["user"], _program(row)) for row in ends]
+    exposed = _node_exposure(facts)
     for node in exposed:
         nodes(node)
-    pairs = _pairs(analysis, {one: at for at, one in enumerate(ids)}, nodes)
+    pairs = _pairs(facts, {row["attempt_id"]: at for at, row in enumerate(ends)}, nodes)
     names = list(nodes.of)
     held = np.array([exposed.get(node, (0.0, 0.0)) for node in names]).reshape(-1, 2)
     is_named = [named[of] == names[node][1] for of, node in zip(*pairs[:2], strict=True)]
-    end_s = seconds_of(found["end"])
+    end_s = np.array([row["end_us"] for row in ends], np.float64) / MICROSECONDS_PER_SECOND
     user = np.array(programs.user, dtype=np.int64)
     program = np.array(program_at, dtype=np.int64)
     seen = np.array([kinds(one) for one in evidence], dtype=np.int64)
     prior = fleet_evidence_table(analysis, tuple(kinds.of))
-    places = _by_place(analysis, clusters, pairs, names)
+    places = _by_place(facts, clusters, pairs, names)
     odds = _burst_odds(end_s, user[program], outage_signs(seen, prior), places, _period_s(analysis))
     day, days = _days(end_s)
     given = Interruptions(
@@ -171,55 +150,51 @@ def _interruptions(
         burst_odds=odds,
         day=day,
         days=days,
-        by_chance=_coincidences(analysis),
-        ended=_ended_by_age(analysis),
+        by_chance=_coincidences(facts),
+        ended=_ended_by_age(facts),
     )
     return given, names
 
 
-def _ended_by_age(analysis: Analysis) -> np.ndarray:
+def _ended_by_age(facts: Facts) -> np.ndarray:
     """How many attempts ended at each age."""
-    attempts = analysis.jobs.attempts
-    ran = attempts.filter(attempts["start"].notnull() & attempts["elapsed_s"].notnull())
-    counted = ran.group_by("elapsed_s").agg(n=ran.count()).order_by("elapsed_s").to_pyarrow()
-    days = floats_of(counted["elapsed_s"]) / SECONDS_PER_DAY
-    return ends_by_age(days, floats_of(counted["n"]))
+    ran = facts.columns("runtimes")
+    return ends_by_age(ran["elapsed_s"] / SECONDS_PER_DAY, ran["n"].astype(np.float64))
 
 
-def _coincidences(analysis: Analysis) -> Coincidences:
+def _coincidences(facts: Facts) -> Coincidences:
     """Symptoms around the ends of attempts that completed: nothing ended those."""
-    attempts, seen = analysis.jobs.attempts, analysis.attribution.observed
-    done = attempts.filter((attempts["state"] == "COMPLETED") & attempts["end"].notnull())
-    done = done.filter((done["n_nodes"] > 0).fill_null(False)).select("attempt_id", "n_nodes")
-    faults = seen.filter(seen["fault"]).select("attempt_id", "symptom").distinct()
-    touched = done.join(faults, "attempt_id")
-    by_size = done.group_by("n_nodes").agg(n=done.count()).order_by("n_nodes").to_pyarrow()
-    met = touched.group_by("n_nodes").agg(n=touched["attempt_id"].nunique()).to_pyarrow()
-    of_kind = touched.group_by("symptom").agg(n=touched.count()).order_by("symptom").to_pyarrow()
-    met_of = {row["n_nodes"]: row["n"] for row in met.to_pylist()}
-    sizes = by_size["n_nodes"].to_pylist()
+    done: Counter[int] = Counter()
+    for row in facts.rows("completed_sizes"):
+        if row["n_nodes"]:
+            done[row["n_nodes"]] += row["n"]
+    touched = [row for row in facts.rows("completed_faults") if row["n_nodes"]]
+    met = Counter({row["attempt_id"]: row["n_nodes"] for row in touched}.values())
+    sizes = sorted(done)
+    symptoms = Counter(row["symptom"] for row in touched)
     return coincidences(
         np.array(sizes, dtype=np.float64),
-        floats_of(by_size["n"]),
-        np.array([met_of.get(size, 0) for size in sizes], dtype=np.float64),
-        {row["symptom"]: int(row["n"]) for row in of_kind.to_pylist()},
+        np.array([done[size] for size in sizes], dtype=np.float64),
+        np.array([met[size] for size in sizes], dtype=np.float64),
+        {symptom: symptoms[symptom] for symptom in sorted(symptoms)},
     )
 
 
 class _Programs:
     """Programs by cluster, user and name, with their users and how often each ran."""
 
-    def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
+    def __init__(self, facts: Facts) -> None:
         self._place: _PlacesOfKeys[tuple[str, str | None, str]] = _PlacesOfKeys()
         self._user: _PlacesOfKeys[tuple[str, str | None]] = _PlacesOfKeys()
         self.user: list[int] = []
         self.runs: list[float] = []
-        for row in rows:
+        # the order of a group is the engine's; hazards must not depend on it
+        for row in sorted(facts.rows("programs"), key=_by_owner):
             self.runs[self.place(row["cluster"], row["user"], row["program"])] += row["n"]
 
-    def place(self, cluster: str, user: str | None, name: str | None) -> int:
+    def place(self, cluster: str, user: str | None, name: str) -> int:
         """The place of a program; one of which no attempt has run is new."""
-        at = self._place((cluster, user, name or ""))
+        at = self._place((cluster, user, name))
         if at == len(self.runs):
             self.runs.append(0.0)
             self.user.append(self._user((cluster, user)))
@@ -234,49 +209,34 @@ def _days(end_s: np.ndarray) -> tuple[np.ndarray, int]:
     return day, int(day.max()) + 1
 
 
-def _runs_by_program(analysis: Analysis) -> Iterable[dict[str, Any]]:
-    ran = analysis.jobs.attempts.filter(analysis.jobs.attempts["start"].notnull())
-    named = ran.mutate(program=_program(ran))
-    counted = named.group_by("cluster", "user", "program").agg(n=named.count())
-    # the order of a group is the engine's; hazards must not depend on it
-    rows: list[dict[str, Any]] = (
-        counted.order_by("cluster", "user", "program").to_pyarrow().to_pylist()
-    )
-    return rows
+def _by_owner(row: Row) -> tuple[str, bool, str, str]:
+    return row["cluster"], row["user"] is None, row["user"] or "", row["program"]
 
 
-def _node_exposure(analysis: Analysis) -> dict[tuple[str, str], tuple[float, float]]:
-    exposed = analysis.exposure.by_node
-    held = exposed.filter(exposed["node"].notnull())
-    summed = held.group_by("cluster", "node").agg(held_s=held["elapsed_s"].sum(), n=held.count())
-    rows = summed.order_by("cluster", "node").to_pyarrow().to_pylist()
+def _node_exposure(facts: Facts) -> dict[tuple[str, str], tuple[float, float]]:
     return {
-        (row["cluster"], row["node"]): ((row["held_s"] or 0.0) / SECONDS_PER_DAY, float(row["n"]))
-        for row in rows
+        (row["cluster"], row["node"]): (
+            (row["exposure_s"] or 0.0) / SECONDS_PER_DAY,
+            float(row["n"]),
+        )
+        for row in facts.rows("node_seconds")
+        if row["node"] is not None
     }
 
 
 _Pairs = tuple[list[int], list[int], list[float]]
 
 
-def _pairs(
-    analysis: Analysis, place: dict[str, int], nodes: _PlacesOfKeys[tuple[str, str]]
-) -> _Pairs:
+def _pairs(facts: Facts, place: dict[str, int], nodes: _PlacesOfKeys[tuple[str, str]]) -> _Pairs:
     """Interruption, node and days of each node that an interrupted attempt held."""
-    held = analysis.interrupted_allocations.semi_join(analysis.endings, "attempt_id")
-    rows = fetch(held.filter(held["node"].notnull()), "attempt_id", "cluster", "node", "elapsed_s")
-    days = np.nan_to_num(floats_of(rows["elapsed_s"])) / SECONDS_PER_DAY
-    made: list[tuple[int, int, float]] = []
-    for attempt, cluster, node, some in zip(
-        rows["attempt_id"].to_pylist(),
-        rows["cluster"].to_pylist(),
-        rows["node"].to_pylist(),
-        days.tolist(),
-        strict=True,
-    ):
-        if attempt in place:
-            made.append((place[attempt], nodes((cluster, node)), some))
-    made.sort()
+    held = facts.columns("interrupted_held")
+    days = np.nan_to_num(held["elapsed_s"].astype(np.float64)) / SECONDS_PER_DAY
+    columns = (*(held[name].tolist() for name in ("attempt_id", "cluster", "node")), days.tolist())
+    made = sorted(
+        (place[attempt], nodes((cluster, node)), some)
+        for attempt, cluster, node, some in zip(*columns, strict=True)
+        if node is not None and attempt in place
+    )
     return [one[0] for one in made], [one[1] for one in made], [one[2] for one in made]
 
 
@@ -284,14 +244,13 @@ _Places = dict[str, dict[str, dict[str, list[int]]]]
 
 
 def _by_place(
-    analysis: Analysis, clusters: list[str], pairs: _Pairs, nodes: list[tuple[str, str]]
+    facts: Facts, clusters: list[str], pairs: _Pairs, nodes: list[tuple[str, str]]
 ) -> _Places:
     """The interruptions of each cluster: in each rack, switch and pod, and all."""
     columns = ("rack", "switch", "pod")
-    rows = fetch(analysis.tables["nodes"], "cluster", "node", *columns).to_pylist()
     known = {
         (row["cluster"], row["node"]): [(column, row[column]) for column in columns if row[column]]
-        for row in rows
+        for row in facts.rows("nodes")
     }
     made: _Places = {}
     for at, cluster in enumerate(clusters):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from ettr.analysis.cause_rows import (
     OPERATOR,
@@ -21,11 +20,13 @@ from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true
 from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
-from ettr.metrics.instants import fetch, in_utc
+from ettr.facts.facts import at
 from ettr.selection import Selection
 from ettr.tables.schemas import CAUSES_TABLE
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ettr.analysis.analysis import Analysis
 
 REPORTED_UP_TO = 100_000
@@ -167,25 +168,29 @@ def cause_ledger(
     rows, fit = _judged(analysis)
     before = None if default is None else _judged(default)[1].probability.sum(axis=0)
     first = max(0, len(rows.evidence) - most_listed)
+    columns = _columns(rows, fit, first)
     listed = tuple(
-        CausedInterruption(**{**row, "end": in_utc(row["end"])})
-        for row in _table(rows, fit, first).to_pylist()
+        CausedInterruption(**dict(zip(columns, one, strict=True)))
+        for one in zip(*columns.values(), strict=True)
     )
     return CauseLedger(_summary(analysis, rows, fit, before), listed, first)
 
 
 def cause_summary(analysis: Analysis) -> CauseSummary | None:
     """Totals of the ledger for a report; None where it would hold up the report."""
-    ends = _of_all_logs(analysis).endings
-    if int(ends.count().to_pyarrow().as_py()) > REPORTED_UP_TO:
+    kinds = _of_all_logs(analysis).facts.rows("ending_kinds")
+    if sum(row["n"] for row in kinds) > REPORTED_UP_TO:
         return None
     return _summary(analysis, *_judged(analysis), None)
 
 
 def causes_table(analysis: Analysis) -> pa.Table:
     """The table `causes`, of all interruptions."""
-    found = _table(*_judged(analysis)).select(CAUSES_TABLE.names)
-    return CAUSES_TABLE.check(found.cast(CAUSES_TABLE.arrow_schema))
+    import pyarrow as pa
+
+    columns = _columns(*_judged(analysis))
+    found = {name: columns[name] for name in CAUSES_TABLE.names}
+    return CAUSES_TABLE.check(pa.table(found, CAUSES_TABLE.arrow_schema))
 
 
 def _of_all_logs(analysis: Analysis) -> Analysis:
@@ -199,13 +204,13 @@ def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
     fit = _fit(whole, rows)
     if whole is analysis:
         return rows, fit
-    chosen = set(fetch(analysis.endings, "attempt_id")["attempt_id"].to_pylist())
-    ids = rows.ends["attempt_id"].to_pylist()
-    kept = np.array([at for at, one in enumerate(ids) if one in chosen], dtype=np.int64)
+    chosen = {row["attempt_id"] for row in analysis.facts.rows("endings")}
+    places = [place for place, row in enumerate(rows.ends) if row["attempt_id"] in chosen]
+    kept = np.array(places, dtype=np.int64)
     part = LedgerRows(
-        rows.ends.take(pa.array(kept)),
-        [rows.evidence[at] for at in kept],
-        [rows.confidence[at] for at in kept],
+        [rows.ends[place] for place in places],
+        [rows.evidence[place] for place in places],
+        [rows.confidence[place] for place in places],
         rows.nodes,
         rows.n_pairs,
         rows.in_burst[kept],
@@ -244,11 +249,10 @@ def _summary(
         )
         for column, (cause, count) in enumerate(zip(CAUSES, counts, strict=True))
     )
-    ends = analysis.endings
-    preempted = int(ends.filter(ends["kind"] == PREEMPTION).count().to_pyarrow().as_py())
+    kinds = {row["kind"]: row["n"] for row in analysis.facts.rows("ending_kinds")}
     in_bursts = int(rows.in_burst.sum())
     notes = tuple(_notes(analysis, rows, worth))
-    return CauseSummary(n, preempted, in_bursts, totals, worth, notes)
+    return CauseSummary(n, kinds.get(PREEMPTION, 0), in_bursts, totals, worth, notes)
 
 
 def _reliability(analysis: Analysis) -> tuple[StatedCause, ...]:
@@ -284,27 +288,25 @@ def _notes(analysis: Analysis, rows: LedgerRows, worth: tuple[StatedCause, ...])
         )
     if not rows.n_pairs and rows.evidence:
         notes.append("No log names the nodes of the jobs: no node can be compared with others.")
-    if rows.evidence and not any(rows.ends["user"].to_pylist()):
+    if rows.evidence and not any(row["user"] for row in rows.ends):
         notes.append("No log names the users: no program can be compared with others.")
     return notes
 
 
-def _table(rows: LedgerRows, fit: LedgerFit, first: int = 0) -> pa.Table:
-    """The fields of `CausedInterruption` as columns, of the interruptions from `first` on."""
-    ends, probability = rows.ends.slice(first), fit.probability[first:]
-    of_ends = ("cluster", "attempt_id", "job_id", "user", "end", "state")
-    names = pa.array([name for _, name in rows.nodes], pa.string())
-    node = fit.node[first:]
-    causes = pa.array([cause.value for cause in CAUSES], pa.string())
-    likeliest = probability.argmax(axis=1) if len(probability) else np.zeros(0, np.int64)
-    return pa.table(
-        {
-            **{name: ends[name] for name in of_ends},
-            "evidence": pa.array(rows.evidence[first:], pa.string()),
-            "confidence": pa.array(rows.confidence[first:], pa.string()),
-            **{cause.value: probability[:, column] for column, cause in enumerate(CAUSES)},
-            "likeliest": causes.take(pa.array(likeliest)),
-            "node": names.take(pa.array(node, mask=node < 0)),
-            "node_probability": fit.node_probability[first:],
-        }
-    )
+def _columns(rows: LedgerRows, fit: LedgerFit, first: int = 0) -> dict[str, list[Any]]:
+    """The fields of `CausedInterruption`, of the interruptions from `first` on."""
+    ends, probability = rows.ends[first:], fit.probability[first:]
+    likeliest = probability.argmax(axis=1).tolist() if len(probability) else []
+    found: dict[str, list[Any]] = {
+        name: [row[name] for row in ends]
+        for name in ("cluster", "attempt_id", "job_id", "user", "state")
+    }
+    found["end"] = [at(row["end_us"]) for row in ends]
+    found["evidence"], found["confidence"] = rows.evidence[first:], list(rows.confidence[first:])
+    for column, cause in enumerate(CAUSES):
+        found[cause.value] = probability[:, column].tolist()
+    found["likeliest"] = [CAUSES[column].value for column in likeliest]
+    nodes = fit.node[first:].tolist()
+    found["node"] = [None if node < 0 else rows.nodes[node][1] for node in nodes]
+    found["node_probability"] = fit.node_probability[first:].tolist()
+    return found

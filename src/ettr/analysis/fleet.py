@@ -131,6 +131,7 @@ def counts_by_node(
         used: rows of the fact `node_seconds`.
         failed: how many failures each node is blamed for, None those that blame none.
     """
+    used = [row for row in used if (row["exposure_s"] or 0.0) > 0]
     if not used:
         return None
     total = sum(failed.values())
