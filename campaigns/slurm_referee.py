@@ -51,7 +51,7 @@ from campaigns import Table
 from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.hours import Hours
 from ettr.sim.cluster.owners import owners_of
-from ettr.sim.cluster.policies.slurm_backfill import slurm_plans
+from ettr.sim.cluster.policies import slurm_plans
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority, Scheduling
 from ettr.sim.cluster.scheduler import NODE_FAIL, Scheduler

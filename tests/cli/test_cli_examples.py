@@ -14,8 +14,7 @@ import pytest
 
 import forked_python
 from cli.program import PROGRAM, ettr
-from ettr.cli.examples import EXAMPLES
-from ettr.cli.main import COMMANDS
+from ettr.cli.main import COMMANDS, EXAMPLES
 from flight.records import calls, record, write
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cli.program import ettr
-from ettr.cli.coercion import PlainValues
+from ettr.cli.main import PlainValues
 
 RUN = """
 import sys

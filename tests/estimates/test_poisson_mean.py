@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gammainccinv, gammaincinv
 
-from ettr.estimates.exact import poisson_interval
-from ettr.estimates.poisson_mean import mean_above, mean_below
+from ettr.estimates.exact import mean_above, mean_below, poisson_interval
 
 tails = st.floats(1e-12, 0.499)
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from ettr.flight import judge, read_folder
-from ettr.flight.builtin_pickle import load_builtins
 from ettr.flight.entries import Signatures
-from ettr.flight.record import read_record
+from ettr.flight.record import load_builtins, read_record
 from flight.records import calls, entry, record, write
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from ettr.errors import UsageError
 from ettr.plan.contour import contour
 from ettr.plan.intervals import with_best_interval
+from ettr.plan.outlook import sensitivities
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed
-from ettr.plan.sensitivity import sensitivities
 from ettr.plan.solver import ONE_BY_ONE, required, requirements
 
 RUN = PlannedRun(

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from ettr.sim.cluster.policies import WAITING
-from ettr.sim.cluster.policies.base import Able
-from ettr.sim.cluster.policies.conservative_backfill import conservative_backfill, planned
-from ettr.sim.cluster.policies.easy_backfill import easy_backfill
-from ettr.sim.cluster.policies.slurm_backfill import first_ends_at_once, slurm_backfill
-from ettr.sim.cluster.policies.slurm_nodes import free_neighbours, neighbours
+from ettr.sim.cluster.policies import (
+    WAITING,
+    Able,
+    conservative_backfill,
+    easy_backfill,
+    first_ends_at_once,
+    free_neighbours,
+    neighbours,
+    planned,
+    slurm_backfill,
+)
 from ettr.sim.cluster.room import FAR_S, NodeRoom, Waiting, place
 
 

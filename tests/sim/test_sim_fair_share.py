@@ -9,7 +9,10 @@ import pytest
 
 from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.policies.fair_share import (
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_sharing import AccountShares, FairShare
+from ettr.sim.cluster.scenario_writing import text_of
+from ettr.sim.cluster.scheduler import (
     Weights,
     age_factor,
     decayed_gpu_s,
@@ -18,9 +21,6 @@ from ettr.sim.cluster.policies.fair_share import (
     multifactor_priority,
     size_factor,
 )
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_sharing import AccountShares, FairShare
-from ettr.sim.cluster.scenario_writing import text_of
 from ettr.sim.cluster.whatif import changed_scenario
 
 TABLE = """

@@ -6,8 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from ettr.sim.cluster.policies.easy_backfill import easy_backfill
-from ettr.sim.cluster.policies.newest_first import newest_first
+from ettr.sim.cluster.policies import easy_backfill, newest_first
 from ettr.sim.cluster.room import FAR_S, NodeRoom, Running, Waiting, place
 
 SIZES = (1, 2, 4, 8, 16, 24, 32)

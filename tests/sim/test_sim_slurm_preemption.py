@@ -14,9 +14,13 @@ from hypothesis import given, settings
 from ettr.sim.cluster.calendar import EventKind
 from ettr.sim.cluster.choice import loop_can
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.policies.newest_first import newest_first
-from ettr.sim.cluster.policies.slurm_backfill import slurm_backfill, slurm_easy, slurm_plans
-from ettr.sim.cluster.policies.slurm_youngest_first import slurm_youngest_first
+from ettr.sim.cluster.policies import (
+    newest_first,
+    slurm_backfill,
+    slurm_easy,
+    slurm_plans,
+    slurm_youngest_first,
+)
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, removed
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_sharing import FairShare, Quota

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ettr.sources.base import ReadOptions
-from ettr.sources.registry import named
-from ettr.sources.training.timeless import why_unreadable
+from ettr.sources.registry import named, why_unreadable
 from source_samples import read_all, rows_of
 
 XID = "NVRM: Xid (PCI:0000:18:00): 79, pid=123, GPU has fallen off the bus."

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ettr.sources.slurm.submit_line import MAY_EXCLUDE, excluded_nodes
+from ettr.sources.slurm.job_fields import MAY_EXCLUDE, excluded_nodes
 
 
 @pytest.mark.parametrize(

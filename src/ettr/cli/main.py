@@ -6,14 +6,18 @@ Exit status: 0 done, 1 could not, 2 wrong use. Text goes to stdout, diagnostics 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
+import typer.core
 
 from ettr.cli.groups import flattened
-from ettr.cli.help import PanelGroup, PlainCommand
 from ettr.cli.limits import check_withdrawn, check_words
 from ettr.cli.output import complain, complain_of_use
 from ettr.errors import EttrError
@@ -160,3 +164,198 @@ def main() -> None:
             raise
         complain(f"memory ran short ({str(error) or type(error).__name__}); {_MORE_MEMORY}")
         sys.exit(1)
+
+
+REST = "-- CMD..."
+
+
+class PlainCommand(typer.core.TyperCommand):
+    """A command whose arguments stand in its help as in its usage, without types in brackets."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line."""
+        take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the command's name in the usage line."""
+        pieces = [self.options_metavar or "", *(_name(p, p.required) for p in _arguments(self))]
+        if ctx.allow_extra_args:
+            pieces.append(REST)
+        return [piece for piece in pieces if piece]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options."""
+        arguments = [(_name(p, True), getattr(p, "help", None) or "") for p in _arguments(self)]
+        options = [
+            record
+            for param in self.get_params(ctx)
+            if param.param_type_name == "option" and (record := param.get_help_record(ctx))
+        ]
+        for title, rows in (("Arguments", arguments), ("Options", options)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples, unwrapped, so that they can be copied."""
+        with formatter.section("Examples"):
+            for example in EXAMPLES.get(self.name or "", ()):
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+class PanelGroup(typer.core.TyperGroup):
+    """The program: its commands under the headings of `COMMANDS`, each with a whole sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line."""
+        take_plain_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One list for each heading."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None:
+                title = getattr(command, "rich_help_panel", None)
+                text = inspect.cleandoc(command.help or "").partition("\n\n")[0]
+                row = (name, " ".join(text.split()))
+                panels.setdefault(title if isinstance(title, str) else "Commands", []).append(row)
+        width = max(len(name) for rows in panels.values() for name, _ in rows)
+        for title, rows in panels.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows])
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [param for param in command.params if param.param_type_name == "argument"]
+
+
+def _name(argument: Any, required: bool) -> str:
+    name = str(argument.metavar or argument.name.upper()).strip("[]")
+    return name if required else f"[{name}]"
+
+
+_INTEGER = re.compile(r"[0-9]{1,15}")
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+
+
+class PlainValues:
+    """Stands before Typer's own coercion of one parameter."""
+
+    def __init__(self, annotation: Any, info: Any) -> None:
+        self._annotation = annotation
+        self._info = info
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the command gets it.
+
+        Raises:
+            click.BadParameter: as Typer does.
+        """
+        many = param.multiple or param.nargs == -1
+        if value is None:
+            return () if many else None
+        if type(value) is self._annotation and not isinstance(value, str):
+            return value
+        if isinstance(value, str) and not many:
+            plain = self._plain(value)
+            if plain is not None:
+                return plain
+        # Typer's own is made on demand
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+    def _plain(self, text: str) -> str | int | float | Path | None:
+        """The value where it is beyond doubt, else None."""
+        if self._annotation is str:
+            return text
+        if self._annotation is int and _INTEGER.fullmatch(text):
+            return self._within(int(text))
+        if self._annotation is float and _NUMBER.fullmatch(text):
+            return self._within(float(text))
+        return None
+
+    def _within(self, number: float) -> float | None:
+        low, high = self._info.min, self._info.max
+        return (
+            number if (low is None or low <= number) and (high is None or number <= high) else None
+        )
+
+
+def take_plain_values(params: Iterable[Any]) -> None:
+    """Put `PlainValues` before the coercion of those parameters that have Typer's lazy one."""
+    for param in params:
+        described = getattr(param, "type_descriptor", None)
+        if described is not None and getattr(param, "_runtime_param", param) is None:
+            info = described.parameter_info
+            if info.parser is None:
+                param._runtime_param = PlainValues(described.annotation, info)
+
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "report": (
+        "ettr report sacct.psv kernel.log --timezone Europe/Zurich",
+        "ettr report site --output march.html",
+    ),
+    "ingest": ("ettr ingest site sacct.psv kernel.log --timezone Europe/Zurich",),
+    "explain": ("ettr explain site 2 --window 1200,300",),
+    "timeline": (
+        "ettr timeline site",
+        "ettr timeline site --min-gpus 64 --since 2026-03-01 --output march.html",
+    ),
+    "collect": ("ettr collect logs --since 2026-03-01", "ettr collect logs --store site"),
+    "export": (
+        "ettr export site --to site-tables.duckdb",
+        "ettr export site --table failures --to failures.csv",
+    ),
+    "sql": (
+        "ettr sql site 'SELECT symptom, count(*) AS n FROM failures GROUP BY symptom'",
+        "ettr sql site --show all_failures",
+    ),
+    "sources": ("ettr sources",),
+    "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),
+    "status": ("ettr status site",),
+    "sizes": ("ettr sizes site",),
+    "failures": (
+        "ettr failures site --list --since 2026-03-01",
+        "ettr failures site --above-gpus 256 --confidence 0.95",
+    ),
+    "causes": ("ettr causes site", "ettr causes site --believe aws"),
+    "user-failures": ("ettr user-failures site --since 2026-03-01",),
+    "mttf": ("ettr mttf site --json",),
+    "runs": ("ettr runs site", "ettr runs site --interval 30min"),
+    "goodput": ("ettr goodput site",),
+    "nodes": ("ettr nodes site",),
+    "node": ("ettr node site", "ettr node site gpu11"),
+    "lemons": (
+        "ettr lemons site --back-test",
+        "ettr lemons site gpu11 --output gpu11.html",
+    ),
+    "slow": ("ettr slow site",),
+    "quality": ("ettr quality site",),
+    "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
+    "plan": (
+        "ettr plan --gpus 16384 --failures 419 --node-days 110592 --write 30s --target 0.9",
+        "ettr plan site --gpus 4096 --html planner.html",
+    ),
+    "project": (
+        "ettr project site --gpus 4096,16384 --spares 16 --repair 2d",
+        "ettr project --failures 419 --node-days 110592 --seen-gpus 16384 --gpus 32768",
+    ),
+    "compare": (
+        "ettr compare old=30/5000 new=12/6000",
+        "ettr compare site --published",
+    ),
+    "simulate": (
+        "ettr simulate run small --store simulated",
+        "ettr simulate whatif small --set lemons.share=0 --runs 3",
+    ),
+    "verify": ("ettr verify checkpoints --step 12000",),
+    "elastic": ("ettr elastic --ranks 4 -- python train.py",),
+    "measure-recovery": ("ettr measure-recovery model.py:build experiment --steps 400",),
+    "chaos": (
+        "ettr chaos --launcher --fault kill --every 20 -- ettr elastic -n 4 -- python train.py",
+    ),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,25 +13,20 @@ import typer
 from ettr.cli.output import complain, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import PageFile, Printing
-from ettr.cli.simulate_assumed import (
-    check_varied,
-    effects_on_changes,
-    effects_on_headlines,
-    say_headlines,
-)
 from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed, waits_page
 from ettr.cli.simulating import simulating_bar
 from ettr.errors import UsageError
+from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
     from ettr.report.document import JsonValue
+    from ettr.sim.cluster.effect_sensitivity import EffectPlan, EffectSensitivity
     from ettr.sim.cluster.replay import Replay
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
     from ettr.sim.cluster.sensitivity import AssumptionSensitivity
     from ettr.sim.cluster.whatif import WhatIf
-
 
 _RUNS = 10
 _SENSITIVITY_RUNS = 5
@@ -464,3 +460,62 @@ def _say(found: SimulatedStore, store: str, own: AssumptionSensitivity | None) -
     say(f"Store: {store}   Truth: {found.truth}")
     if own is not None:
         say_headlines(own)
+
+
+def _say_size(n: int, seeds: int, values: int) -> None:
+    complain(
+        f"sensitivity: {counted(n, 'simulation')}, {counted(values, 'assumed value')} halved and "
+        f"made half larger with {counted(seeds, 'seed')}; --vary PATTERN takes fewer values"
+    )
+
+
+def effects_on_changes(
+    plan: EffectPlan, seeds: range, replay: Replay, workers: int
+) -> EffectSensitivity:
+    """What the effect of each change owes to the assumed values."""
+    from ettr.sim.cluster.effect_sensitivity import effect_sensitivity
+
+    n = plan.simulations(len(seeds))
+    _say_size(n, len(seeds), len(plan.varied))
+    with simulating_bar(n, "runs") as advance:
+        return effect_sensitivity(
+            plan, seeds, workers=workers, replay=replay,
+            progress=lambda done: advance("sensitivity", done),
+        )  # fmt: skip
+
+
+def check_varied(made: ClusterScenario, patterns: Sequence[str], replay: Replay) -> None:
+    """Find out before the work that there is something to vary.
+
+    Raises:
+        UsageError: no assumed value of such a name can be varied.
+    """
+    from ettr.sim.cluster.sensitivity import no_such_value, varied_values
+
+    varied, not_varied = varied_values(made, patterns, replay)
+    if not varied:
+        raise no_such_value(made, patterns, not_varied)
+
+
+def effects_on_headlines(
+    made: ClusterScenario, seeds: range, patterns: tuple[str, ...], replay: Replay, workers: int
+) -> AssumptionSensitivity:
+    """What each headline of a scenario owes to the assumed values."""
+    from ettr.sim.cluster.sensitivity import n_simulations, sensitivity, varied_values
+
+    n = n_simulations(made, patterns, len(seeds), replay)
+    _say_size(n, len(seeds), len(varied_values(made, patterns, replay)[0]))
+    with simulating_bar(n, "runs") as advance:
+        return sensitivity(
+            made, seeds, patterns=patterns, workers=workers, replay=replay,
+            progress=lambda done: advance("sensitivity", done),
+        )  # fmt: skip
+
+
+def say_headlines(found: AssumptionSensitivity) -> None:
+    """Print for each headline the value that moves it most, and where the others are."""
+    from ettr.report.sections.sensitivity import headlines_section
+    from ettr.report.text import section_text
+
+    say()
+    say(section_text(headlines_section(found)))

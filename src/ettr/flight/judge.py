@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
-from ettr.flight.calls import GroupCalls
-from ettr.flight.ends import after_the_end
+from ettr.flight.calls import Call, GroupCalls
 from ettr.flight.folder import FlightFolder
-from ettr.flight.lateness import LATE_S, late_ranks
-from ettr.flight.verdict import Culprit, FlightVerdict, StuckCollective, VerdictKind
+from ettr.flight.verdict import Culprit, FlightVerdict, LateRank, StuckCollective, VerdictKind
 from ettr.flight.waits import FlightEvidence, WaitingCall, sizes_text, waiting_calls
 
 _MOST_LISTED = 64
@@ -229,3 +228,160 @@ def _limits(
 
 def _is_default(group: GroupCalls) -> bool:
     return group.description == "default_pg"
+
+
+# calls that end on a rank only after every member has made them
+_NEED_ALL = (
+    *("all_reduce", "allreduce", "barrier", "all_gather", "allgather", "reduce_scatter"),
+    *("all_to_all", "alltoall"),
+)
+_FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A verdict on records that were written after the end."""
+
+    kind: VerdictKind
+    culprits: tuple[int, ...]
+    stuck: tuple[StuckCollective, ...]
+    reasons: tuple[str, ...]
+
+
+def after_the_end(evidence: FlightEvidence) -> Ending | None:
+    """What is left to say where the last call was given up; None where nothing shows that."""
+    for group in evidence.groups:
+        members = evidence.members(group)
+        absent = tuple(sorted(rank for rank in members if evidence.is_absent(rank)))
+        reached = {
+            rank: group.newest.get(rank, -1)
+            for rank in sorted(members.difference(absent))
+            if not evidence.records[rank].wrapped or rank in group.newest
+        }
+        least, last = min(reached.values(), default=0), max(group.calls, default=0)
+        for seq, call in group.in_order():
+            if call.open or (seq <= least and seq != last and not call.aborted):
+                continue
+            behind = tuple(rank for rank, newest in reached.items() if newest < seq)
+            if call.aborted or (absent and seq == last) or _given_up(call, behind, evidence):
+                return _ending(evidence, group, seq, call, behind, absent)
+    return None
+
+
+def _given_up(call: Call, behind: tuple[int, ...], evidence: FlightEvidence) -> bool:
+    """Whether the call ended on some ranks although others never made it."""
+    later = [rank for rank in behind if not evidence.is_older(rank, call)]
+    records = [evidence.records[rank] for rank in call.ranks]
+    if any(one.after_s is not None for one in records):
+        # records of the watcher say whether the program failed
+        return bool(later) and any(one.reason == _FAILURE for one in records)
+    return bool(later) and _needs_all(call)
+
+
+def _needs_all(call: Call) -> bool:
+    kind = call.signature.name.rpartition(":")[2].lstrip("_")
+    return kind.startswith(_NEED_ALL)
+
+
+def _ending(
+    evidence: FlightEvidence,
+    group: GroupCalls,
+    seq: int,
+    call: Call,
+    behind: tuple[int, ...],
+    absent: tuple[int, ...],
+) -> Ending:
+    times = [evidence.records[rank].known_ns for rank in call.ranks]
+    written_ns = max((one for one in times if one is not None), default=call.first_ns)
+    elapsed_s, timeout_s = (written_ns - call.first_ns) / 1e9, call.timeout_ms / 1e3
+    timed_out = bool(timeout_s) and elapsed_s >= timeout_s
+    known = absent and not timed_out
+    stuck = StuckCollective(
+        kind=VerdictKind.NO_RECORD if known else VerdictKind.UNKNOWN,
+        group=group.name,
+        description=group.description,
+        members=None if group.members is None else len(group.members),
+        seq=seq,
+        name=call.signature.name,
+        sizes=sizes_text(call.signature),
+        started=tuple(sorted(call.ranks)),
+        waiting=(),
+        missing=behind,
+        mismatched=(),
+        without_record=absent,
+        overwritten=(),
+        calls=(),
+        waited_s=None,
+        culprits=absent if known else (),
+    )
+    reasons = () if known else (_after(stuck, timeout_s if timed_out else None),)
+    return Ending(stuck.kind, stuck.culprits, (stuck,), reasons)
+
+
+def _after(stuck: StuckCollective, timeout_s: float | None) -> str:
+    when = f"its timeout of {timeout_s:g} s" if timeout_s else "it was given up"
+    return (
+        f"the records were written after {when}: {stuck.name} {stuck.seq} of group {stuck.group} "
+        "waits on no rank any more, and what ranks did since then shows no cause. Records must be "
+        "written while it hangs"
+    )
+
+
+# clocks of nodes agree to milliseconds; shorter waits are every job's
+LATE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Lateness:
+    times: int = 0
+    total_s: float = 0.0
+    longest_s: float = 0.0
+    group: str = ""
+    seq: int = 0
+    after_timeout: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A late rank without its node."""
+
+    found: LateRank
+
+    @property
+    def rank(self) -> int:
+        """The rank."""
+        return self.found.rank
+
+    @property
+    def longest_s(self) -> float:
+        """Its longest lag behind the first rank."""
+        return self.found.longest_s
+
+    def on(self, node: str | None) -> LateRank:
+        """The result, with the node."""
+        return replace(self.found, node=node)
+
+
+def late_ranks(evidence: FlightEvidence) -> list[Late]:
+    """Ranks that were last by a second or more, those that cost the most time first.
+
+    The first call of a group is left out: ranks do not start up together.
+    """
+    found: dict[int, _Lateness] = {}
+    for group in evidence.groups:
+        members = len(evidence.members(group))
+        first = min(group.calls, default=0)
+        for seq, call in group.in_order():
+            if len(call.ranks) < members or call.lag_s < LATE_S or seq == first:
+                continue
+            late = found.setdefault(call.last_rank, _Lateness())
+            late.times += 1
+            late.total_s += call.lag_s
+            late.after_timeout |= bool(call.timeout_ms) and call.lag_s >= call.timeout_ms / 1e3
+            if call.lag_s > late.longest_s:
+                late.longest_s, late.group, late.seq = call.lag_s, group.name, seq
+    ranked = sorted(found.items(), key=lambda item: -item[1].total_s)
+    return [
+        Late(LateRank(rank, None, one.times, one.longest_s, one.group, one.seq, one.after_timeout))
+        for rank, one in ranked
+    ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import pickletools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING, NoReturn
 
-from ettr.flight.builtin_pickle import load_builtins
-from ettr.flight.entries import Entry, Signatures, entry_of
+from ettr.flight.entries import CallFields, Entry, Signatures, entry_of, signature_of
 from ettr.flight.limits import (
     LARGEST_INT,
     LARGEST_JSON_BYTES,
@@ -17,7 +21,6 @@ from ettr.flight.limits import (
     MOST_ENTRIES,
     MOST_RANKS,
 )
-from ettr.flight.torch_json import read_layout
 
 # key of what `ettr.elastic.flight` adds to PyTorch's JSON
 ADDED = "ettr"
@@ -169,3 +172,172 @@ def _seconds(value: object) -> float | None:
 
 def _text(value: object) -> str | None:
     return value if type(value) is str and 0 < len(value) <= LONGEST_NAME else None
+
+
+# The operations that make builtins, with their arguments, but for strings. A tuple may not be put
+# into the memo: tuples that hold each other many times hash in exponential time. Indices of the
+# memo end at 2^20, as the unpickler makes room for all below; integers have nine bytes.
+_RUN = re.compile(
+    rb"(?:h.|[(N\x88\x89\]})aesu]+|[\x85-\x87t](?![qr\x94\x95])|[qK].|M..|J....|\x8a[\x00]"
+    rb"|\x8a\x08.{8}|\x8a\x05.{5}|\x8a\x06.{6}|\x8a\x07.{7}|\x8a\x09.{9}|\x8a\x04.{4}"
+    rb"|\x8a\x03.{3}|\x8a\x02..|\x8a\x01.|r..[\x00-\x0f]\x00|j....|G.{8})*+",
+    re.DOTALL,
+)
+_ALLOWED = (
+    *("PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "EMPTY_LIST", "EMPTY_DICT"),
+    *("EMPTY_TUPLE", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "TUPLE", "TUPLE1", "TUPLE2"),
+    *("TUPLE3", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"),
+    *("SHORT_BINUNICODE", "BINGET", "LONG_BINGET", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
+)
+# what a broken or foreign pickle makes the unpicklers raise
+_BROKEN = (
+    *(pickle.UnpicklingError, EOFError, KeyError, IndexError, AttributeError, TypeError),
+    *(ValueError, OverflowError, RecursionError, MemoryError),
+)
+
+
+class _NoClasses(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
+
+
+class _FewOpcodes(pickle._Unpickler):
+    """The unpickler in Python with the allowed opcodes, and text as the only key of a dict."""
+
+    dispatch = {  # noqa: RUF012 - as its base class has it
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()
+        if code in {ord(one.code) for one in pickletools.opcodes if one.name in _ALLOWED}
+    }
+    stack: list[object]
+
+    if TYPE_CHECKING:
+
+        def pop_mark(self) -> list[object]:
+            """The items since the last mark."""
+
+    def load_setitems(self) -> None:
+        items = self.pop_mark()
+        self._put(items)
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._put([key, value])
+
+    def _put(self, items: list[object]) -> None:
+        target = self.stack[-1]
+        if type(target) is not dict or any(type(key) is not str for key in items[::2]):
+            raise pickle.UnpicklingError("a key is no text")
+        target.update(zip(items[::2], items[1::2], strict=True))
+
+    dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
+    dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
+
+
+def load_builtins(data: bytes) -> object:
+    """The object in a pickle of builtins.
+
+    Raises:
+        ValueError: the bytes are no such pickle; says what is wrong with them.
+    """
+    unpickler = _NoClasses if _is_plain(data) else _FewOpcodes
+    try:
+        # buffered: the unpickler in C asks for single bytes otherwise
+        return unpickler(io.BufferedReader(io.BytesIO(data))).load()
+    except _BROKEN as error:
+        raise ValueError(_reason(error)) from None
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KeyError) and error.args and type(error.args[0]) is int:
+        return f"a pickle with more than builtins (opcode {error.args[0]:#04x})"
+    return f"no whole pickle of builtins ({str(error)[:100] or type(error).__name__})"
+
+
+def _is_plain(data: bytes) -> bool:
+    """Whether every byte is one of the operations of PyTorch's own pickler."""
+    if data[:2] != b"\x80\x02" or data[-1:] != b".":
+        return False
+    place, end = 2, len(data) - 1
+    while place < end:
+        matched = _RUN.match(data, place, end)
+        place = matched.end() if matched else place
+        if place == end:
+            return True
+        if data[place] != pickle.BINUNICODE[0]:
+            return False
+        place += 5 + int.from_bytes(data[place + 1 : place + 5], "little")
+    return False
+
+
+_TEXT = r'"[^"\\\x00-\x1f]{0,200}+"'
+_INT = r"(\d{1,19}+)"
+# what entries share stands in groups of several fields: most entries differ in numbers alone
+_ENTRY = re.compile(
+    rf'\{{"collective_seq_id":{_INT},(?:"duration_ms":[\d.e+-]+,)?'
+    r'("input_dtypes":\[[^][]*\],"input_sizes":[][\d,]*,"is_p2p":(?:true|false)),"op_id":\d+,'
+    rf'("output_dtypes":\[[^][]*\],"output_sizes":[][\d,]*),"p2p_seq_id":{_INT},"pg_id":\d+,'
+    rf'("process_group":\[{_TEXT},{_TEXT}\],"profiling_name":{_TEXT}),"record_id":{_INT},'
+    rf'("retired":(?:true|false),"state":{_TEXT}),"thread_id":"[^"\\]*","thread_name":"[^"\\]*",'
+    rf'"time_created_ns":{_INT},"time_discovered_completed_ns":\d+,'
+    rf'"time_discovered_started_ns":\d+,("timeout_ms":\d{{1,19}}+)\}}(,?)'
+)
+_SHAPES = ("input_dtypes", "input_sizes", "output_dtypes", "output_sizes")
+_BEGIN = '"entries":['
+
+
+def read_layout(
+    text: str, signatures: Signatures
+) -> tuple[Mapping[str, object], list[Entry]] | None:
+    """The record without its entries, and the entries; None where the layout is another.
+
+    A field with a value that PyTorch does not write is another layout, too.
+    """
+    try:
+        return _read_layout(text, signatures)
+    except ValueError:
+        return None
+
+
+def _read_layout(
+    text: str, signatures: Signatures
+) -> tuple[Mapping[str, object], list[Entry]] | None:
+    begin = text.find(_BEGIN)
+    entries: list[Entry] = []
+    place = begin + len(_BEGIN)
+    more = begin >= 0
+    new, known = tuple.__new__, signatures.of_text
+    match = _ENTRY.match
+    while more and (matched := match(text, place)):
+        seq, inputs, outputs, p2p_seq, names, record_id, state, created, timeout, comma = (
+            matched.groups()
+        )
+        texts = (inputs, outputs, names, state, timeout)
+        call = known(texts) or signatures.keep_call(texts, _call_of(texts, signatures))
+        group, description, is_p2p, signature, retired, state, timeout_ms = call
+        number = int(p2p_seq if is_p2p else seq)
+        fields = (
+            *(group, description, number, is_p2p, signature, retired, state),
+            *(int(created), timeout_ms, int(record_id)),
+        )
+        # a named tuple's own constructor takes three times as long
+        entries.append(new(Entry, fields))
+        place, more = matched.end(), comma == ","
+    if not entries or more or text[place : place + 1] != "]":
+        return None
+    head = json.loads(f"{text[:begin]}{_BEGIN}]{text[place + 1 :]}")
+    return (head, entries) if isinstance(head, dict) and head.get("entries") == [] else None
+
+
+def _call_of(texts: tuple[str, ...], signatures: Signatures) -> CallFields:
+    """What the fields say that many entries share."""
+    shared = json.loads(f"{{{','.join(texts)}}}")
+    shapes = (shared[name] for name in _SHAPES)
+    signature = signatures.keep(signature_of(shared["profiling_name"], *shapes))
+    return (
+        *(*shared["process_group"], shared["is_p2p"], signature, shared["retired"]),
+        *(shared["state"], shared["timeout_ms"]),
+    )

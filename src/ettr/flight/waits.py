@@ -11,7 +11,6 @@ from functools import cached_property
 from ettr.flight.calls import Call, GroupCalls
 from ettr.flight.entries import Signature
 from ettr.flight.folder import RankRecord
-from ettr.flight.mismatch import minority
 
 DEFAULT_DESCRIPTION = "default_pg"
 _PEERS = re.compile(r".*:(?:send (\d{1,9})->(\d{1,9})|recv (\d{1,9})<-(\d{1,9}))")
@@ -231,3 +230,37 @@ def sizes_text(signature: Signature) -> str:
     sizes = signature.input_sizes or signature.output_sizes
     text = ", ".join("×".join(map(str, one)) or "scalar" for one in sizes[:8])
     return text if len(text) <= _LONGEST_SIZES else f"{text[:_LONGEST_SIZES]}..."
+
+
+# what may differ between ranks that call the same (as PyTorch's own trace analyser has it)
+_FREE_INPUT = frozenset({"all_to_all", "alltoall", "alltoall_base", "all_to_all_base", "scatter"})
+_FREE_OUTPUT = frozenset({"all_to_all", "alltoall", "alltoall_base", "all_to_all_base", "gather"})
+_ROOTED = frozenset({"scatter", "gather"})
+
+
+def comparable(signature: Signature) -> tuple[object, ...]:
+    """Of a signature, what all ranks of a collective have in common."""
+    name = signature.name
+    kind = name.rpartition(":")[2].partition(" ")[0]
+    inputs: object = signature.input_sizes
+    outputs: object = signature.output_sizes
+    if kind in _FREE_INPUT or kind in _ROOTED:
+        inputs = None
+    if kind in _FREE_OUTPUT or kind in _ROOTED:
+        outputs = None
+    types = None if kind in _ROOTED else (signature.input_dtypes, signature.output_dtypes)
+    return (name, inputs, outputs, types)
+
+
+def minority(call: Call) -> tuple[int, ...]:
+    """The ranks that called something else than most; all ranks where no call has a majority."""
+    if call.others is None:
+        return ()
+    forms = {rank: comparable(call.signature_on(rank)) for rank in call.ranks}
+    counts = Counter(forms.values())
+    if len(counts) == 1:
+        return ()
+    (usual, n_usual), (_, n_second) = counts.most_common(2)
+    if n_usual == n_second:
+        return tuple(sorted(forms))
+    return tuple(sorted(rank for rank, form in forms.items() if form != usual))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,19 +19,24 @@ from ettr.plan.intervals import (
 )
 from ettr.plan.node_types import NodeType, mixed_rate
 from ettr.plan.questions import Answers, Questions, answers
-from ettr.plan.ranking import NodeRate, SchemeChoice, rank_by_shares, shown
-from ettr.plan.renewal import TimeShares, ettr_by_rate, exact_ettr, time_shares
-from ettr.plan.run import PlannedRun, RunShape, cautions
-from ettr.plan.scheme_formula import scheme_formula
+from ettr.plan.ranking import NodeRate, Ranked, SchemeChoice, rank_by_shares, shown
+from ettr.plan.renewal import (
+    TimeShares,
+    ettr_by_rate,
+    exact_ettr,
+    expected_recovery_s,
+    expected_segment_s,
+    time_shares,
+)
+from ettr.plan.run import PlannedRun, RunShape, cautions, changed, spell
 from ettr.plan.scheme_inputs import ChosenSchemes
-from ettr.plan.scheme_notes import scheme_notes
 from ettr.plan.schemes import Domain, JobShape
-from ettr.plan.sensitivity import Sensitivity, sensitivities
+from ettr.plan.schemes.levels_of_terms import levels_of
 from ettr.plan.simulated import SimulatedRun
 from ettr.plan.solver import Requirement, requirements
 from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
-from ettr.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 PER_NODE_DAYS = 1000.0
 """Failure rates are typed and printed per this many node-days."""
@@ -485,3 +490,188 @@ def _of_schemes(
     return scheme_notes(
         job, schemes, blamed_share=rate.blamed_share, shares_given=shares is not None
     )
+
+
+def scheme_formula(
+    one: Ranked, job: JobShape, node_per_day: float, shares: Mapping[str, float]
+) -> tuple[str, ...]:
+    """The formula of a usable scheme, a line for each kind of failure; empty for another.
+
+    Args:
+        one: The scheme as ranked.
+        job: That it was ranked for.
+        node_per_day: Failures of one node per day.
+        shares: Of the failures by what they take down.
+
+    **Source**: derived in docs/explanation/checkpoint-schemes.md.
+    """
+    if not one.usable or one.interval_s is None:
+        return ()
+    per_s = {
+        domain: shares[domain.key] * node_per_day * job.n_nodes / SECONDS_PER_DAY
+        for domain in Domain
+        if shares.get(domain.key)
+    }
+    lines, lost, waited = [], 0.0, 0.0
+    for domain, rate in per_s.items():
+        response = one.terms.responses[domain]
+        wait_s = job.queue_s if response.waits else 0.0
+        lost_s = one.lost_by_domain_s[domain]
+        lost += rate * (response.restart_s + lost_s)
+        waited += rate * wait_s
+        lines.append(
+            f"{domain}: λ = {rate:.4g} per s, u = {spell(response.restart_s)} until it trains, "
+            f"ℓ = {spell(lost_s)} of work lost, q = {spell(wait_s)} of waiting"
+        )
+    at = levels_of(one.terms, job, per_s, one.interval_s)
+    overhead = at.length_s / one.interval_s - 1.0
+    left = max(0.0, 1.0 - lost)
+    return (
+        f"{one.scheme.name.capitalize()}, to first order, with o the overhead of saving: ETTR ≈ "
+        f"(1 − Σ λ(u + ℓ)) / [(1 + o)(1 + Σ λq)] = (1 − {lost:.4g}) / [(1 + {overhead:.4g})"
+        f"(1 + {waited:.4g})] = {left / ((1.0 + overhead) * (1.0 + waited)):.4f}; the exact form, "
+        f"which counts failures in recoveries too, gives {one.ettr.estimate or 0.0:.4f}",
+        *lines,
+    )
+
+
+_WHO_WAITS = (
+    "For the schemes --queue counts where the job goes back to the scheduler or stands still until "
+    "it has another node: not where it keeps its nodes or has a standby one, and in part where the "
+    "others train on."
+)
+
+
+def scheme_notes(
+    job: JobShape,
+    schemes: Sequence[SchemeChoice],
+    *,
+    blamed_share: float | None,
+    shares_given: bool,
+) -> tuple[str, ...]:
+    """Assumptions behind a ranking, a sentence each.
+
+    Args:
+        job: That was ranked for.
+        schemes: As ranked.
+        blamed_share: Share of the failures blamed on one node; None where not known.
+        shares_given: Whether the share of failures by what they take down was given.
+    """
+    return tuple(_notes(job, schemes, blamed_share, shares_given))
+
+
+def _notes(
+    job: JobShape, schemes: Sequence[SchemeChoice], blamed_share: float | None, shares_given: bool
+) -> Iterator[str]:
+    yield (
+        f"For the schemes a node sends {job.network_bytes_per_s / 1e9:g} GB/s to its peers, copies "
+        f"{job.device_bytes_per_s / 1e9:g} GB/s to its memory and has {job.host_bytes / 1e9:g} GB "
+        "of it for checkpoints (--network, --device, --host-memory)."
+    )
+    if job.queue_s:
+        yield _WHO_WAITS
+    yield from _durable_periods(job, schemes)
+    if shares_given:
+        return
+    yield (
+        "Every failure is assumed to take down one node (--failure-shares changes that)."
+        if blamed_share is None
+        else f"{100 * blamed_share:.0f} % of failures blame a node; the others are assumed to take "
+        "down the whole job (--failure-shares changes that)."
+    )
+
+
+def _durable_periods(job: JobShape, schemes: Sequence[SchemeChoice]) -> Iterator[str]:
+    """What --durable-every became for schemes with two levels, where it is not as asked."""
+    names: dict[str, list[str]] = {}
+    asked = spell(job.durable_period_s)
+    for one in schemes:
+        if one.durable_every_s is not None:
+            names.setdefault(spell(one.durable_every_s), []).append(one.name)
+    became = [f"{at} ({', '.join(those)})" for at, those in names.items() if at != asked]
+    if became:
+        why = (
+            f"a durable checkpoint takes {spell(job.write_alone_s)} to write"
+            if job.write_alone_s > job.durable_period_s
+            else "the whole number of checkpoint intervals that is nearest to it"
+        )
+        yield f"--durable-every {asked} becomes {'; '.join(became)}: {why}."
+
+
+INPUTS = ("failures_per_node_day", "n_nodes", "interval_s", "write_s", "restart_s", "queue_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Effect of one input on ETTR.
+
+    Attributes:
+        name: The input.
+        value: Its value.
+        elasticity: Per cent of change of ETTR for one per cent of change of the input;
+            not a number where ETTR is 0.
+        ettr_if_halved: ETTR with half the value; for n_nodes, with half the load.
+    """
+
+    name: str
+    value: float
+    elasticity: float
+    ettr_if_halved: float
+
+
+def sensitivities(run: PlannedRun) -> tuple[Sensitivity, ...]:
+    """The effect of each input, the strongest first."""
+    found = [
+        Sensitivity(name, getattr(run, name), _elasticity(run, name), _halved(run, name))
+        for name in INPUTS
+    ]
+    return tuple(sorted(found, key=lambda one: -abs(one.elasticity)))
+
+
+def _elasticity(run: PlannedRun, name: str) -> float:
+    if not math.isinf(run.productive_s):
+        return _numeric(run, name)
+    rate = run.failures_per_s
+    load = rate * (run.interval_s + run.write_s)
+    # λL e^λL / (e^λL - 1), and per unit of load
+    turning = load / -math.expm1(-load) if load > 0 else 1.0
+    share = turning / (run.interval_s + run.write_s)
+    waiting = rate * run.queue_s / (1.0 + rate * run.queue_s)
+    of_rate = 1.0 - rate * run.restart_s - waiting - turning
+    return {
+        "failures_per_node_day": of_rate,
+        "n_nodes": of_rate,
+        "interval_s": 1.0 - share * run.interval_s,
+        "write_s": -share * run.write_s,
+        "restart_s": -rate * run.restart_s,
+        "queue_s": -waiting,
+    }[name]
+
+
+def _scaled(run: PlannedRun, name: str, factor: float) -> PlannedRun:
+    # nodes come in whole numbers; the rate of all of them does not
+    field = "failures_per_node_day" if name == "n_nodes" else name
+    value: float = getattr(run, field)
+    return changed(run, field, value * factor)
+
+
+def _numeric(run: PlannedRun, name: str) -> float:
+    step = 1e-4
+    ettr = _ettr_of_equal_intervals if name == "interval_s" else exact_ettr
+    up, down = (ettr(_scaled(run, name, math.exp(sign * step))) for sign in (1, -1))
+    return (math.log(up) - math.log(down)) / (2.0 * step) if up > 0 and down > 0 else math.nan
+
+
+def _ettr_of_equal_intervals(run: PlannedRun) -> float:
+    """ETTR of a finite run whose number of intervals need not be whole.
+
+    Next to a whole number a slightly shorter interval adds one more write, and the slope of the
+    true form says nothing about intervals that differ by more.
+    """
+    intervals = run.productive_s / run.interval_s
+    wall_s = expected_recovery_s(run) + intervals * expected_segment_s(run, run.interval_s)
+    return run.productive_s / wall_s
+
+
+def _halved(run: PlannedRun, name: str) -> float:
+    return exact_ettr(_scaled(run, name, 0.5))

@@ -6,6 +6,7 @@ job. A job that is submitted comes after one that is requeued at the same moment
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +25,6 @@ from ettr.sim.cluster.owners import check_owners, owners_of
 from ettr.sim.cluster.replay import DRAWN, Replay, replayed_jobs
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scheduler import Scheduler
-from ettr.sim.cluster.series import Turns
 from ettr.sim.cluster.truth import Truth, fault_rows, node_rows
 from ettr.sim.cluster.workload import Job, jobs_of_day
 
@@ -149,3 +149,33 @@ class SimulatedCluster:
         self._scheduler.submit(job, now_s)
         if job.series:
             self._turns.take(job)
+
+
+class Turns:
+    """Whose turn it is in each series.
+
+    A turn belongs to what a job works on: it is kept while the job is requeued, or submitted again
+    under another id. Whoever would have come meanwhile waits unsubmitted, in order of time.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[str, int] = {}
+        self._unsubmitted: dict[str, deque[Job]] = defaultdict(deque)
+
+    def is_turn_of(self, job: Job) -> bool:
+        """Whether a job may be submitted now; otherwise `next_after` gives it in its turn."""
+        holder = self._holders.get(job.series)
+        if holder is None or holder == job.task:
+            return True
+        self._unsubmitted[job.series].append(job)
+        return False
+
+    def take(self, job: Job) -> None:
+        """A job of a series has been submitted."""
+        self._holders[job.series] = job.task
+
+    def next_after(self, job: Job) -> Job | None:
+        """The job that comes as one is over; None if none waits."""
+        del self._holders[job.series]
+        waiting = self._unsubmitted[job.series]
+        return waiting.popleft() if waiting else None

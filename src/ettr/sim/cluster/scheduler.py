@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.crash_loops import next_try
 from ettr.sim.cluster.hours import GpuUse, Hours
-from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING
-from ettr.sim.cluster.policies.array_tasks import array_limits
-from ettr.sim.cluster.policies.limits import Limit, held_by
-from ettr.sim.cluster.policies.quotas import quota_limits
+from ettr.sim.cluster.owners import Owners
+from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING, Limit, held_by
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.sharing import SharedUse
+from ettr.sim.cluster.scenario_sharing import EACH, FairShare, Quota
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray
 from ettr.sim.cluster.writes import kept_s, n_writes, work_and_writes_s
 
@@ -475,3 +475,193 @@ class Scheduler:
         for _, tasks in sorted(unbegun.items()):
             tasks.sort(key=lambda job: job.array_task)
             self._log.pending_tasks(tasks, "PENDING", None, now_s=now_s)
+
+
+REASON = "JobArrayTaskLimit"
+"""What Slurm shows as the reason of a task that is held by its array's own limit."""
+
+
+def array_limits(array: str, most_running: int) -> tuple[Limit, ...]:
+    """The limits that an array sets to each of its tasks.
+
+    Args:
+        array: Its id.
+        most_running: N of `%N`; 0 for none.
+
+    Source:
+        Slurm's manual, job_array.
+    """
+    if most_running == 0:
+        return ()
+    return (Limit(f"array:{array}", most_running, 1, REASON),)
+
+
+REASONS = {
+    "user": "QOSMaxGRESPerUser",
+    "account": "AssocGrpGRES",
+    "qos": "QOSGrpGRES",
+}
+"""What Slurm shows as the reason of a job that is held by a quota of such a scope."""
+
+
+def quota_limits(
+    quotas: Sequence[Quota], gpus: int, user: str, account: str, qos: str
+) -> tuple[Limit, ...]:
+    """The limits that quotas set to a job, in the order of the quotas.
+
+    A quota by name takes the place of the one for each of that scope: both would be of the same
+    jobs, and count their GPUs twice.
+
+    Args:
+        quotas: Of the scenario.
+        gpus: Of the job.
+        user: Its owner.
+        account: That it is charged to.
+        qos: Its quality of service.
+    """
+    names = {"user": user, "account": account, "qos": qos}
+    own = {one.scope for one in quotas if one.name == names[one.scope]}
+    return tuple(
+        Limit(f"{one.scope}:{names[one.scope]}", one.most_gpus, gpus, REASONS[one.scope])
+        for one in quotas
+        if one.name == names[one.scope] or (one.name == EACH and one.scope not in own)
+    )
+
+
+_Whose = tuple[int, ...]
+_ALL: _Whose = ()
+
+
+@dataclass(slots=True)
+class _Usage:
+    """Faded GPU-seconds until a time, and GPUs held since."""
+
+    gpu_s: float = 0.0
+    gpus: int = 0
+    until_s: int = 0
+
+
+class SharedUse:
+    """What users and accounts have used, and the priority of a job by it."""
+
+    def __init__(self, scenario: ClusterScenario, rules: FairShare, owners: Owners) -> None:
+        self._rules, self._machines = rules, scenario.machines
+        self._weights = Weights(
+            rules.fair_share_weight, rules.age_weight, rules.job_size_weight, rules.qos_weight
+        )
+        highest = max(1, *(one.level for one in scenario.priorities))
+        self._of_qos = [one.level / highest for one in scenario.priorities]
+        shares = {one.name: one.shares for one in scenario.accounts}
+        raw = [shares.get(name, 1.0) for name in owners.accounts]
+        self._account_share = [one / sum(raw) for one in raw]
+        self._members = owners.members
+        self._used: dict[_Whose, _Usage] = defaultdict(_Usage)
+        self._factors: dict[_Whose, float] = {}
+
+    def change(self, job: Job, gpus: int, now_s: int) -> None:
+        """A job takes GPUs, or gives them back (below 0)."""
+        for whose in (_ALL, (job.account,), (job.account, job.user)):
+            used = self._used[whose]
+            used.gpu_s, used.until_s = self._gpu_s(used, now_s), now_s
+            used.gpus += gpus
+
+    def recalculate(self) -> None:
+        """Forget the factors that were computed for the last period."""
+        self._factors.clear()
+
+    def priority(self, job: Job, now_s: int) -> int:
+        """The priority of a job that waits."""
+        machines, whose = self._machines, (job.account, job.user)
+        factor = self._factors.get(whose)
+        if factor is None:
+            factor = self._factors[whose] = self._factor(job, now_s)
+        per_node = machines.gpus_per_node
+        return multifactor_priority(
+            self._weights,
+            Weights(
+                fair_share=factor,
+                age=age_factor(max(0, now_s - job.eligible_s), self._rules.longest_age_s),
+                job_size=size_factor(
+                    max(1, job.gpus // per_node) / machines.nodes,
+                    job.gpus / (machines.nodes * per_node),
+                ),
+                qos=self._of_qos[job.priority],
+            ),
+        )
+
+    def _factor(self, job: Job, now_s: int) -> float:
+        everything = self._gpu_s(self._used[_ALL], now_s)
+        if everything <= 0.0:
+            return 1.0
+        of_account = self._gpu_s(self._used[job.account,], now_s) / everything
+        of_user = self._gpu_s(self._used[job.account, job.user], now_s) / everything
+        part = 1.0 / self._members[job.account]
+        share = self._account_share[job.account] * part
+        return fair_share_factor(effective_usage(of_user, part, of_account), share)
+
+    def _gpu_s(self, used: _Usage, now_s: int) -> float:
+        elapsed_s = now_s - used.until_s
+        return decayed_gpu_s(used.gpu_s, used.gpus, elapsed_s, self._rules.half_life_s)
+
+
+class Weights(NamedTuple):
+    """What each factor, from 0 to 1, weighs in the priority."""
+
+    fair_share: float
+    age: float
+    job_size: float
+    qos: float
+
+
+def decayed_gpu_s(used_gpu_s: float, gpus: int, elapsed_s: float, half_life_s: float) -> float:
+    """Usage after a time in which jobs held GPUs, all of it fading by the half-life.
+
+    Args:
+        used_gpu_s: Usage at the beginning.
+        gpus: Held all the time.
+        elapsed_s: How long.
+        half_life_s: After which a GPU-second counts half.
+    """
+    kept = float(0.5 ** (elapsed_s / half_life_s))
+    return used_gpu_s * kept + gpus * half_life_s / math.log(2.0) * (1.0 - kept)
+
+
+def effective_usage(usage: float, of_siblings: float, above: float) -> float:
+    """Usage of a user or account with its part of what its siblings used.
+
+    Args:
+        usage: Its own, as a share of all usage.
+        of_siblings: Its shares over those of all siblings, itself included.
+        above: Effective usage of the account above; at the top of the tree usage is effective.
+    """
+    return usage + (above - usage) * of_siblings
+
+
+def fair_share_factor(effective: float, share: float) -> float:
+    """The factor of a user: 1 without usage, 1/2 where usage is the share, towards 0 beyond.
+
+    Args:
+        effective: Effective usage.
+        share: His shares as a part of the whole cluster, above 0.
+    """
+    return float(2.0 ** (-effective / share))
+
+
+def age_factor(waited_s: float, longest_s: float) -> float:
+    """The factor of waiting: 1 after the longest time that counts."""
+    return min(1.0, waited_s / longest_s)
+
+
+def size_factor(share_of_nodes: float, share_of_gpus: float) -> float:
+    """The factor of size, which favours large jobs."""
+    return (share_of_nodes + share_of_gpus) / 2.0
+
+
+def multifactor_priority(weights: Weights, factors: Weights) -> int:
+    """The priority, a whole number; the higher goes first.
+
+    Args:
+        weights: Of the scenario.
+        factors: Of the job, each from 0 to 1.
+    """
+    return int(sum(weight * factor for weight, factor in zip(weights, factors, strict=True)))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.sim.cluster.policies.limits import Limit
+from ettr.sim.cluster.policies import Limit
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import Outcomes
 from ettr.sim.cluster.writes import lengths_with_writes_s

@@ -23,8 +23,7 @@ from ettr.sources.base import ReadOptions
 from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
-from ettr.sources.slurm.allocations import allocations_of, attempt_ids
-from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, mapped, matches
+from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, Mask, mapped, matches
 from ettr.sources.slurm.job_fields import (
     ID_FIELDS,
     NEEDED,
@@ -33,9 +32,8 @@ from ettr.sources.slurm.job_fields import (
     USED,
     JobField,
 )
-from ettr.sources.slurm.steps import Steps
 from ettr.sources.slurm.times import TimeColumns
-from ettr.tables import ATTEMPTS
+from ettr.tables import ALLOCATIONS, ATTEMPTS
 from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE
 from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import by_number
@@ -376,3 +374,124 @@ def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return str(value).encode("utf-8", "replace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """Rows of `allocations`, and how many attempts do not fit their node list.
+
+    Attributes:
+        rows: one for each node of each attempt that has started.
+        without_elapsed: attempts that have nodes and no elapsed time; they have no rows.
+        node_count_differs: attempts whose number of nodes is not the length of their list.
+    """
+
+    rows: pa.Table
+    without_elapsed: int = 0
+    node_count_differs: int = 0
+
+
+def allocations_of(attempts: pa.Table, node_lists: NodeLists) -> Allocated:
+    """The nodes of some attempts; GPUs are shared equally between them."""
+    started = pc.and_(attempts.column("start").is_valid(), attempts.column("node_list").is_valid())
+    knows = pc.and_(started, attempts.column("elapsed_s").is_valid())
+    without_elapsed = (pc.sum(started).as_py() or 0) - (pc.sum(knows).as_py() or 0)
+    rows = attempts.filter(knows)
+    if not rows.num_rows:
+        return Allocated(ALLOCATIONS.empty(), without_elapsed)
+    lists = rows.column("node_list").combine_chunks().dictionary_encode()
+    names = [node_lists(text) or () for text in lists.dictionary.to_pylist()]
+    sizes = np.array([len(each) for each in names], dtype=np.int64)
+    firsts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    flat = pa.array([name for each in names for name in each], TEXT)
+    codes = lists.indices.to_numpy().astype(np.int64)
+    counts = sizes[codes]
+    differs = pc.not_equal(rows.column("n_nodes").combine_chunks(), pa.array(counts))
+    row_of = np.repeat(np.arange(len(codes)), counts)
+    within = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    shared = rows.select([name for name in ALLOCATIONS.names if name != "node"])
+    shared = shared.take(pa.array(row_of))
+    out = {name: shared.column(name) for name in shared.column_names}
+    out["n_gpus"] = pc.divide(
+        out["n_gpus"].cast(FLOAT, safe=False), pa.array(counts[row_of], INT).cast(FLOAT)
+    )
+    out["node"] = flat.take(pa.array(firsts[codes][row_of] + within))
+    made = pa.table([out[name] for name in ALLOCATIONS.names], schema=ALLOCATIONS.arrow_schema)
+    return Allocated(made, without_elapsed, pc.sum(differs).as_py() or 0)
+
+
+def attempt_ids(cluster: pa.Array, job_id: pa.Array, submit: pa.Array) -> pa.Array:
+    """The text of `ettr.tables.rows.attempt_id`, by whole columns."""
+    micros = submit.cast(INT).fill_null(0).to_numpy()
+    none = submit.is_null().to_numpy(zero_copy_only=False)
+    seconds = pa.array(micros // 1_000_000, INT, mask=none)
+    stamp = pc.replace_substring(
+        seconds.cast(pa.timestamp("s")).cast(TEXT), " ", "T", max_replacements=1
+    )
+    key = pc.binary_join_element_wise(cluster, job_id, "/")
+    return pc.binary_join_element_wise(key, pc.binary_join_element_wise(stamp, "Z", ""), "@")
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What the steps of each job say of it; null where the log holds none.
+
+    `folded` is the number of steps that follow their job; others say nothing of any.
+    """
+
+    state: pa.Array
+    code: pa.Array
+    signal: pa.Array
+    folded: int = 0
+
+    @classmethod
+    def fold(
+        cls, given: Mapping[str, pa.Array], ids: pa.Array, is_job: Mask, is_step: Mask
+    ) -> Steps:
+        """Fold the steps among some records into the jobs that they follow."""
+        n_jobs = int(is_job.sum())
+        if not is_step.any() or not n_jobs:
+            return cls(pa.nulls(n_jobs, TEXT), pa.nulls(n_jobs, INT), pa.nulls(n_jobs, INT))
+        at = np.flatnonzero(is_step)
+        job_number = np.cumsum(is_job) - 1
+        job_at = np.flatnonzero(is_job)
+        parent = job_number[at]
+        own = pc.replace_substring_regex(ids.take(pa.array(at)), r"\..*$", "")
+        same = pc.equal(own, ids.take(pa.array(job_at[np.maximum(parent, 0)])))
+        is_own = same.to_numpy(zero_copy_only=False) & (parent >= 0)
+        at, parent = at[is_own], parent[is_own]
+        ranks, _ = mapped(given["state"].take(pa.array(at)), _rank, INT)
+        worst = np.full(n_jobs, 99, dtype=np.int64)
+        np.minimum.at(worst, parent, ranks.fill_null(99).to_numpy())
+        names = pa.array([*words.STEP_RANK], TEXT)
+        state = names.take(pa.array(worst, mask=worst >= len(names)))
+        code, signal = _highest_exit(given, at, parent, ids, n_jobs)
+        return cls(state, code, signal, len(at))
+
+
+def _highest_exit(
+    given: Mapping[str, pa.Array],
+    at: npt.NDArray[np.int64],
+    parent: npt.NDArray[np.int64],
+    ids: pa.Array,
+    n_jobs: int,
+) -> tuple[pa.Array, pa.Array]:
+    """Highest exit code of each job's numbered steps, as Slurm's DerivedExitCode has it."""
+    if "exitcode" not in given:
+        return pa.nulls(n_jobs, INT), pa.nulls(n_jobs, INT)
+    numbered = matches(ids.take(pa.array(at)), r"\.\d+$")
+    at, parent = at[numbered], parent[numbered]
+    both, _ = mapped(given["exitcode"].take(pa.array(at)), _exit_in_one, INT)
+    highest = np.full(n_jobs, -1, dtype=np.int64)
+    np.maximum.at(highest, parent, both.fill_null(-1).to_numpy())
+    none = highest < 0
+    return pa.array(highest // 1000, INT, mask=none), pa.array(highest % 1000, INT, mask=none)
+
+
+def _exit_in_one(text: str) -> int | None:
+    code, signal = words.exit_code(text)
+    return None if code is None else 1000 * code + min(signal or 0, 999)
+
+
+def _rank(text: str) -> int | None:
+    return words.STEP_RANK.get(words.state_and_user(text)[0])
