@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.models.constant import ConstantLife
+from ettr.models.data import NodeRepair
 from ettr.models.law import LifeLaw
 from ettr.models.registry import law_of_age
-from ettr.models.repair import NodeRepair
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.sim.one_run import Precision, simulate_run
 from ettr.sim.scenario import RepairTime, RunScenario

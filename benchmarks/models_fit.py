@@ -19,9 +19,8 @@ from ettr.models.compare import compare_rates
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes
 from ettr.models.gamma_mixed import GammaMixed
-from ettr.models.lognormal import Lognormal
+from ettr.models.log_location_scale import Lognormal, Weibull
 from ettr.models.piecewise import PiecewiseConstant
-from ettr.models.weibull import Weibull
 
 DAY_S = 86400.0
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 
-from ettr.plan.contour import contour
+from ettr.plan.intervals import contour
 from ettr.plan.run import PlannedRun
 from ettr.plan.solver import requirements
 from ettr.plan.wallclock import wallclock

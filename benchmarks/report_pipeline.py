@@ -398,9 +398,8 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
     """Make the report as the command does, and say what each part took."""
     began, began_cpu = time.perf_counter(), time.process_time()
     from ettr.analysis import Analysis
-    from ettr.report.page import fewer_collections
     from ettr.report.html import render
-    from ettr.report.page import document, page
+    from ettr.report.page import document, fewer_collections, page
     from ettr.report.parts import PARTS
     from ettr.store import open_store
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.run import simulated_cluster
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 

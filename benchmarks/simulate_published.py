@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ettr.sim.cluster.choice import simulated_cluster
 from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.run import simulated_cluster
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from published_clusters import DAYS, PUBLISHED, Fact
 

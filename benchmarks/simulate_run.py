@@ -9,8 +9,8 @@ of 4,360 nodes, 256 days, 11,175 failures; it knows neither lost work nor writes
 import time
 from dataclasses import replace
 
+from ettr.models.data import NodeRepair
 from ettr.models.registry import law_of_age, model_of_key
-from ettr.models.repair import NodeRepair
 from ettr.plan.run import RunShape
 from ettr.sim import engine
 from ettr.sim.compiled import engine_name

@@ -11,8 +11,8 @@ import numpy as np
 
 from campaigns import Table
 from campaigns.clustering import DAYS, EDGES, NODES, Times, alone, bursts
-from ettr.models.clustering import FailureTimeline
 from ettr.models.direction import Direction, rate_direction
+from ettr.models.dispersion import FailureTimeline
 
 TITLE = "Is it getting better?"
 SIZE = 400

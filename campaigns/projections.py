@@ -16,8 +16,8 @@ from campaigns import Table
 from ettr.analysis.clustering import of_fleet
 from ettr.analysis.fleet_evidence import FleetEvidence
 from ettr.analysis.projecting import project_fleet
-from ettr.models.clustering import FailureTimeline
 from ettr.models.data import Counts
+from ettr.models.dispersion import FailureTimeline
 from ettr.plan.run import RunShape
 from ettr.units import HOURS_PER_DAY
 

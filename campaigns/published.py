@@ -18,8 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from campaigns import Table
-from ettr.plan.closed_forms import first_form_ettr, second_form_ettr
-from ettr.plan.intervals import with_best_interval, young_interval_s
+from ettr.plan.intervals import (
+    first_form_ettr,
+    second_form_ettr,
+    with_best_interval,
+    young_interval_s,
+)
 from ettr.plan.renewal import exact_ettr, expected_wallclock_s
 from ettr.plan.run import PlannedRun, nodes_of, spell
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "plan"))
 from test_plan_renewal import simulated_wallclocks_s  # noqa: E402
 
-from ettr.plan.closed_forms import second_form_ettr  # noqa: E402
+from ettr.plan.intervals import second_form_ettr  # noqa: E402
 from ettr.plan.renewal import exact_ettr  # noqa: E402
 from ettr.plan.run import PlannedRun, nodes_of  # noqa: E402
 

@@ -27,7 +27,7 @@ from ettr.sources.registry import all_sources
 from ettr.sources.spool import SPOOL_LIMIT_BYTES
 from ettr.tables import DERIVED, TABLES, Column, Table
 from ettr.taxonomy import VENDORS, load_taxonomy
-from ettr.taxonomy.records import read_records
+from ettr.taxonomy.rules import read_records
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- Made by docs/generate.py (`make docs`); change the code instead. -->\n"

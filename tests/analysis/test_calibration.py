@@ -40,17 +40,13 @@ from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.facts.interop import give
 from ettr.sim.cluster.drawing import drawn_scenario
-from ettr.sim.cluster.evidence import EVIDENCE
-from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replay import Replay, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import ClusterScenario, parts_of
-from ettr.sim.cluster.scenario_file import scenario_of
+from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario, Validation, owners_of, parts_of
+from ettr.sim.cluster.scenario_file import scenario_of, text_of, with_validation
 from ettr.sim.cluster.scenario_parts import JobClass
-from ettr.sim.cluster.scenario_writing import text_of, with_validation
 from ettr.sim.cluster.sensitivity import sensitivity
 from ettr.sim.cluster.standing import standing_of, values_digest
-from ettr.sim.cluster.validation import Validation
 from ettr.sim.cluster.whatif import what_if
 from ettr.store import open_store
 

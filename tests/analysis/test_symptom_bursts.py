@@ -5,8 +5,8 @@ import pytest
 
 from ettr.analysis.clustering import failures_of_size
 from ettr.metrics.rates import part_rate, symptom_rate
-from ettr.models.clustering import FailureTimeline
 from ettr.models.data import Counts
+from ettr.models.dispersion import FailureTimeline
 
 DAYS, NODES, NETWORK, OTHER = 120.0, 300, 30, 100
 EDGES = np.linspace(0.0, DAYS, int(DAYS * 2) + 1)

@@ -13,8 +13,7 @@ import pytest
 
 from clocks import time_since
 from ettr.chaos import faults
-from ettr.chaos.run import run
-from ettr.chaos.schedule import ChaosPlan, Fault, PlannedFault, schedule
+from ettr.chaos.run import ChaosPlan, Fault, PlannedFault, run, schedule
 from ettr.errors import UsageError
 
 # A parent with two children that wait for a file `end`; writes `both` when they are there, and ends

@@ -14,8 +14,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cli.program import SACCT, ettr
-from ettr.report.csv_text import cell
 from ettr.report.json_schema import published_schema, report_schema
+from ettr.report.rows import cell
 from ettr.tables import DERIVED, TABLES
 
 EXAMPLE = sorted((Path(__file__).resolve().parents[1] / "data" / "bad_morning").iterdir())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
-from ettr.cli.inputs import Input, TypedOptions, needs
+from ettr.cli.groups import Input, TypedOptions, needs
 
 RATE = ("--gpus", "1024", "--failures-per-1000-node-days", "6.5")
 COUNTS = ("--failures", "419", "--node-days", "110592")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
-from ettr.cli.limits import LONGEST_TEXT
+from ettr.cli.quantities import LONGEST_TEXT
 
 TRACE = Path(__file__).parents[1] / "samples" / "infinitehbd" / "trace.json"
 HUGE = "9" * 20

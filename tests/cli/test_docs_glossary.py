@@ -12,7 +12,7 @@ import pytest
 from ettr.recovery import RecoverySource
 from ettr.tables import DERIVED, TABLES
 from ettr.taxonomy import load_taxonomy
-from ettr.taxonomy.records import read_records
+from ettr.taxonomy.rules import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "glossary.md"

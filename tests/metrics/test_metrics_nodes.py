@@ -21,7 +21,7 @@ from ettr.metrics.outages import outages
 from ettr.metrics.survival import durations
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
-from ettr.sources.slurm.node_states import node_state
+from ettr.sources.slurm.events import node_state
 from ettr.store import open_store
 from ettr.tables import ALLOCATIONS, NODE_STATES, NODES, TABLES
 from ettr.taxonomy import load_taxonomy

@@ -18,7 +18,7 @@ from ettr.metrics.instants import observed_period, to_seconds
 from ettr.metrics.mttf import mttf_by_size, project, restarts_within_attempts
 from ettr.metrics.rates import estimated_rate, failure_rates, window_rate
 from ettr.metrics.trend import cumulative_node_days, rate_trend
-from ettr.models.clustering import FailureTimeline, spread_over_time
+from ettr.models.dispersion import FailureTimeline, spread_over_time
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb

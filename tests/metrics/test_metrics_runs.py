@@ -25,7 +25,7 @@ from ettr.metrics.run_progress import (
 from ettr.metrics.runs import CheckpointAssumptions, Scenario, job_runs
 from ettr.metrics.stitching import RunRule
 from ettr.progress import EVENTS, Goodput, ProgressRecorder, RunState, goodput_of_file
-from ettr.progress.order import Row
+from ettr.progress.goodput import Row
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.sources.base import ReadOptions
 from ettr.sources.origin import HEAD_BYTES, Origin

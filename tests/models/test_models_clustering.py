@@ -6,12 +6,12 @@ import pytest
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import fleet_spread
-from ettr.models.clustering import (
+from ettr.models.data import Counts
+from ettr.models.dispersion import (
     FailureTimeline,
     spread_over_nodes,
     spread_over_time,
 )
-from ettr.models.data import Counts
 
 DAYS, NODES = 90.0, 500
 

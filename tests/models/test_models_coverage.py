@@ -10,10 +10,9 @@ from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes, fleet_on_calendar
 from ettr.models.dispersion import dispersion
 from ettr.models.gamma_mixed import GammaMixed
-from ettr.models.lognormal import Lognormal
+from ettr.models.log_location_scale import Lognormal, Weibull
 from ettr.models.piecewise import PiecewiseConstant
 from ettr.models.select import compare_models
-from ettr.models.weibull import Weibull
 
 pytestmark = pytest.mark.slow
 

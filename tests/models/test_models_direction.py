@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from ettr.models.clustering import FailureTimeline
 from ettr.models.direction import Direction, rate_direction
+from ettr.models.dispersion import FailureTimeline
 
 DAY_0 = 20_000.0
 """2024-10-04 in days since 1970."""

@@ -5,10 +5,9 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import UsageError
-from ettr.models.before_after import cut_at
 from ettr.models.constant import ConstantRate
-from ettr.models.from_tables import from_tables
-from ettr.models.weibull import Weibull
+from ettr.models.from_tables import cut_at, from_tables
+from ettr.models.log_location_scale import Weibull
 
 ORIGIN = datetime(2025, 1, 1, tzinfo=UTC)
 TIME = pa.timestamp("us", tz="UTC")

@@ -10,9 +10,8 @@ from ettr.models.compare import compare_counts, compare_rates
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes, counts_by_window, fleet_on_calendar
 from ettr.models.dispersion import dispersion
-from ettr.models.lognormal import Lognormal
+from ettr.models.log_location_scale import Lognormal, Weibull
 from ettr.models.piecewise import PiecewiseConstant
-from ettr.models.weibull import Weibull
 
 counts = st.lists(st.tuples(st.integers(0, 40), st.floats(0.1, 1e4)), min_size=1, max_size=30).map(
     lambda rows: Counts([r[0] for r in rows], [r[1] for r in rows])

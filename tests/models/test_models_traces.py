@@ -11,8 +11,8 @@ from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes, counts_by_window
 from ettr.models.dispersion import burstiness, dispersion
 from ettr.models.gamma_mixed import GammaMixed
+from ettr.models.log_location_scale import Weibull
 from ettr.models.select import compare_models
-from ettr.models.weibull import Weibull
 from shared_data import shared
 
 DAY_S = 86400.0

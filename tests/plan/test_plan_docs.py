@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ettr.plan.closed_forms import second_form_ettr
+from ettr.plan.intervals import second_form_ettr
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, RunShape, nodes_of
 from printed_digits import printed

@@ -106,7 +106,7 @@ def test_bad_input_gets_a_sentence(change: dict[str, float], sentence: str) -> N
 
 
 def test_forms_refuse_where_they_have_no_meaning() -> None:
-    from ettr.plan.closed_forms import second_form_ettr
+    from ettr.plan.intervals import second_form_ettr
 
     run = PlannedRun(failures_per_node_day=6.5e-3, n_nodes=16_384, interval_s=3600.0, write_s=0.0)
     with pytest.raises(UsageError, match="shorten the interval or the restart"):

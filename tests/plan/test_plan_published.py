@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ettr.plan.closed_forms import first_form_ettr, general_form_ettr, second_form_ettr
 from ettr.plan.intervals import (
+    first_form_ettr,
+    general_form_ettr,
     paper_interval_s,
+    second_form_ettr,
     with_best_interval,
     young_interval_s,
 )

@@ -14,7 +14,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.plan.deadline import TimeBudget, deadline_plan, sized
 from ettr.plan.intervals import with_best_interval
-from ettr.plan.node_types import NodeType, mixed_rate
+from ettr.plan.questions import NodeType, mixed_rate
 from ettr.plan.run import PlannedRun
 
 DAY = 86400.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ettr.plan.closed_forms import first_form_ettr, general_form_ettr, second_form_ettr
+from ettr.plan.intervals import first_form_ettr, general_form_ettr, second_form_ettr
 from ettr.plan.renewal import (
     exact_ettr,
     expected_failures,

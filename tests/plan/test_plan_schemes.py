@@ -32,7 +32,7 @@ from ettr.plan.schemes import (
     Synchronous,
     terms_for,
 )
-from ettr.plan.schemes.levels_of_terms import levels_of, lost_by_domain_s
+from ettr.plan.schemes.base import levels_of, lost_by_domain_s
 from ettr.units import SECONDS_PER_DAY
 
 # a dense model of 400e9 parameters with Adam in mixed precision, about 14 bytes each

@@ -8,8 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ettr.errors import UsageError
-from ettr.plan.contour import contour
-from ettr.plan.intervals import with_best_interval
+from ettr.plan.intervals import contour, with_best_interval
 from ettr.plan.outlook import sensitivities
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed

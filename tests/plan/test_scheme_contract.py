@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Synchronous, Terms, terms_for
-from ettr.plan.schemes.affine import affine_terms
+from ettr.plan.schemes.base import affine_terms
 
 SHARES = st.floats(0.01, 1.0)
 JOBS = st.builds(

@@ -23,7 +23,7 @@ from ettr.plan.schemes import (
     Scheme,
     Synchronous,
 )
-from ettr.plan.schemes.levels_of_terms import lost_by_domain_s
+from ettr.plan.schemes.base import lost_by_domain_s
 from printed_digits import printed
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "checkpoint-schemes.md"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.program import ettr
-from ettr.plan.scheme_inputs import inputs_of, kind_of
+from ettr.plan.assumed import inputs_of, kind_of
 from ettr.plan.schemes import SCHEMES
 
 JOB = (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ettr.progress import EVENTS, Goodput, ProgressEvent, RunState, goodput_of_events
-from ettr.progress.order import in_order, merged
+from ettr.progress.goodput import in_order, merged
 from ettr.progress.split import WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import ScheduledAttempt
 

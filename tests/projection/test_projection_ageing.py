@@ -8,8 +8,7 @@ import pytest
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Lifetimes, fleet_on_calendar
-from ettr.models.lognormal import Lognormal
-from ettr.models.weibull import Weibull
+from ettr.models.log_location_scale import Lognormal, Weibull
 from ettr.projection.ageing import fit_at_ages, fit_since_last_step
 from ettr.projection.renewal import RepairLaw
 from ettr.projection.scale import Scale, Seen, project

@@ -7,7 +7,7 @@ from scipy.special import gamma
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Lifetimes
-from ettr.models.weibull import Weibull
+from ettr.models.log_location_scale import Weibull
 from ettr.projection.ageing import fit_at_ages
 from ettr.projection.renewal import RepairLaw, failures_between, renewals
 

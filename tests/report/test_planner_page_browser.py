@@ -11,8 +11,7 @@ import pytest
 
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.plan.closed_forms import second_form_ettr
-from ettr.plan.intervals import exact_interval_s
+from ettr.plan.intervals import exact_interval_s, second_form_ettr
 from ettr.plan.outlook import PlanningRate, counted_rate, plan_run
 from ettr.plan.ranking import rank
 from ettr.plan.renewal import exact_ettr

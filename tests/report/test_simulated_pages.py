@@ -15,8 +15,7 @@ from cluster_scenarios import small
 from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity, _result
 from ettr.estimates import Interval
 from ettr.plan.cost import Price
-from ettr.report.answer_page import answer_page
-from ettr.report.html import render
+from ettr.report.html import answer_page, render
 from ettr.report.money import priced
 from ettr.report.section import Figure, Section
 from ettr.report.sections.sensitivity import sensitivity_section

@@ -13,9 +13,8 @@ import pytest
 from cluster_scenarios import fault, one_size, played, quiet, seconds, small
 from ettr.errors import UsageError
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.faults import NodeDraws, burst_hits
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario
 from ettr.sim.cluster.scenario_parts import BurstProcess, Priority
 from ettr.taxonomy import load_taxonomy
 

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.analysis.projecting import project_fleet
 from ettr.errors import UsageError
+from ettr.models.data import NodeRepair
 from ettr.models.law import LifeLaw
 from ettr.models.registry import law_of_age, model_of_key
-from ettr.models.repair import NodeRepair
+from ettr.plan.deadline import standstill_share
 from ettr.plan.levels import levels_ettr
 from ettr.plan.renewal import exact_ettr, expected_wallclock_s, time_shares
 from ettr.plan.run import PlannedRun, RunShape
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, terms_for
-from ettr.plan.schemes.levels_of_terms import levels_of
-from ettr.plan.spares import standstill_share
+from ettr.plan.schemes.base import levels_of
 from ettr.plan.wallclock import wallclock
 from ettr.sim import engine
 from ettr.sim.one_run import Precision, RunOutcome, Watch, simulate_run
@@ -215,7 +215,7 @@ import json, sys
 if sys.argv[1] == "interpreted":
     sys.modules["numba"] = None
 from ettr.models.registry import law_of_age, model_of_key
-from ettr.models.repair import NodeRepair
+from ettr.models.data import NodeRepair
 from ettr.plan.schemes import JobShape, PartialRecovery, terms_for
 from ettr.sim.one_run import Precision, Watch, simulate_run
 from ettr.sim.scenario import Bursts, RepairTime, RunScenario, scheme_run

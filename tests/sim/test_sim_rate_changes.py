@@ -11,13 +11,11 @@ from scipy import stats
 
 from cluster_scenarios import fault, one_size, played, quiet, seconds, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.choice import loop_can
-from ettr.sim.cluster.faults import ChangingFaultClock, FaultClock, law_of
-from ettr.sim.cluster.rates import in_period, steps_of
+from ettr.sim.cluster.faults import ChangingFaultClock, FaultClock, in_period, law_of, steps_of
+from ettr.sim.cluster.run import loop_can
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of
+from ettr.sim.cluster.scenario_file import scenario_of, text_of
 from ettr.sim.cluster.scenario_parts import RateChange, SimulatedPeriod
-from ettr.sim.cluster.scenario_writing import text_of
 from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.standing import values_digest
 from ettr.sim.cluster.whatif import changed_scenario

@@ -11,10 +11,8 @@ from ettr.errors import UsageError
 from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.text import section_text
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.owners import owners_of
-from ettr.sim.cluster.replaced import BY_FAULTS, BY_JOBS
-from ettr.sim.cluster.replay import DRAWN, Replay, ReplayedFault, ReplayedJob
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.replay import BY_FAULTS, BY_JOBS, DRAWN, Replay, ReplayedFault, ReplayedJob
+from ettr.sim.cluster.scenario import ClusterScenario, owners_of
 from ettr.sim.cluster.scenario_parts import BurstProcess, Priority, RateChange
 from ettr.sim.cluster.scenario_sharing import ArrayClass, Quota
 from ettr.sim.cluster.sensitivity import sensitivity, varied_values

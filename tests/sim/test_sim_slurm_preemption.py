@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 
 from ettr.sim.cluster.calendar import EventKind
-from ettr.sim.cluster.choice import loop_can
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.policies import (
     newest_first,
@@ -22,6 +21,7 @@ from ettr.sim.cluster.policies import (
     slurm_youngest_first,
 )
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, removed
+from ettr.sim.cluster.run import loop_can
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_sharing import FairShare, Quota
 from ettr.sim.cluster.workload import Job

@@ -16,8 +16,7 @@ from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.faults import FaultClock, law_of
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of
-from ettr.sim.cluster.scenario_writing import text_of
+from ettr.sim.cluster.scenario_file import scenario_of, text_of
 from ettr.sim.cluster.whatif import changed_scenario
 from ettr.store import open_store
 

@@ -15,7 +15,7 @@ from ettr.sources.registry import recognise
 from ettr.sources.slurm import events as slurm_events
 from ettr.sources.slurm import inventory as slurm_inventory
 from ettr.sources.slurm import slurmctld as slurmctld_log
-from ettr.sources.slurm.node_states import node_state
+from ettr.sources.slurm.events import node_state
 from ettr.tables import TABLES
 from shared_data import shared
 from source_samples import read_all

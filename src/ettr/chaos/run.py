@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from ettr.chaos import faults
-from ettr.chaos.report import ChaosReport, InjectedFault
-from ettr.chaos.schedule import ON_FILES, ChaosPlan, Fault, PlannedFault
 from ettr.errors import UsageError
 
 _POLL_S = 0.02
@@ -193,3 +193,168 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _remove(path: Path) -> str:
     path.unlink(missing_ok=True)
     return f"removed {path}"
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedFault:
+    """One fault as it was carried out.
+
+    Attributes:
+        planned_s: Seconds since the start at which it was due; `at_s`: at which it was done.
+        what: What was done, in words, or why nothing was.
+        hit: Whether there was a target.
+    """
+
+    planned_s: float
+    at_s: float
+    fault: str
+    what: str
+    hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosReport:
+    """What was done to a command, and how it ended.
+
+    Attributes:
+        status: Its exit status; negative for a signal.
+        not_reached: Faults that were due after its end.
+    """
+
+    command: tuple[str, ...]
+    status: int | None
+    wall_s: float
+    done: tuple[InjectedFault, ...]
+    not_reached: int
+    timed_out: bool
+
+    @property
+    def survived(self) -> bool:
+        """Whether the command ended with status 0."""
+        return self.status == 0 and not self.timed_out
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "command": list(self.command),
+            "status": self.status,
+            "survived": self.survived,
+            "timed_out": self.timed_out,
+            "wall_s": round(self.wall_s, 3),
+            "faults_not_reached": self.not_reached,
+            "faults": [
+                {
+                    "planned_s": round(one.planned_s, 3),
+                    "at_s": round(one.at_s, 3),
+                    "fault": one.fault,
+                    "what": one.what,
+                    "hit": one.hit,
+                }
+                for one in self.done
+            ],
+        }
+
+
+class Fault(StrEnum):
+    """What is done to a run."""
+
+    KILL = "kill"
+    STOP = "stop"
+    FLIP = "flip"
+    TRUNCATE = "truncate"
+    FILL = "fill"
+    LIMIT = "limit"
+
+
+MEANINGS = {
+    Fault.KILL: "SIGKILL to one process below the command",
+    Fault.STOP: "SIGSTOP to one process, SIGCONT after a while (a hang; a zombie that wakes)",
+    Fault.FLIP: "one bit of one file",
+    Fault.TRUNCATE: "one file cut to a part of its length",
+    Fault.FILL: "a ballast file that takes the room of a folder's disk, for a while",
+    Fault.LIMIT: "one process may write no file further than a limit (RLIMIT_FSIZE), for a while",
+}
+ON_FILES = (Fault.FLIP, Fault.TRUNCATE, Fault.FILL)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One fault.
+
+    target: which process or file, as a share of the list of them. place: where in the file, as a
+    share of its bytes; for a limit, the share of the largest file.
+    """
+
+    at_s: float
+    fault: Fault
+    target: float
+    place: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosPlan:
+    """A schedule and its bounds.
+
+    Attributes:
+        faults: In the order of their times.
+        folder: Whose files are flipped, cut and crowded out; None: no such fault.
+        match: Only processes whose command line holds this; empty: every one below the command.
+        hold_s: How long a stop, a full disk or a limit lasts.
+        ballast_bytes: Most bytes that a ballast file takes.
+    """
+
+    faults: tuple[PlannedFault, ...]
+    folder: str | None = None
+    match: str = ""
+    hold_s: float = 5.0
+    ballast_bytes: int = 1 << 28
+
+
+def schedule(
+    seed: int,
+    kinds: Sequence[Fault | str],
+    *,
+    every_s: float,
+    for_s: float,
+    after_s: float = 0.0,
+    at_most: int | None = None,
+) -> tuple[PlannedFault, ...]:
+    """Draw faults at exponential distances (a Poisson process), of kinds with equal chances.
+
+    Args:
+        seed: of the schedule.
+        kinds: one or more of `Fault`; name one twice to draw it twice as often.
+        every_s: mean seconds between two faults.
+        for_s: length of the schedule.
+        after_s: seconds of quiet before it.
+        at_most: number of faults; None: as many as fall into the time.
+
+    Raises:
+        UsageError: an option is out of range; all problems at once.
+    """
+    problems = []
+    known = {str(fault) for fault in Fault}
+    unknown = [str(kind) for kind in kinds if str(kind) not in known]
+    if not kinds:
+        problems.append(f"no fault was given; name one or more of {', '.join(sorted(known))}")
+    if unknown:
+        problems.append(
+            f"fault: {', '.join(unknown)} was given; it is one of {', '.join(sorted(known))}"
+        )
+    for name, value in (("every_s", every_s), ("for_s", for_s)):
+        if not value > 0:
+            problems.append(f"{name}: {value} was given; it lies above 0")
+    if after_s < 0:
+        problems.append(f"after_s: {after_s} was given; it is 0 or more")
+    if problems:
+        raise UsageError("chaos: " + "; ".join(problems))
+    rng = random.Random(seed)  # noqa: S311 - a schedule is to be repeated, not to be secret
+    found: list[PlannedFault] = []
+    at_s = after_s
+    while at_most is None or len(found) < at_most:
+        at_s += rng.expovariate(1 / every_s)
+        if at_s > after_s + for_s:
+            break
+        kind = Fault(str(kinds[rng.randrange(len(kinds))]))
+        found.append(PlannedFault(at_s, kind, rng.random(), rng.random()))
+    return tuple(found)

@@ -16,7 +16,7 @@ from ettr.files import write_text
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
-    from ettr.chaos.report import ChaosReport
+    from ettr.chaos.run import ChaosReport
 
 SETTINGS = {
     "chaos": {"context_settings": {"allow_extra_args": True, "allow_interspersed_args": False}}
@@ -84,8 +84,7 @@ def chaos(
     drawn from those below CMD (without --launcher CMD itself as long as it has had none); files
     only from --folder. Everything held is given back. Exit 1 if CMD did not end with status 0.
     """
-    from ettr.chaos.run import run
-    from ettr.chaos.schedule import ChaosPlan, Fault, schedule
+    from ettr.chaos.run import ChaosPlan, Fault, run, schedule
     from ettr.report.document import plain
 
     faults = schedule(

@@ -11,8 +11,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.groups import Only, OptionGroup
-from ettr.cli.inputs import Input, TypedOptions, needs
+from ettr.cli.groups import Input, Only, OptionGroup, TypedOptions, needs
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import PageFile, Printing
 from ettr.cli.selecting import Selecting

@@ -9,7 +9,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.inputs import Input, TypedOptions, needs
+from ettr.cli.groups import Input, TypedOptions, needs
 from ettr.cli.output import complain, complain_of_selection, say, say_json, say_selection
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.time_rules import OF_LOGS, limited_time_s
@@ -104,9 +104,8 @@ def _explain_job(
     from ettr.analysis.evidence import evidence_of_job
     from ettr.analysis.job_arrays import job_array
     from ettr.report.document import plain, plain_fields
-    from ettr.report.job_history import job_history_text
+    from ettr.report.job_history import job_array_section, job_history_text
     from ettr.report.rows import rows_of
-    from ettr.report.sections.job_array import job_array_section
     from ettr.store import open_store
 
     with open_store(store) as opened:

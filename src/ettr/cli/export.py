@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.completion import table_names
+from ettr.cli.options import table_names
 from ettr.cli.output import complain, complain_of_selection, say
 from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import quantities as q
-from ettr.cli.completion import source_names, stored_table_names
-from ettr.cli.groups import OptionGroup
-from ettr.cli.inputs import Input, needs
-from ettr.cli.limits import MOST_NODES
-from ettr.cli.options import LoggedGpusPerNodeOption
+from ettr.cli.groups import Input, OptionGroup, needs
+from ettr.cli.options import LoggedGpusPerNodeOption, source_names, stored_table_names
+from ettr.cli.quantities import MOST_NODES
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import typer
 import typer.core
 
 from ettr.cli.groups import flattened
-from ettr.cli.limits import check_withdrawn, check_words
 from ettr.cli.output import complain, complain_of_use
+from ettr.cli.quantities import check_withdrawn, check_words
 from ettr.errors import EttrError
 from ettr.version import __version__
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.groups import Only
-from ettr.cli.inputs import Input, TypedOptions
+from ettr.cli.groups import Input, Only, TypedOptions
 from ettr.cli.output import complain_of_selection, say, say_json, say_selection
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing, say_csv

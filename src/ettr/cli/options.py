@@ -10,10 +10,8 @@ import typer
 
 from ettr.cli import quantities as q
 from ettr.cli import time_rules as times
-from ettr.cli.completion import vendor_names
-from ettr.cli.groups import OptionGroup
-from ettr.cli.inputs import Input, needs
-from ettr.cli.limits import LONGEST_PATTERN, MOST_GPUS_PER_NODE, shortened
+from ettr.cli.groups import Input, OptionGroup, needs
+from ettr.cli.quantities import LONGEST_PATTERN, MOST_GPUS_PER_NODE, shortened
 from ettr.defaults import (
     BURST_GAP_S,
     CONFIDENCE,
@@ -257,3 +255,31 @@ def _pattern(option: str, text: str | None) -> str | None:
             "expression in the syntax of RE2, which has no back-references"
         ) from error
     return text
+
+
+def source_names(incomplete: str) -> list[str]:
+    """Names of log formats that begin so."""
+    from ettr.sources.registry import all_sources
+
+    return [name for name in all_sources() if name.startswith(incomplete)]
+
+
+def vendor_names(incomplete: str) -> list[str]:
+    """Vendors with verdicts on XID codes that begin so."""
+    from ettr.taxonomy.catalogue import VENDORS
+
+    return [name for name in VENDORS if name.startswith(incomplete)]
+
+
+def table_names(incomplete: str) -> list[str]:
+    """Tables that begin so, stored and derived."""
+    from ettr.tables import DERIVED, TABLES
+
+    return [name for name in (*TABLES, *DERIVED) if name.startswith(incomplete)]
+
+
+def stored_table_names(incomplete: str) -> list[str]:
+    """Tables that begin so and can be read from a file."""
+    from ettr.tables import TABLES
+
+    return [name for name in TABLES if name.startswith(incomplete)]

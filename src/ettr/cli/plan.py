@@ -14,7 +14,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
-from ettr.cli.inputs import Input, TypedOptions
+from ettr.cli.groups import Input, TypedOptions
 from ettr.cli.output import check_writable, say
 from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
 from ettr.cli.plan_simulation import SimulationOptions

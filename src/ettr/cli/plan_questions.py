@@ -15,10 +15,9 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.plan.maintenance import MaintenancePlan
-    from ettr.plan.node_types import NodeType
     from ettr.plan.phases import PhaseLength
-    from ettr.plan.questions import Questions
+    from ettr.plan.questions import NodeType, Questions
+    from ettr.plan.renewal import MaintenancePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def maintenance(text: str) -> MaintenancePlan:
     Raises:
         UsageError: it is malformed, or the stops leave no time.
     """
-    from ettr.plan.maintenance import MaintenancePlan
+    from ettr.plan.renewal import MaintenancePlan
 
     length, slash, every = text.partition("/")
     if not slash:
@@ -169,8 +168,8 @@ def node_type(text: str, confidence: float) -> NodeType:
         UsageError: it is malformed.
     """
     from ettr.estimates import Interval
-    from ettr.plan.node_types import NodeType
     from ettr.plan.outlook import typed_rate
+    from ettr.plan.questions import NodeType
 
     match = re.fullmatch(r"\s*([\w.-]+)=([0-9]+)@(.+)", text)
     if match is None or int(match[2]) < 1:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import quantities as q
-from ettr.cli.groups import OptionGroup
-from ettr.cli.inputs import Input, needs
+from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
+    from ettr.models.data import NodeRepair
     from ettr.models.law import LifeLaw
-    from ettr.models.repair import NodeRepair
     from ettr.sim.planned import PlannedSimulation
     from ettr.sim.scenario import Bursts
 
@@ -214,7 +213,7 @@ def _bursts(text: str) -> Bursts:
 
 
 def _node_repair(text: str | None) -> NodeRepair:
-    from ettr.models.repair import NodeRepair, RepairLaw
+    from ettr.models.data import NodeRepair, RepairLaw
 
     if text is None or text in list(RepairLaw):
         return NodeRepair.of(RepairLaw(text or RepairLaw.GOOD_AS_NEW))

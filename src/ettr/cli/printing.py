@@ -63,9 +63,8 @@ class PageFile(OptionGroup):
         """Write the page, if one is asked for, and say where it is."""
         if self.html is None:
             return
-        from ettr.report.answer_page import answer_page
         from ettr.report.head import selection_line
-        from ettr.report.html import render
+        from ettr.report.html import answer_page, render
 
         selection = "" if head is None else selection_line(head)
         write_text(self.html, render(answer_page(section, title, confidence, selection, caution)))
@@ -157,6 +156,6 @@ class Printing(OptionGroup):
 
 def say_csv(rows: FlatRows) -> None:
     """Print rows as CSV to stdout."""
-    from ettr.report.csv_text import csv_text
+    from ettr.report.rows import csv_text
 
     sys.stdout.write(csv_text(rows))

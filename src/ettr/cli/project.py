@@ -11,10 +11,9 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
-from ettr.cli.groups import OptionGroup
-from ettr.cli.inputs import Input, TypedOptions, needs
-from ettr.cli.limits import MOST_GPUS_PER_NODE
+from ettr.cli.groups import Input, OptionGroup, TypedOptions, needs
 from ettr.cli.printing import PageFile, Printing
+from ettr.cli.quantities import MOST_GPUS_PER_NODE
 from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError

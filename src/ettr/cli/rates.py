@@ -10,7 +10,7 @@ import typer
 
 from ettr.cli import quantities as q
 from ettr.cli.groups import OptionGroup
-from ettr.cli.limits import MOST_GPUS_PER_NODE
+from ettr.cli.quantities import MOST_GPUS_PER_NODE
 from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
 from ettr.words import counted

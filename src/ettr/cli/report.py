@@ -13,8 +13,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.file_options import Reading, existing_files
-from ettr.cli.groups import Only
-from ettr.cli.inputs import Input, TypedOptions, needs
+from ettr.cli.groups import Input, Only, TypedOptions, needs
 from ettr.cli.output import check_writable, complain, progress_bar, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ettr.cli import quantities as q
-from ettr.cli.groups import OptionGroup
-from ettr.cli.inputs import Input, needs
+from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.defaults import (
     DEVICE_BYTES_PER_S,
     DURABLE_PERIOD_S,
@@ -20,8 +19,8 @@ from ettr.defaults import (
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
+    from ettr.plan.assumed import ChosenSchemes, InputKind, InputValue, SchemeInput
     from ettr.plan.run import RunShape
-    from ettr.plan.scheme_inputs import ChosenSchemes, InputKind, InputValue, SchemeInput
     from ettr.plan.schemes import JobShape
 
 
@@ -158,7 +157,7 @@ class SchemeOptions(OptionGroup):
         Raises:
             UsageError: an input is unknown, or has a value that it cannot have.
         """
-        from ettr.plan.scheme_inputs import with_inputs
+        from ettr.plan.assumed import with_inputs
 
         return with_inputs(dict(map(_scheme_input, self.assume or ())))
 
@@ -234,7 +233,7 @@ def _scheme_input(text: str) -> tuple[SchemeInput, InputValue]:
     Raises:
         UsageError: no scheme has it, or the value cannot be understood.
     """
-    from ettr.plan.scheme_inputs import inputs_of, kind_of
+    from ettr.plan.assumed import inputs_of, kind_of
 
     known = inputs_of()
     name, equals, value = (part.strip() for part in text.partition("="))
@@ -247,7 +246,7 @@ def _scheme_input(text: str) -> tuple[SchemeInput, InputValue]:
 
 
 def _input_value(name: str, text: str, kind: InputKind) -> InputValue:
-    from ettr.plan.scheme_inputs import InputKind
+    from ettr.plan.assumed import InputKind
 
     option = f"--assume {name}"
     if kind is InputKind.TIME:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from ettr.cli import quantities as q
-from ettr.cli.groups import OptionGroup
-from ettr.cli.inputs import Input, needs
+from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.selection import Selection
 
 _OF_LOGS = needs(Input.STORE, Input.FILES)

@@ -13,8 +13,14 @@ import typer
 from ettr.cli.output import complain, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import PageFile, Printing
-from ettr.cli.simulate_site import backtest, document_of_show, fit, replayed, waits_page
-from ettr.cli.simulating import simulating_bar
+from ettr.cli.simulate_site import (
+    backtest,
+    document_of_show,
+    fit,
+    replayed,
+    simulating_bar,
+    waits_page,
+)
 from ettr.errors import UsageError
 from ettr.words import counted
 
@@ -359,7 +365,7 @@ def _sensitivity(
 
 def _complain_of_standing(found: WhatIf | AssumptionSensitivity, printing: Printing) -> None:
     """Say next to a CSV, which has a list alone, how far it is to be believed."""
-    from ettr.sim.cluster.left_out import not_simulated_lines
+    from ettr.sim.cluster.replay import not_simulated_lines
 
     if printing.csv:
         complain(f"SIMULATED, no cluster logged this: {found.scenario}. {found.standing.sentence}")
@@ -435,7 +441,7 @@ def _document(found: SimulatedStore) -> dict[str, JsonValue]:
 
 def _say(found: SimulatedStore, store: str, own: AssumptionSensitivity | None) -> None:
     from ettr.report.numbers import number, percent
-    from ettr.sim.cluster.left_out import not_simulated_lines
+    from ettr.sim.cluster.replay import not_simulated_lines
     from ettr.sim.cluster.standing import standing_lines
 
     say(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ettr.cli.output import check_writable, complain_of_selection, say, say_selection
+from ettr.cli.output import check_writable, complain_of_selection, progress_bar, say, say_selection
 from ettr.cli.printing import PageFile, Printing
-from ettr.cli.simulating import simulating_bar
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def backtest(
     from ettr.analysis.calibration.record import site_record
     from ettr.files import write_text
     from ettr.report.sections.site_fit import back_test_section
-    from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-    from ettr.sim.cluster.scenario_writing import with_validation
+    from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, with_validation
     from ettr.sim.sweeps import on_backend
     from ettr.store import open_store
 
@@ -221,3 +220,27 @@ def document_of_show(text: str, name: str) -> dict[str, JsonValue]:
 
     made = scenario_of(text, name)
     return {"name": made.name, "text": text, "standing": plain_fields(standing_of(made))}
+
+
+COMPILING = "compiling the loop: about half a minute"
+KEPT = ", kept for later runs"
+
+
+@contextmanager
+def simulating_bar(total: int, unit: str) -> Iterator[Callable[[str, int], None]]:
+    """As `progress_bar`; it says that a loop is compiled, which has no progress of its own."""
+    from ettr.sim.compiled import compile_noticed
+
+    done_so_far = 0
+    with progress_bar(total, unit) as advance:
+
+        def advance_and_count(what: str, done: int) -> None:
+            nonlocal done_so_far
+            done_so_far = done
+            advance(what, done)
+
+        def say_compiling(is_kept: bool) -> None:
+            advance(COMPILING + (KEPT if is_kept else ""), done_so_far)
+
+        with compile_noticed(say_compiling):
+            yield advance_and_count

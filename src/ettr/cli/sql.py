@@ -81,7 +81,7 @@ def _answer(
 ) -> None:
     from ettr.analysis import Analysis
     from ettr.facts.asking import ask
-    from ettr.report.csv_text import write_header, write_rows
+    from ettr.report.rows import write_header, write_rows
     from ettr.report.section import TextTable
     from ettr.report.text import table_text
     from ettr.store import open_store

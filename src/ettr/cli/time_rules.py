@@ -9,7 +9,7 @@ import typer
 from typer.models import OptionInfo
 
 from ettr.cli import quantities as q
-from ettr.cli.inputs import Input, needs
+from ettr.cli.groups import Input, needs
 from ettr.defaults import WINDOW_AFTER_S, WINDOW_BEFORE_S
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.groups import Only
-from ettr.cli.inputs import Input, TypedOptions, needs
+from ettr.cli.groups import Input, Only, TypedOptions, needs
 from ettr.cli.metrics import CAUSES
 from ettr.cli.output import check_writable, say
 from ettr.cli.printing import Printing

@@ -1,8 +1,7 @@
 """Flight records of PyTorch: which collective hangs, and which rank the others wait for."""
 
 from ettr.flight.folder import FlightFolder, Refusal, read_folder
-from ettr.flight.judge import judge
-from ettr.flight.verdict import Culprit, FlightVerdict, StuckCollective, VerdictKind
+from ettr.flight.judge import Culprit, FlightVerdict, StuckCollective, VerdictKind, judge
 
 __all__ = [
     "Culprit",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ettr.flight.entries import Entry, Signature
-from ettr.flight.limits import MOST_CALLS
+from ettr.flight.entries import MOST_CALLS, Entry, Signature
 
 COMPLETED = "completed"
 # of this backend no state is known; a call retires when it has ended, well or not

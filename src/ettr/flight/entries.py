@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from ettr.flight.limits import LARGEST_INT, LONGEST_NAME, MOST_SIZES
-
 # texts of entries that are remembered; a folder may hold ever new ones
 _MOST_TEXTS = 100_000
 
@@ -169,3 +167,17 @@ def _sizes(value: object) -> Sizes:
     ):
         raise ValueError("an entry with fields of other types")
     return tuple(map(tuple, value))
+
+
+# a record of 20,000 entries is 9 MB of JSON and 2 MB of pickle; a byte of a hostile pickle can
+# become a list of 80 bytes
+LARGEST_JSON_BYTES = 32 << 20
+LARGEST_PICKLE_BYTES = 16 << 20
+MOST_RECORDS = 100_000
+MOST_ENTRIES = 200_000
+MOST_RANKS = 200_000
+# over all records
+MOST_CALLS = 3_000_000
+LONGEST_NAME = 200
+MOST_SIZES = 4096
+LARGEST_INT = 1 << 63

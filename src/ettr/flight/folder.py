@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ettr.errors import SourceError, UsageError
 from ettr.flight.calls import CallTable
-from ettr.flight.entries import Signatures
-from ettr.flight.limits import LARGEST_JSON_BYTES, MOST_RANKS, MOST_RECORDS
+from ettr.flight.entries import LARGEST_JSON_BYTES, MOST_RANKS, MOST_RECORDS, Signatures
 from ettr.flight.record import FlightRecord, read_record
 
 # what PyTorch names the group of all ranks

@@ -12,14 +12,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
-from ettr.flight.entries import CallFields, Entry, Signatures, entry_of, signature_of
-from ettr.flight.limits import (
+from ettr.flight.entries import (
     LARGEST_INT,
     LARGEST_JSON_BYTES,
     LARGEST_PICKLE_BYTES,
     LONGEST_NAME,
     MOST_ENTRIES,
     MOST_RANKS,
+    CallFields,
+    Entry,
+    Signatures,
+    entry_of,
+    signature_of,
 )
 
 # key of what `ettr.elastic.flight` adds to PyTorch's JSON

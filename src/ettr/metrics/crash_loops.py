@@ -16,7 +16,7 @@ import numpy as np
 
 from ettr.metrics.instants import Floats, fetch, first_row
 from ettr.metrics.stitching import RunJobs
-from ettr.taxonomy.symptoms import UNATTRIBUTED
+from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 CHANCE = 0.05

@@ -14,7 +14,7 @@ from ettr.facts import Facts, made
 from ettr.facts.facts import Columns
 from ettr.facts.files import Rows
 from ettr.progress.events import LATEST_S
-from ettr.progress.order import Row, in_order, merged
+from ettr.progress.goodput import Row, in_order, merged
 from ettr.progress.split import GOING_ON, RunState, WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR

@@ -16,8 +16,8 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import Spread
-from ettr.models.clustering import FailureTimeline, spread_over_time
 from ettr.models.compare import RateRatio
+from ettr.models.dispersion import FailureTimeline, spread_over_time
 from ettr.models.ratio import compare_spread, pooled_spread
 from ettr.units import SECONDS_PER_DAY
 

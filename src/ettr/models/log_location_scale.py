@@ -378,3 +378,112 @@ def _crossing(above: Callable[[float], float], inside: float, limit: float) -> f
         if far == limit:
             return None
         near, step = far, 2.0 * step
+
+
+class Weibull(LogLocationScale):
+    """Hazard that is a power of the clock: shape below 1 falls, 1 is constant, above 1 rises.
+
+    Source:
+        Weibull (1951), Journal of Applied Mechanics 18.
+    """
+
+    name = "Weibull"
+
+    def cumulative(self, z: Floats) -> Floats:
+        """Cumulative hazard at standardised log clock `z`."""
+        return np.exp(z)
+
+    def standardised_at(self, hazard: Floats) -> Floats:
+        """Standardised log clock at which the cumulative hazard reaches values above 0."""
+        return np.log(hazard)
+
+    def hazard(self, z: Floats) -> Floats:
+        """Its derivative in `z`."""
+        return np.exp(z)
+
+    def log_hazard(self, z: Floats) -> Floats:
+        """Logarithm of `hazard`."""
+        return z
+
+    def log_hazard_slope(self, z: Floats) -> Floats:
+        """Derivative of `log_hazard` in `z`."""
+        return np.ones_like(z)
+
+    def parameters(self, location: Interval, scale: Interval) -> tuple[Parameter, ...]:
+        """Shape, one over `scale`; and the scale in seconds (63 % of lifetimes are shorter)."""
+        return (
+            Parameter.of("shape", "1", scale.inverse()),
+            Parameter.of("scale", "s", exponential(location)),
+        )
+
+    def log_scale(self, fit: Fit) -> Interval:
+        """One over the shape."""
+        return fit.parameter("shape").inverse()
+
+    def meaning(self, scale: Interval) -> str:
+        """What the shape says about ageing, without a full stop."""
+        shape = scale.inverse()
+        band = f"(shape {shape.estimate:.2f} [{shape.low:.2f}, {shape.high:.2f}])"
+        if shape.high < 1.0:
+            return f"Failures become rarer as the clock runs {band}"
+        if shape.low > 1.0:
+            return f"Failures become more frequent as the clock runs {band}"
+        return f"Neither wear nor settling in is shown {band}"
+
+
+class Lognormal(LogLocationScale):
+    """The logarithm of the lifetime is normal; typical of repair times and of mixed causes.
+
+    Source:
+        Crow and Shimizu (1988), Lognormal Distributions: Theory and Applications.
+    """
+
+    name = "lognormal"
+
+    def cumulative(self, z: Floats) -> Floats:
+        """Cumulative hazard at standardised log clock `z`."""
+        from scipy.special import log_ndtr
+
+        result: Floats = -log_ndtr(-z)
+        return result
+
+    def standardised_at(self, hazard: Floats) -> Floats:
+        """Standardised log clock at which the cumulative hazard reaches values above 0."""
+        from scipy.special import ndtri_exp
+
+        result: Floats = -ndtri_exp(-hazard)
+        return result
+
+    def hazard(self, z: Floats) -> Floats:
+        """Its derivative in `z`."""
+        return np.exp(self.log_hazard(z))
+
+    def log_hazard(self, z: Floats) -> Floats:
+        """Logarithm of `hazard`."""
+        from scipy.special import log_ndtr
+
+        result: Floats = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(-z)
+        return result
+
+    def log_hazard_slope(self, z: Floats) -> Floats:
+        """Derivative of `log_hazard` in `z`."""
+        return self.hazard(z) - z
+
+    def parameters(self, location: Interval, scale: Interval) -> tuple[Parameter, ...]:
+        """Median in seconds, and the standard deviation of the logarithm."""
+        return (
+            Parameter.of("median", "s", exponential(location)),
+            Parameter.of("sigma", "1", scale),
+        )
+
+    def log_scale(self, fit: Fit) -> Interval:
+        """Sigma itself."""
+        return fit.parameter("sigma")
+
+    def meaning(self, scale: Interval) -> str:
+        """What sigma says, without a full stop."""
+        return (
+            "Half of all lifetimes lie within a factor "
+            f"{math.exp(0.6745 * (scale.estimate or 0.0)):.2g} "
+            f"of the median (sigma {scale.estimate:.2f} [{scale.low:.2f}, {scale.high:.2f}])"
+        )

@@ -23,8 +23,8 @@ from ettr.models.base import (
     chi_square_tail,
     verdict,
 )
-from ettr.models.clustering import WINDOWS_DAYS
 from ettr.models.data import Floats, Lifetimes, at_risk
+from ettr.models.dispersion import WINDOWS_DAYS
 from ettr.models.law import LifeLaw
 from ettr.units import SECONDS_PER_DAY
 

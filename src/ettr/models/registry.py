@@ -27,8 +27,8 @@ COUNT_MODELS: Mapping[str, str] = {
 }
 # laws of the lifetime, known up to location and scale of its logarithm
 LAWS_OF_AGE: Mapping[str, str] = {
-    "weibull": "ettr.models.weibull:Weibull",
-    "lognormal": "ettr.models.lognormal:Lognormal",
+    "weibull": "ettr.models.log_location_scale:Weibull",
+    "lognormal": "ettr.models.log_location_scale:Lognormal",
 }
 # fitted to spans on the calendar
 CALENDAR_MODELS: Mapping[str, str] = {

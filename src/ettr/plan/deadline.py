@@ -1,5 +1,7 @@
 """A time budget: the smallest run that ends in time, with its checkpoint interval and spares."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 
@@ -7,7 +9,6 @@ from ettr.errors import UsageError
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, spell
-from ettr.plan.spares import spares_needed, standstill_share
 from ettr.plan.wallclock import ends, wallclock
 from ettr.units import SECONDS_PER_DAY
 
@@ -195,3 +196,51 @@ def sized(run: PlannedRun, n_nodes: int, work_node_s: float, budget: TimeBudget)
         law.within(budget.within_s),
         exact_ettr(at),
     )
+
+
+def standstill_share(spares: int, offered: float) -> float:
+    """Share of time in which a job stands still for want of nodes.
+
+    It depends on the mean repair time alone, not on the law of repairs.
+
+    Args:
+        spares: Nodes held ready, which do not fail while they wait.
+        offered: Failures of the running job per day, times the mean repair in days: the nodes that
+            would be in repair if failures never stopped.
+
+    Raises:
+        UsageError: a negative number of spares or of nodes.
+
+    Source:
+        Erlang (1917); Sevastyanov (1957), Theory of Probability 2, for any law of repair times.
+    """
+    if spares < 0 or offered < 0:
+        raise UsageError(f"spares {spares} and offered {offered} nodes: give 0 or more of each")
+    if offered == 0:
+        return 0.0
+    inverse = 1.0
+    for servers in range(1, spares + 2):
+        # 1 / B grows without bound where spares are many: then the loss is nothing
+        inverse = 1.0 + inverse * servers / offered
+        if inverse > 1e300:
+            return 0.0
+    return 1.0 / inverse
+
+
+def spares_needed(offered: float, full_share: float = 0.99) -> int:
+    """Fewest spares with which the job has all its nodes for that share of the time.
+
+    Raises:
+        UsageError: a share outside 0 to 1, or a negative number of nodes.
+    """
+    if not 0.0 < full_share < 1.0:
+        raise UsageError(f"full_share is {full_share}; give a share between 0 and 1, such as 0.99")
+    if offered < 0:
+        raise UsageError(f"offered is {offered} nodes; give 0 or more")
+    inverse, spares = 1.0, 0
+    while offered > 0:
+        inverse = 1.0 + inverse * (spares + 1) / offered
+        if 1.0 / inverse <= 1.0 - full_share:
+            break
+        spares += 1
+    return spares

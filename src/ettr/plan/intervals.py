@@ -1,13 +1,15 @@
 """The checkpoint interval: Young, Daly, the optimum of the paper's form, and the exact one."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.plan.closed_forms import second_form_where_valid
-from ettr.plan.renewal import exact_ettr
-from ettr.plan.run import PlannedRun
+from ettr.plan.renewal import exact_ettr, long_run_ettr
+from ettr.plan.run import PlannedRun, changed, spell
 from ettr.units import SECONDS_PER_DAY
 
 
@@ -206,3 +208,122 @@ def best_interval_band(run: PlannedRun, per_node_day: Interval) -> Interval | No
         best_s(per_node_day.high) if math.isfinite(per_node_day.high) else 0.0,
         best_s(per_node_day.low) if per_node_day.low else math.inf,
     )
+
+
+AXES = ("failures_per_node_day", "n_nodes", "interval_s", "write_s", "restart_s", "queue_s")
+
+
+def contour(
+    run: PlannedRun,
+    across: str,
+    across_values: Sequence[float],
+    up: str,
+    up_values: Sequence[float],
+    *,
+    best_interval: bool = False,
+) -> tuple[tuple[float, ...], ...]:
+    """Exact ETTR of the long run; one row for each of `up_values`, one entry an `across_values`.
+
+    Args:
+        run: All that does not vary; `productive_s` is not used.
+        across: One of `AXES`.
+        across_values: Its values; n_nodes may be fractional here.
+        up: Another of `AXES`.
+        up_values: Its values.
+        best_interval: Take the best interval at every point.
+
+    Raises:
+        UsageError: axes that are unknown or the same, or a value that no run can have.
+    """
+    if across == up or across not in AXES or up not in AXES:
+        raise UsageError(f"axes {across!r}, {up!r}: give two different ones of {', '.join(AXES)}")
+    if not across_values or not up_values:
+        raise UsageError("a grid needs one value or more on each axis; give them")
+    for name, values in ((across, across_values), (up, up_values)):
+        for extreme in (min(values), max(values)):
+            # the ends are checked as any run is, and what lies between them is then sound
+            changed(run, name, extreme)
+    inputs = {name: float(getattr(run, name)) for name in AXES}
+    rows = []
+    for y in up_values:
+        inputs[up] = y
+        row = []
+        for x in across_values:
+            inputs[across] = x
+            rate = inputs["failures_per_node_day"] * inputs["n_nodes"] / SECONDS_PER_DAY
+            write_s, interval_s = inputs["write_s"], inputs["interval_s"]
+            if best_interval and write_s and rate:
+                interval_s = optimal_share(rate * write_s) / rate
+            row.append(
+                long_run_ettr(rate, interval_s, write_s, inputs["restart_s"], inputs["queue_s"])
+            )
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def _time_left(run: PlannedRun) -> float:
+    """1 - λ(u0 + Δt/2), the share of scheduled time that is not lost to failures."""
+    left = 1.0 - run.lost_share
+    if left <= 0:
+        raise UsageError(
+            f"λ(u0 + Δt/2) is {run.lost_share:.3g} with an interval of {spell(run.interval_s)}, a "
+            f"restart of {spell(run.restart_s)} and an MTTF of {spell(run.mttf_s)}; the paper's "
+            "forms need less than 1: shorten the interval or the restart, use fewer nodes, or use "
+            "the exact form"
+        )
+    return left
+
+
+def first_form_ettr(run: PlannedRun) -> float:
+    """Expected ETTR without checkpoint overhead: (1 - a) / (1 + (u0 + q)/R + λq).
+
+    a = λ(u0 + Δt/2); `write_s` is not used.
+
+    Raises:
+        UsageError: a is 1 or more, where the form has no meaning.
+
+    **Source**: Kokolis et al. (arXiv 2410.21680v1), as the general form gives it to first order
+    with w = 0; it reproduces the what-ifs of that version.
+    """
+    per_run = (run.restart_s + run.queue_s) / run.productive_s
+    return _time_left(run) / (1.0 + per_run + run.failures_per_s * run.queue_s)
+
+
+def second_form_ettr(run: PlannedRun) -> float:
+    """Expected ETTR of a long run of high priority: (1 - a) / (1 + w/Δt).
+
+    a = λ(u0 + Δt/2); `queue_s` and `productive_s` are not used.
+
+    Raises:
+        UsageError: a is 1 or more, where the form has no meaning.
+
+    **Source**: Kokolis et al. (HPCA 2025, arXiv 2410.21680v2).
+    """
+    return _time_left(run) / (1.0 + run.write_s / run.interval_s)
+
+
+def second_form_where_valid(run: PlannedRun) -> float | None:
+    """Expected ETTR by the second form; None where it has no meaning."""
+    return second_form_ettr(run) if run.lost_share < 1.0 else None
+
+
+def general_form_ettr(run: PlannedRun) -> float:
+    """Expected ETTR to first order, with queue time and finite length.
+
+    (1 - a) / [(1 + w/Δt + u0/R)(1 + λq) + (q/R)(1 - a)], a = λ(u0 + Δt/2).
+
+    Raises:
+        UsageError: a is 1 or more, where the form has no meaning.
+
+    **Source**: derived in docs/explanation/ettr-models.md from the definitions of Kokolis et al.
+    """
+    left = _time_left(run)
+    scheduled = 1.0 + run.write_s / run.interval_s + run.restart_s / run.productive_s
+    waits = run.queue_s / run.productive_s * left
+    value = left / (scheduled * (1.0 + run.failures_per_s * run.queue_s) + waits)
+    return value if math.isfinite(value) else 0.0
+
+
+def general_form_where_valid(run: PlannedRun) -> float | None:
+    """Expected ETTR by the general form; None where it has no meaning."""
+    return general_form_ettr(run) if run.lost_share < 1.0 else None

@@ -10,15 +10,16 @@ from typing import Protocol
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.plan.closed_forms import general_form_where_valid, second_form_where_valid
+from ettr.plan.assumed import ChosenSchemes
 from ettr.plan.intervals import (
     IntervalChoice,
     best_interval_band,
+    general_form_where_valid,
     interval_choices,
+    second_form_where_valid,
     with_best_interval,
 )
-from ettr.plan.node_types import NodeType, mixed_rate
-from ettr.plan.questions import Answers, Questions, answers
+from ettr.plan.questions import Answers, NodeType, Questions, answers, mixed_rate
 from ettr.plan.ranking import NodeRate, Ranked, SchemeChoice, rank_by_shares, shown
 from ettr.plan.renewal import (
     TimeShares,
@@ -28,11 +29,9 @@ from ettr.plan.renewal import (
     expected_segment_s,
     time_shares,
 )
-from ettr.plan.run import PlannedRun, RunShape, cautions, changed, spell
-from ettr.plan.scheme_inputs import ChosenSchemes
+from ettr.plan.run import PlannedRun, RunShape, SimulatedRun, cautions, changed, spell
 from ettr.plan.schemes import Domain, JobShape
-from ettr.plan.schemes.levels_of_terms import levels_of
-from ettr.plan.simulated import SimulatedRun
+from ettr.plan.schemes.base import levels_of
 from ettr.plan.solver import Requirement, requirements
 from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles

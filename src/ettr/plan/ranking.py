@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.plan.assumed import InputValue, values_of
 from ettr.plan.levels import Levels, best_interval, ettr_by_interval, levels_ettr
 from ettr.plan.run import spell
-from ettr.plan.scheme_inputs import InputValue, values_of
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Terms, terms_for
-from ettr.plan.schemes.levels_of_terms import (
+from ettr.plan.schemes.base import (
     durable_every_s,
     expected_lost_s,
     levels_of,

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ettr.estimates import Interval
-from ettr.plan.assumed import JOB_SHARE, Assumption, Setting, Shares, assumptions_of
+from ettr.plan.assumed import JOB_SHARE, Assumption, SchemeInput, Setting, Shares, assumptions_of
 from ettr.plan.levels import ettr_by_interval
 from ettr.plan.ranking import NodeRate, Ranked
-from ettr.plan.scheme_inputs import SchemeInput
 from ettr.plan.schemes import Domain, JobShape, Terms, terms_for
-from ettr.plan.schemes.levels_of_terms import levels_of, longest_interval_s, n_light_per_durable
+from ettr.plan.schemes.base import levels_of, longest_interval_s, n_light_per_durable
 from ettr.units import SECONDS_PER_DAY
 
 _NOTICED = 0.0005

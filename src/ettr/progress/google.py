@@ -28,7 +28,7 @@ from typing import Any
 
 from ettr.errors import SourceError
 from ettr.progress.events import ProgressEvent, microseconds
-from ettr.progress.order import Row, in_order
+from ettr.progress.goodput import Row, in_order
 
 _SPANS = {
     "tpu_init": "restart",

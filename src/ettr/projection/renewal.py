@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ettr.errors import UsageError
-from ettr.models.data import Floats
-from ettr.models.repair import RepairLaw
+from ettr.models.data import Floats, RepairLaw
 
 __all__ = ["CumulativeHazard", "RepairLaw", "failures_between", "renewals"]
 

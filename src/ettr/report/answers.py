@@ -13,13 +13,16 @@ from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
 from ettr.report.cautions import lower_bound
 from ettr.report.false_rates import has_false, projecting_rate
-from ettr.report.gpus import NO_GPUS, SAY_GPUS, left_out, none_says
 from ettr.report.money import money
 from ettr.report.numbers import (
+    NO_GPUS,
+    SAY_GPUS,
     between,
     duration,
     hours_between,
+    left_out,
     moment,
+    none_says,
     number,
     p_value,
     percent,

@@ -16,7 +16,7 @@ from ettr.analysis import Analysis
 from ettr.analysis.derived import named_table
 from ettr.errors import UsageError
 from ettr.files import DRAFT_ENDING, written_whole
-from ettr.report.csv_text import write_header, write_rows
+from ettr.report.rows import write_header, write_rows
 from ettr.selection import Selection
 from ettr.tables import DERIVED, TABLES
 

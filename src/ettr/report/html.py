@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from ettr.report.answers import Answer
-from ettr.report.characters import cut, harmless
 from ettr.report.document import JsonValue
-from ettr.report.jinja import content_policy, environment, own_file, script_json
+from ettr.report.jinja import content_policy, cut, environment, harmless, own_file, script_json
+from ettr.report.numbers import legend
 from ettr.report.section import Figure, Section, TextTable
+from ettr.version import __version__
 
 LONGEST_CELL = 300
 ROWS_A_PAGE = 25
@@ -147,3 +148,32 @@ def escaped(value: object, is_text: bool = False) -> object:
     if isinstance(value, str) and is_text:
         return html.escape(harmless(value), quote=False).replace("\n", "<br>")
     return value
+
+
+def answer_page(
+    section: Section,
+    title: str,
+    confidence: float | None,
+    selection: str = "",
+    caution: str | None = None,
+) -> Page:
+    """The page before it is rendered.
+
+    Args:
+        section: the answer.
+        title: what it is about.
+        confidence: of its intervals; None where it says itself what its intervals are.
+        selection: what is left out; empty where nothing is.
+        caution: what must be read before the numbers; None for nothing.
+    """
+    return Page(
+        title=title,
+        subtitle="",
+        caution=caution,
+        cards=(),
+        next_steps=(),
+        sections=(section,),
+        footer=f"ettr {__version__}. Times are UTC.",
+        selection=selection,
+        legend="" if confidence is None else legend(confidence),
+    )

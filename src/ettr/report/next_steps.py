@@ -8,7 +8,7 @@ from operator import itemgetter
 from ettr.analysis import Analysis
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.report.numbers import duration, number, percent
-from ettr.taxonomy.symptoms import UNATTRIBUTED
+from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
 

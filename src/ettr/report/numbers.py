@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ettr.estimates.interval import Interval
+from ettr.plan.run import spell
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.words import by_number
 
 if TYPE_CHECKING:
     from ettr.plan.outlook import Sureness
@@ -153,3 +155,91 @@ def _unit(seconds: float) -> tuple[float, str]:
     if abs(seconds) < 2 * SECONDS_PER_DAY:
         return SECONDS_PER_HOUR, "h"
     return SECONDS_PER_DAY, "d"
+
+
+def ratio(value: float | None) -> str:
+    """A ratio such as ETTR to three decimals; a dash for None."""
+    return DASH if value is None else f"{value:.3f}"
+
+
+def ratio_between(value: Interval | None) -> str:
+    """A ratio with its interval, if it has one; the ends alone where there is no estimate."""
+    if value is None:
+        return DASH
+    if value.estimate is None:
+        return f"{value.low:.3f} to {value.high:.3f}"
+    if value.low == value.high:
+        return ratio(value.estimate)
+    return f"{value.estimate:.3f} [{value.low:.3f}, {value.high:.3f}]"
+
+
+def time_between(hours: Interval) -> str:
+    """A time given in hours with its interval, if it has one; at least its low end if no more."""
+    if hours.estimate is None:
+        return f"at least {_time(hours.low)}"
+    if hours.low == hours.high:
+        return _time(hours.estimate)
+    return f"{_time(hours.estimate)} [{_time(hours.low)}, {_time(hours.high)}]"
+
+
+def _time(hours: float) -> str:
+    return "∞" if math.isinf(hours) else spell(SECONDS_PER_HOUR * hours)
+
+
+NO_GPUS = "no GPUs are accounted"
+SAY_GPUS = "say with --gpus-per-node how many a node has, 0 for none"
+ACCOUNT_GPUS = "In Slurm AccountingStorageTRES=gres/gpu accounts them"
+
+
+class PartlyKnownLoss(Protocol):
+    """A loss, and how much of what failed or was preempted it leaves out."""
+
+    @property
+    def failures_without_gpus(self) -> int | None:
+        """Failures that do not say their GPUs."""
+
+    @property
+    def preemptions_without_gpus(self) -> int | None:
+        """Preemptions that do not."""
+
+    @property
+    def failures_without_runtime(self) -> int | None:
+        """Failures that do not say how long they ran."""
+
+    @property
+    def preemptions_without_runtime(self) -> int | None:
+        """Preemptions that do not."""
+
+
+def none_says(loss: PartlyKnownLoss) -> str:
+    """Why a loss of which nothing is known is not measured, and what to do about it."""
+    no_gpus = loss.failures_without_gpus or loss.preemptions_without_gpus
+    no_runtime = loss.failures_without_runtime or loss.preemptions_without_runtime
+    says = "no job that failed or was preempted says"
+    if not no_runtime:
+        return f"{says} its GPUs: {SAY_GPUS}"
+    return f"{says} its GPUs and how long it ran" if no_gpus else f"{says} how long it ran"
+
+
+def left_out(loss: PartlyKnownLoss) -> str:
+    """That a loss leaves out what does not say how much it lost; empty where all does."""
+    sentences = (
+        _adds_nothing(loss.failures_without_gpus, loss.preemptions_without_gpus, "a GPU count"),
+        _adds_nothing(loss.failures_without_runtime, loss.preemptions_without_runtime, "a runtime"),
+    )
+    return " ".join(filter(None, sentences))
+
+
+def _adds_nothing(failures: int | None, preemptions: int | None, what: str) -> str:
+    parts = [
+        by_number(words, n)
+        for words, n in (
+            ("{n} [failure|failures]", failures or 0),
+            ("{n} [preemption|preemptions]", preemptions or 0),
+        )
+        if n
+    ]
+    if not parts:
+        return ""
+    add = "adds" if (failures or 0) + (preemptions or 0) == 1 else "add"
+    return f"{' and '.join(parts)} without {what} {add} nothing to the loss."

@@ -13,18 +13,20 @@ from ettr.metrics.goodput import LostGoodput
 from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest_size, uncounted
 from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
-from ettr.report.gpus import NO_GPUS, SAY_GPUS, none_says
 from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import (
+    NO_GPUS,
+    SAY_GPUS,
     and_confidence,
     between,
     duration,
     hours_between,
     legend,
     moment,
+    none_says,
     number,
     percent,
 )

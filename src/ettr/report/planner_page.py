@@ -1,7 +1,7 @@
 """The planner page: one HTML file whose sliders move MTTF, ETTR, the optimum and the target line.
 
 The arithmetic runs in the page, so that it works offline. What a checkpoint scheme states for a job
-is a function of nodes and restart time with few numbers (`ettr.plan.schemes.affine`), so that a new
+is a function of nodes and restart time with few numbers (`ettr.plan.schemes.base`), so that a new
 scheme needs no line of JavaScript.
 """
 
@@ -15,8 +15,7 @@ from markupsafe import Markup
 
 from ettr.plan.outlook import PER_NODE_DAYS, RunPlan
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
-from ettr.plan.schemes.affine import Affine, affine_terms
-from ettr.plan.schemes.base import checked
+from ettr.plan.schemes.base import Affine, affine_terms, checked
 from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__

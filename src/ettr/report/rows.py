@@ -9,18 +9,31 @@ An interval `x` becomes the columns `x`, `x_low` and `x_high`; a field `b` of an
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    TextIO,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from ettr.estimates.interval import Interval
 from ettr.report.document import JsonValue, plain_fields
 
 if TYPE_CHECKING:
+    from _csv import Writer
+
     import pyarrow as pa
     from _typeshed import DataclassInstance
 
@@ -214,3 +227,52 @@ def json_rows(entries: Sequence[dict[str, JsonValue]]) -> FlatRows:
     return FlatRows(
         columns, tuple(tuple(_value(entry, column) for column in columns) for entry in entries)
     )
+
+
+_BEGINS_FORMULA = frozenset("=+-@\t\r\n＝＋－＠")
+"""First characters, in both widths, by which spreadsheets recognise a formula.
+
+Source:
+    OWASP, CSV Injection.
+"""
+
+
+def csv_text(rows: FlatRows) -> str:
+    """The rows with a header, lines ending in a line feed; null is an empty cell."""
+    out = io.StringIO()
+    write_header(out, rows.names)
+    write_rows(out, rows.rows)
+    return out.getvalue()
+
+
+def write_header(file: TextIO, names: Iterable[str]) -> None:
+    """Write the names of the columns."""
+    _writer(file).writerow([_text(name) for name in names])
+
+
+def write_rows(file: TextIO, rows: Iterable[Iterable[Scalar]]) -> None:
+    """Write rows.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe in front; a number is
+    written as it is, with all its digits.
+    """
+    _writer(file).writerows([cell(value) for value in row] for row in rows)
+
+
+def _writer(file: TextIO) -> Writer:
+    return csv.writer(file, lineterminator="\n")
+
+
+def cell(value: Scalar) -> str:
+    """One value as the text of its cell."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _text(value: str) -> str:
+    return f"'{value}" if value[:1] in _BEGINS_FORMULA else value

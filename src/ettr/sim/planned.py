@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.models.data import NodeRepair
 from ettr.models.law import LifeLaw
-from ettr.models.repair import NodeRepair
 from ettr.plan.renewal import exact_ettr
-from ettr.plan.run import PlannedRun
-from ettr.plan.simulated import SimulatedRun
+from ettr.plan.run import PlannedRun, SimulatedRun
 from ettr.plan.wallclock import QUANTILES, ends
 from ettr.sim.one_run import Precision, RunOutcome, simulate_run
 from ettr.sim.scenario import Bursts, RepairTime, RunScenario, plain_run

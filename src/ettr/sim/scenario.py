@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ettr.errors import UsageError
+from ettr.models.data import NodeRepair
 from ettr.models.law import LifeLaw
-from ettr.models.repair import NodeRepair
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.plan.run import PlannedRun, spell
 from ettr.plan.schemes import Domain, JobShape, Terms
-from ettr.plan.schemes.levels_of_terms import levels_of
+from ettr.plan.schemes.base import levels_of
 from ettr.sim.engine import Course, Floats, HazardTable
 
 MOST_NODES = 200_000

@@ -10,8 +10,14 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_record, json_records
-from ettr.sources.json_salvage import Json, RecordShape
+from ettr.sources.json_records import (
+    Json,
+    JsonRecord,
+    RecordShape,
+    head_objects,
+    json_record,
+    json_records,
+)
 from ettr.sources.limits import most_listed
 from ettr.sources.lines import integer_of
 from ettr.sources.log_rows import LogRows

@@ -5,22 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ettr.errors import SourceError
-from ettr.sources.json_salvage import (
-    DECODER,
-    NO_JSON,
-    Broken,
-    Json,
-    JsonObject,
-    RecordShape,
-    next_record,
-    records_within,
-    salvage,
-)
 from ettr.sources.lines import json_part, numbered_lines
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.tables.text import text_of
@@ -288,3 +278,297 @@ def number(value: Json) -> int | float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < 2**63 else None
+
+
+# what json.loads returns, or what is in its place
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Broken | None"
+JsonObject: TypeAlias = dict[str, Json]
+
+# control characters within texts are no JSON and no harm
+DECODER = json.JSONDecoder(strict=False)
+NO_JSON = (ValueError, RecursionError)
+
+_BLANKS = " \t\r\n"
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_SPACE = re.compile(r"[ \t\r\n]*")
+# where an element of an array may begin; see `_may_begin`
+_MAY_BEGIN = re.compile(r"(?:[,\[]|\}.?)[ \t\r\n]*(?=\{)")
+# one more record, and what may follow one
+_BEGINS = re.compile(r"[ \t\r\n,]*\{")
+_ENDS = re.compile(r"[ \t\r\n]*(?:[,\[\]{]|\Z)")
+_FIRST_KEY = re.compile(r'\{\s*"([^"\\]{1,200})"')
+# an element shares at least so much of its keys with one that was read
+_LIKENESS = 0.5
+_RAW_CHARACTERS = 1000
+_MARK_CHARACTERS = 200
+# lists of records lie at most so deep within each other
+_DEEPEST = 4
+# objects among which the next element is looked for where none was read before
+_MOST_LIKE_OWN = 8
+# braces that are looked at one by one
+_FIRST_BRACES = 16
+# places at which the next element is looked for, before the rest of a document is given up
+_MOST_PLACES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A stretch of a document that is no JSON, where a record or more should be."""
+
+    raw: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape:
+    """What the records of a source look like.
+
+    Attributes:
+        is_record: whether an object is one, or wraps some.
+        mark: a key, with its quotes, that each has once; None where none is sure.
+    """
+
+    is_record: Callable[[JsonObject], bool]
+    mark: re.Pattern[str] | None = None
+
+
+def records_within(value: Json, shape: RecordShape, lists: Collection[str] = ()) -> list[Json]:
+    """Records in arrays within a value, in their order; not in those of its keys in `lists`.
+
+    A record holds no others: where it seems to, a damaged bracket let it swallow its neighbours.
+    """
+    found: list[Json] = []
+    if not isinstance(value, dict):
+        return found
+    # what is to be looked into, and whether it is an element of an array
+    waiting = [(inner, False) for key, inner in reversed(value.items()) if key not in lists]
+    while waiting:
+        each, is_element = waiting.pop()
+        if isinstance(each, dict) and is_element and shape.is_record(each):
+            found.append(each)
+        elif isinstance(each, dict):
+            waiting += [(inner, False) for inner in reversed(each.values())]
+        elif isinstance(each, list):
+            waiting += [(inner, True) for inner in reversed(each)]
+    return found
+
+
+def next_record(text: str, at: int, shape: RecordShape) -> int | None:
+    """Where the next record of a text begins that can be read; None if it has none."""
+    return _Reader(text, (), shape).next_record(at)
+
+
+def salvage(text: str, lists: Collection[str] = (), shape: RecordShape | None = None) -> list[Json]:
+    """The values of a text of one or more JSON documents; an array's elements are values.
+
+    Args:
+        text: what `json.loads` refused.
+        lists: keys of an object whose arrays hold records, and are read in the same way.
+        shape: what a record looks like.
+    """
+    values, _ = _Reader(text, lists, shape).array(0, is_open=False)
+    return values
+
+
+class _Reader:
+    """Reads arrays of one text; `array` and `object` return what was read and where it ends."""
+
+    def __init__(self, text: str, lists: Collection[str], shape: RecordShape | None) -> None:
+        self._text, self._lists, self._shape = text, lists, shape
+        self._depth = 0
+
+    def array(self, at: int, *, is_open: bool) -> tuple[list[Json], int]:
+        """Elements from `at` on, to the array's end if it is open, else to that of the text."""
+        text = self._text
+        values: list[Json] = []
+        shapes: dict[str, frozenset[str]] = {}
+        while (begin := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+            # a bracket behind a comma, or before one more record, closes nothing
+            closes = text[begin] == "]" and "," not in text[at:begin]
+            at = begin
+            if closes and is_open and not _BEGINS.match(text, at + 1):
+                return values, at + 1
+            if text[at] == "]" and not is_open:
+                at += 1
+                continue
+            found, after, error = self._element(at)
+            if error is not None:
+                after = self._next_like(at, shapes)
+                found = [*found, *self._lost(at, after, error)]
+            else:
+                found = [one for value in found for one in self._apart(value)]
+            for value in found:
+                if isinstance(value, dict) and value:
+                    first, keys = next(iter(value)), frozenset(value)
+                    shapes[first] = max(shapes.get(first, keys), keys, key=len)
+            values += found
+            at = after
+        if is_open and not (values and isinstance(values[-1], Broken)):
+            values.append(Broken("", "the document ends before its list does"))
+        return values, at
+
+    def _element(self, at: int) -> tuple[list[Json], int, str | None]:
+        """The value, or an array's values; where it ends; and what is wrong with it."""
+        text = self._text
+        try:
+            value, after = DECODER.raw_decode(text, at)
+            if not _ENDS.match(text, after):
+                raise ValueError(f"{text[after : after + 20]!r} after a value (char {after})")
+        except NO_JSON as error:
+            found, after = self._within(at)
+            return ([], at, f"no JSON: {error}") if found is None else (found, after, None)
+        return value if isinstance(value, list) else [value], after, None
+
+    def _lost(self, at: int, end: int, error: str) -> list[Json]:
+        """What is in the place of a stretch that could not be read: one for each record in it."""
+        lost: list[Json] = [Broken(self._text[at : min(end, at + _RAW_CHARACTERS)], error)]
+        if self._shape is not None and self._shape.mark is not None:
+            marks = [found.start() for found in self._shape.mark.finditer(self._text, at, end)]
+            error = "in a stretch of a document in which no record could be read"
+            lost += [
+                Broken(self._text[n : min(end, n + _MARK_CHARACTERS)], error) for n in marks[1:]
+            ]
+        return lost
+
+    def _apart(self, value: Json, depth: int = 0) -> list[Json]:
+        """The value; or the records that it swallowed, as where `[]` became `[{`, without it."""
+        shape = self._shape
+        if shape is None or not isinstance(value, dict) or depth >= _DEEPEST:
+            return [value]
+        for name in self._lists:
+            if isinstance(held := value.get(name), list):
+                value[name] = [one for each in held for one in self._apart(each, depth + 1)]
+        inner = records_within(value, shape, self._lists)
+        if not inner:
+            return [value]
+        broken = Broken(str(value)[:_RAW_CHARACTERS], "holds other records: a bracket is damaged")
+        return [broken, *(one for each in inner for one in self._apart(each, depth + 1))]
+
+    def _within(self, at: int) -> tuple[list[Json] | None, int]:
+        """What can be read of an array or object that is broken; None for nothing."""
+        if self._depth >= _DEEPEST:
+            return None, at
+        self._depth += 1
+        try:
+            if self._text[at] == "[":
+                return self.array(at + 1, is_open=True)
+            if self._text[at] != "{":
+                return None, at
+            whole, after = self._object(at)
+            return (None, at) if whole is None else ([whole], after)
+        finally:
+            self._depth -= 1
+
+    def _object(self, at: int) -> tuple[JsonObject | None, int]:
+        """An object with an array of records, read apart from it; None if it has no such array."""
+        text = self._text
+        members: JsonObject = {}
+        array: list[Json] | None = None
+        after_array = at
+        at += 1
+        try:
+            while text[at := _BETWEEN.match(text, at).end()] != "}":  # type: ignore[union-attr]
+                key, at = DECODER.raw_decode(text, at)
+                at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+                if text[at] != ":" or not isinstance(key, str):
+                    raise ValueError("no key")
+                at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
+                if key in self._lists and text[at] == "[":
+                    array, at = self.array(at + 1, is_open=True)
+                    members[key], after_array = array, at
+                else:
+                    members[key], at = DECODER.raw_decode(text, at)
+        except (*NO_JSON, IndexError) as error:
+            broken = Broken(text[at : at + _RAW_CHARACTERS], f"no JSON: {error}")
+            if array is not None:
+                array.append(broken)
+                return members, self._end_of_object(after_array)
+            return self._list_after(at, members, broken)
+        return (members, at + 1) if array is not None else (None, at)
+
+    def _list_after(
+        self, at: int, members: JsonObject, broken: Broken
+    ) -> tuple[JsonObject | None, int]:
+        """The object, if a list of records comes behind what is broken and before a sibling."""
+        if not self._lists:
+            return None, at
+        names = "|".join(map(re.escape, self._lists))
+        found = re.compile(rf'"({names})"\s*:\s*\[').search(self._text, at)
+        sibling = _may_begin(self._text, at)
+        if found is None or (sibling is not None and sibling < found.start()):
+            return None, at
+        values, at = self.array(found.end(), is_open=True)
+        members[found[1]] = [*values, broken]
+        return members, self._end_of_object(at)
+
+    def _end_of_object(self, at: int) -> int:
+        """Where an object ends whose tail is not read."""
+        found = _may_begin(self._text, at)
+        return len(self._text) if found is None else found
+
+    def _next_like(self, at: int, shapes: dict[str, frozenset[str]]) -> int:
+        """Where the next element begins that is like one before it, or like the one that broke."""
+        if self._shape is not None:
+            place = self.next_record(at)
+            return len(self._text) if place is None else place
+        own = _FIRST_KEY.match(self._text, at)
+        anything: int | None = None
+        like_own: list[tuple[int, int]] = []
+        for place, value in self._objects_after(at):
+            first = next(iter(value))
+            if first in shapes and _are_alike(shapes[first], value):
+                return place
+            anything = place if anything is None else anything
+            if not shapes and own is not None and own[1] == first:
+                like_own.append((place, len(value)))
+                if len(like_own) == _MOST_LIKE_OWN:
+                    break
+        if like_own:
+            # objects within the one that broke have fewer keys than one that follows it
+            most = max(n_keys for _, n_keys in like_own)
+            return next(place for place, n_keys in like_own if n_keys >= _LIKENESS * most)
+        return len(self._text) if anything is None else anything
+
+    def next_record(self, at: int) -> int | None:
+        """Where the next record begins that can be read, at whatever depth."""
+        shape = self._shape
+        if shape is None or (shape.mark is not None and not shape.mark.search(self._text, at + 1)):
+            return None
+        places = (place for place, value in self._objects_after(at) if shape.is_record(value))
+        return next(places, None)
+
+    def _objects_after(self, at: int) -> Iterator[tuple[int, JsonObject]]:
+        """Objects that may be elements of an array, wherever they lie, and where they begin."""
+        place = _may_begin(self._text, at + 1)
+        for _ in range(_MOST_PLACES):
+            if place is None:
+                return
+            try:
+                value, _end = DECODER.raw_decode(self._text, place)
+            except NO_JSON:
+                value = None
+            if isinstance(value, dict) and value:
+                yield place, value
+            place = _may_begin(self._text, place)
+
+
+def _may_begin(text: str, at: int) -> int | None:
+    """The next place from `at` on at which an element may begin: a brace behind what ends one.
+
+    A megabyte without a brace is passed at once. Where many braces begin nothing, the pattern looks
+    at all that follows them: it takes longer for each character, and less for each brace.
+    """
+    for _ in range(_FIRST_BRACES):
+        brace = text.find("{", at)
+        if brace < 0:
+            return None
+        before = text[at:brace].rstrip(_BLANKS)[-2:]
+        if before and (before[-1] in ",[}" or before[0] == "}"):
+            return brace
+        at = brace + 1
+    found = _MAY_BEGIN.search(text, at)
+    return None if found is None else found.end()
+
+
+def _are_alike(shape: frozenset[str], value: JsonObject) -> bool:
+    return len(shape & value.keys()) >= _LIKENESS * max(len(shape), len(value))

@@ -13,8 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from ettr.errors import UsageError
 from ettr.sources.kernel_lines import Group, beginning, groups
-from ettr.sources.log_days import OF_FILE, LogDays
-from ettr.sources.log_rows import LogRows
+from ettr.sources.log_rows import OF_FILE, LogDays, LogRows
 from ettr.sources.times import MONTHS, time_of, utc_of_local, within_years, year_of_stamp
 from ettr.sources.years import LEAP_DAY, HostLines, first_year
 from ettr.tables.text import clean, text_of

@@ -20,12 +20,13 @@ from ettr.taxonomy.rules import (
     ReasonRule,
     ReasonVerdict,
     Rule,
+    Symptom,
     lowered,
     read_reasons,
     read_rules,
+    read_symptoms,
 )
 from ettr.taxonomy.slurm import JobState, read_job_states
-from ettr.taxonomy.symptoms import Symptom, read_symptoms
 from ettr.taxonomy.xid import (
     CONFLICT_VENDORS,
     VENDORS,

@@ -1,11 +1,13 @@
 """The rules that turn a check and its code into a symptom, and a drain's reason into a class."""
 
+from __future__ import annotations
+
+import csv
 import re
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
-
-from ettr.taxonomy.records import read_records, truth
+from importlib import resources
 
 SEVERITIES = ("critical", "warning", "info")
 # a rule's symptom may send the code to another catalogue
@@ -117,3 +119,71 @@ def read_reasons() -> tuple[ReasonRule, ...]:
         )
         for row in read_records("reasons")
     )
+
+
+TABLE_I = "Table I"
+UNATTRIBUTED = "unattributed"
+UNKNOWN_DOMAIN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One symptom: the domains that may hold its cause, and what the cause usually is.
+
+    `rank` orders symptoms by how strong a sign each is that the node must go; 1 is the strongest.
+    """
+
+    slug: str
+    name: str
+    user_program: bool
+    system_software: bool
+    hardware: bool
+    rank: int
+    likely_cause: str
+    source: str
+
+    @property
+    def domain(self) -> str:
+        """The domains in one string, such as `hardware` or `system+hardware`."""
+        domains = (
+            ("user", self.user_program),
+            ("system", self.system_software),
+            ("hardware", self.hardware),
+        )
+        return "+".join(name for name, there in domains if there) or UNKNOWN_DOMAIN
+
+    @property
+    def in_table_i(self) -> bool:
+        """Whether the symptom is a row of the paper's Table I."""
+        return self.source == TABLE_I
+
+
+def read_symptoms() -> dict[str, Symptom]:
+    """Every symptom by slug: Table I in its own order, then the others."""
+    return {
+        row["slug"]: Symptom(
+            slug=row["slug"],
+            name=row["name"],
+            user_program=truth(row["user_program"]),
+            system_software=truth(row["system_software"]),
+            hardware=truth(row["hardware"]),
+            rank=int(row["rank"]),
+            likely_cause=row["likely_cause"],
+            source=row["source"],
+        )
+        for row in read_records("symptoms")
+    }
+
+
+def read_records(name: str) -> list[dict[str, str]]:
+    """The rows of `data/<name>.csv` as dictionaries of stripped text, in file order."""
+    file = resources.files("ettr.taxonomy").joinpath("data", f"{name}.csv")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [
+        {key: (value or "").strip() for key, value in row.items()} for row in csv.DictReader(lines)
+    ]
+
+
+def truth(text: str) -> bool:
+    """Whether a yes/no cell says yes."""
+    return text == "yes"

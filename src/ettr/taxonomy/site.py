@@ -40,9 +40,9 @@ from ettr.taxonomy.rules import (
     XID_CATALOGUE,
     ReasonRule,
     Rule,
+    Symptom,
 )
 from ettr.taxonomy.slurm import KINDS, JobState
-from ettr.taxonomy.symptoms import Symptom
 from ettr.taxonomy.xid import VENDORS, Role, Xid
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from ettr.taxonomy.records import read_records, truth
+from ettr.taxonomy.rules import read_records, truth
 
 KINDS = ("none", "hardware-candidate", "user-failure", "preemption", "operator", "time-limit")
 

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ettr.taxonomy.records import read_records, truth
+from ettr.taxonomy.rules import read_records, truth
 
 VENDORS = ("nvidia", "gpud", "gcm", "aws", "aznhc")
 CONFLICT_VENDORS = ("nvidia", "gpud", "aws")

@@ -16,13 +16,12 @@ from ettr.analysis.calibration.quantities import Quantity, quantities_of
 from ettr.analysis.calibration.record import Machine, SiteRecord, simulated_record
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
-from ettr.sim.cluster.choice import AnyCluster, simulated_cluster
 from ettr.sim.cluster.drawing import drawn_scenario
-from ettr.sim.cluster.rates import in_period
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.faults import in_period
+from ettr.sim.cluster.run import AnyCluster, simulated_cluster
+from ettr.sim.cluster.scenario import QUANTITIES, ClusterScenario, Validation
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_digest
-from ettr.sim.cluster.validation import QUANTITIES, Validation
 from ettr.sim.sweeps import results_of
 from ettr.tables import TABLES
 from ettr.units import SECONDS_PER_DAY

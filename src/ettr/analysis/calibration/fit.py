@@ -19,8 +19,7 @@ from ettr.errors import UsageError
 from ettr.metrics.instants import fetch, to_seconds
 from ettr.selection import Selection
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE, ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_writing import text_of
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 

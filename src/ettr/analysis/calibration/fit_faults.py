@@ -29,8 +29,8 @@ from ettr.metrics.instants import Floats, fetch, seconds_of
 from ettr.metrics.rates import estimated_rate
 from ettr.metrics.survival import durations
 from ettr.models.data import Lifetimes
-from ettr.models.lognormal import Lognormal
-from ettr.sim.cluster.evidence import EVIDENCE
+from ettr.models.log_location_scale import Lognormal
+from ettr.sim.cluster.scenario import EVIDENCE
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 

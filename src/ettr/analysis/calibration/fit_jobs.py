@@ -24,7 +24,7 @@ from ettr.estimates.exact import share_interval
 from ettr.metrics.instants import Floats
 from ettr.metrics.survival import durations
 from ettr.models.data import Lifetimes
-from ettr.models.lognormal import Lognormal
+from ettr.models.log_location_scale import Lognormal
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import JobClass, Priority
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR

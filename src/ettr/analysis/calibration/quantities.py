@@ -44,7 +44,7 @@ class Quantity:
 
 
 def quantities_of(record: SiteRecord, begin_s: float, end_s: float) -> dict[str, Quantity]:
-    """The quantities by name (`ettr.sim.cluster.validation.QUANTITIES`).
+    """The quantities by name (`ettr.sim.cluster.scenario.QUANTITIES`).
 
     Args:
         record: Of the cluster, which may reach beyond the time that is asked about.

@@ -1,8 +1,10 @@
 """Terms of a checkpoint scheme for a job, and the class that every scheme extends."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
@@ -13,8 +15,9 @@ from ettr.defaults import (
     NETWORK_BYTES_PER_S,
     REPLACE_S,
 )
-from ettr.plan.levels import RecoveryLevel
+from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.plan.run import RunShape
+from ettr.units import SECONDS_PER_DAY
 
 __all__ = [
     "Domain",
@@ -237,7 +240,7 @@ class Terms:
 class Scheme(ABC):
     """One way to keep what training has learnt through a failure.
 
-    Contract, which the planner page relies on (`ettr.plan.schemes.affine`) and which
+    Contract, which the planner page relies on (`ettr.plan.schemes.base`) and which
     tests/plan/test_scheme_contract.py checks for every scheme of `SCHEMES`:
 
     - Every time, `host_bytes` and `absent_share` in `Terms` is c0 + c1 / n_nodes + c2 * restart_s,
@@ -310,3 +313,196 @@ def _lacking(terms: Terms, job: JobShape) -> str | None:
 def everywhere(response: Response) -> dict[Domain, Response]:
     """The same response whatever failed."""
     return dict.fromkeys(Domain, response)
+
+
+LONGEST_INTERVAL_S = 7 * SECONDS_PER_DAY
+
+
+def levels_of(
+    terms: Terms, job: JobShape, per_s: Mapping[Domain, float], interval_s: float
+) -> Levels:
+    """The scheme at a checkpoint interval, each kind of failure with its own recovery.
+
+    Args:
+        terms: Of the scheme for `job`.
+        job: The job.
+        per_s: Failures of the whole job per second, by what failed.
+        interval_s: Productive time between light checkpoints.
+    """
+    return Levels(
+        interval_s,
+        terms.stall_s,
+        terms.slowdown,
+        terms.lag_s,
+        n_light_per_durable(terms, interval_s),
+        terms.durable_stall_s,
+        terms.durable_lag_s,
+        tuple(
+            FailureKind(
+                response.level,
+                per_s.get(domain, 0.0),
+                response.restart_s,
+                _fixed_loss_s(response, job),
+                response.lost_staleness_share,
+                response.waits,
+            )
+            for domain, response in terms.responses.items()
+        ),
+        job.queue_s,
+    )
+
+
+def _fixed_loss_s(response: Response, job: JobShape) -> float:
+    """Work to be made good whatever the interval: that of absent nodes included."""
+    return response.lost_s + response.absent_share * job.queue_s
+
+
+def n_light_per_durable(terms: Terms, interval_s: float) -> int:
+    """Light checkpoints from one durable one to the next: the whole number nearest the period."""
+    return max(1, math.floor(terms.durable_period_s / interval_s + 0.5))
+
+
+def durable_every_s(terms: Terms, interval_s: float) -> float | None:
+    """Productive time between durable checkpoints: the whole intervals nearest to their period.
+
+    None for a scheme that has no such period.
+    """
+    apart = terms.two_levels and terms.durable_period_s > 0
+    return n_light_per_durable(terms, interval_s) * interval_s if apart else None
+
+
+def longest_interval_s(terms: Terms) -> float:
+    """Longest interval that a scheme is tried at."""
+    return terms.durable_period_s or LONGEST_INTERVAL_S
+
+
+def lost_by_domain_s(terms: Terms, job: JobShape, interval_s: float) -> dict[Domain, float]:
+    """Expected work lost in a failure, by what failed: to first order, half of what is unsaved.
+
+    **Source**: derived in docs/explanation/checkpoint-schemes.md.
+    """
+    staleness_s = interval_s / 2.0 + terms.lag_s
+    durable_s = n_light_per_durable(terms, interval_s) * interval_s / 2.0 + terms.durable_lag_s
+    lost = {}
+    for domain, response in terms.responses.items():
+        if response.level is RecoveryLevel.SOFT:
+            fixed_s = _fixed_loss_s(response, job)
+            lost[domain] = fixed_s + response.lost_staleness_share * staleness_s
+        else:
+            lost[domain] = staleness_s if response.level is RecoveryLevel.LIGHT else durable_s
+    return lost
+
+
+def expected_lost_s(lost_s: Mapping[Domain, float], per_s: Mapping[Domain, float]) -> float:
+    """Expected work lost a failure: the mean over domains, each by its share of the failures."""
+    total = sum(per_s.values())
+    return sum(per_s.get(d, 0.0) * lost for d, lost in lost_s.items()) / total if total else 0.0
+
+
+_NO_STEP_S = 1e-12
+_LATER_S = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """constant + over_nodes / n_nodes + per_restart_s * restart_s."""
+
+    constant: float
+    over_nodes: float
+    per_restart_s: float
+
+    def at(self, n_nodes: float, restart_s: float) -> float:
+        """The value for so many nodes and such a restart."""
+        return self.constant + self.over_nodes / n_nodes + self.per_restart_s * restart_s
+
+
+@dataclass(frozen=True, slots=True)
+class AffineTerms:
+    """The terms of a scheme for a job, for any number of nodes and any restart time.
+
+    Attributes:
+        fixed: Values that depend on neither.
+        stall_s: As in `Terms`.
+        lag_s: Likewise.
+        durable_stall_s: Likewise.
+        durable_lag_s: Likewise.
+        shortest_interval_s: Likewise, but for the length of a step, which is the least.
+        host_bytes: Likewise.
+        restart_s: Of the response to each failure.
+        lost_s: Likewise.
+        absent_share: Likewise.
+    """
+
+    fixed: Terms
+    stall_s: Affine
+    lag_s: Affine
+    durable_stall_s: Affine
+    durable_lag_s: Affine
+    shortest_interval_s: Affine
+    host_bytes: Affine
+    restart_s: Mapping[Domain, Affine]
+    lost_s: Mapping[Domain, Affine]
+    absent_share: Mapping[Domain, Affine]
+
+    def at(self, job: JobShape) -> Terms:
+        """The terms for the nodes and the restart time of `job`, all else as it was fitted."""
+
+        def value(of: Affine) -> float:
+            return of.at(job.n_nodes, job.restart_s)
+
+        terms = replace(
+            self.fixed,
+            responses={
+                domain: Response(
+                    response.level,
+                    value(self.restart_s[domain]),
+                    value(self.lost_s[domain]),
+                    response.lost_staleness_share,
+                    response.waits,
+                    value(self.absent_share[domain]),
+                )
+                for domain, response in self.fixed.responses.items()
+            },
+            stall_s=value(self.stall_s),
+            lag_s=value(self.lag_s),
+            durable_stall_s=value(self.durable_stall_s),
+            durable_lag_s=value(self.durable_lag_s),
+            shortest_interval_s=max(job.step_s, value(self.shortest_interval_s)),
+            host_bytes=value(self.host_bytes),
+        )
+        return checked(terms, job)
+
+
+def affine_terms(scheme: Scheme, job: JobShape) -> AffineTerms:
+    """The terms of a scheme for a job, fitted at one node and at two, and at two restart times.
+
+    Args:
+        scheme: One that keeps the contract of `Scheme`.
+        job: Its nodes and its restart are not used.
+    """
+    # a step so short that it is never the longer of two
+    stepless = replace(job, step_s=_NO_STEP_S)
+
+    def fitted(of: Callable[[Terms], float], base: JobShape = job) -> Affine:
+        def at(n_nodes: int, restart_s: float) -> float:
+            return of(scheme.terms(replace(base, n_nodes=n_nodes, restart_s=restart_s)))
+
+        one = at(1, 0.0)
+        over_nodes = 2.0 * (one - at(2, 0.0))
+        return Affine(one - over_nodes, over_nodes, (at(1, _LATER_S) - one) / _LATER_S)
+
+    def of_response(of: Callable[[Response], float], domain: Domain) -> Affine:
+        return fitted(lambda terms: of(terms.responses[domain]))
+
+    return AffineTerms(
+        fixed=scheme.terms(job),
+        stall_s=fitted(lambda terms: terms.stall_s),
+        lag_s=fitted(lambda terms: terms.lag_s),
+        durable_stall_s=fitted(lambda terms: terms.durable_stall_s),
+        durable_lag_s=fitted(lambda terms: terms.durable_lag_s),
+        shortest_interval_s=fitted(lambda terms: terms.shortest_interval_s, stepless),
+        host_bytes=fitted(lambda terms: terms.host_bytes),
+        restart_s={d: of_response(lambda one: one.restart_s, d) for d in Domain},
+        lost_s={d: of_response(lambda one: one.lost_s, d) for d in Domain},
+        absent_share={d: of_response(lambda one: one.absent_share, d) for d in Domain},
+    )

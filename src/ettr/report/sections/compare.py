@@ -18,7 +18,7 @@ from ettr.report.numbers import (
     percent,
 )
 from ettr.report.section import Figure, Section, TextTable
-from ettr.report.sections.funnel import funnel_figure
+from ettr.report.sections.models import funnel_figure
 
 
 def compare_section(comparison: FleetComparison) -> Section:

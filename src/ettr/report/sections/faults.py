@@ -8,7 +8,7 @@ from ettr.metrics.faults import FleetFaults
 from ettr.report.charts import BarSeries, column_chart, value_axis
 from ettr.report.numbers import between, hours_between, number, share_between
 from ettr.report.section import Figure, Section, TextTable
-from ettr.report.sections.rate_intervals import intervals_table
+from ettr.report.sections.models import intervals_table
 from ettr.words import counted
 
 

@@ -9,8 +9,18 @@ from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.gpus import ACCOUNT_GPUS, NO_GPUS, SAY_GPUS, left_out, none_says
-from ettr.report.numbers import and_confidence, duration, number, percent, share_between
+from ettr.report.numbers import (
+    ACCOUNT_GPUS,
+    NO_GPUS,
+    SAY_GPUS,
+    and_confidence,
+    duration,
+    left_out,
+    none_says,
+    number,
+    percent,
+    share_between,
+)
 from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted

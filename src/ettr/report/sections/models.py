@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 from ettr.analysis.fleet import FleetModels
+from ettr.estimates import Interval
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import FleetSpread, Spread, clustered_interval
 from ettr.models.base import Fit
 from ettr.models.compare import Funnel, FunnelPoint
-from ettr.report.numbers import DASH, number, p_value
+from ettr.report.charts import limit_line, line, log_axis, points
+from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, p_value
 from ettr.report.section import Figure, Section, TextTable
-from ettr.report.sections.funnel import funnel_figure
-from ettr.report.sections.rate_intervals import intervals_table
 from ettr.words import counted
 
 _TITLE = "Do failures cluster"
@@ -109,3 +111,105 @@ def _excess(point: FunnelPoint, per_node_day: float) -> float:
     """Standard deviations above the fleet's rate."""
     expected = per_node_day * point.rate.node_days
     return (point.rate.failures - expected) / math.sqrt(expected)
+
+
+def intervals_table(
+    rate: FailureRate,
+    found: FleetSpread | None,
+    confidence: float,
+    what: str = "failure",
+    *,
+    at_most: bool = False,
+) -> TextTable:
+    """The exact interval, and those of the spread over nodes and over time where it is known.
+
+    `at_most`: only nodes with trouble are known, so that the upper end is all that is.
+    """
+    rows: list[tuple[str, Interval, Spread | None]] = [
+        ("independent (Poisson)", rate.interval(confidence), None)
+    ]
+    if found is not None:
+        for one in (found.over_nodes, found.over_time):
+            if one is not None and one.is_known:
+                units = (
+                    "nodes" if one.window_days is None else f"windows of {one.window_days:.3g} d"
+                )
+                label = f"clustered, as between {units}"
+                rows.append((label, clustered_interval(rate, one, confidence), one))
+    believed = None if found is None or not found.believed.is_clustered else found.believed
+    return TextTable(
+        f"The {what} rate under each assumption, per 1,000 node-days",
+        (f"if {what}s are", "rate", "recommended"),
+        tuple(
+            (label, between(_known(interval, at_most)), "yes" if one == believed else "")
+            for label, interval, one in rows
+        ),
+        frozenset({1}),
+    )
+
+
+def _known(interval: Interval, at_most: bool) -> Interval:
+    shown = interval.scaled(PER_NODE_DAYS)
+    return Interval(None, 0.0, shown.high) if at_most else shown
+
+
+def funnel_figure(
+    funnel: Funnel, slug: str, title: str, caption: str, *, what: str, named: frozenset[str]
+) -> Figure:
+    """The points of a funnel and its limits.
+
+    Args:
+        funnel: rates, exposures and limits.
+        slug: of the figure.
+        title: of the figure.
+        caption: what it shows, in a sentence.
+        what: the points are, in the plural.
+        named: points whose names are written at them; of the others the pointer shows it.
+    """
+    days = list(funnel.curve_node_days)
+    highest = _highest(funnel)
+    fleet_rate = PER_NODE_DAYS * funnel.target_per_node_day
+    traces = [
+        points(
+            what,
+            [point.rate.node_days for point in funnel.points],
+            [PER_NODE_DAYS * _rate(point) for point in funnel.points],
+            [_hover(point) for point in funnel.points],
+            labels=[point.name if point.name in named else "" for point in funnel.points],
+        ),
+        line("rate of all", [days[0], days[-1]], [fleet_rate, fleet_rate]) | {"hoverinfo": "skip"},
+    ]
+    for share, curve, dash in (
+        ("95 %", funnel.curve_95, "dash"),
+        ("99.8 %", funnel.curve_998, "dot"),
+    ):
+        for end in (1, 0):
+            limits = [PER_NODE_DAYS * ends[end] for ends in curve]
+            traces.append(limit_line(f"limits of {share}", days, limits, dash, in_legend=end == 1))
+    layout: dict[str, object] = {
+        "xaxis": log_axis("node-days", days),
+        "yaxis": {
+            "range": [-0.04 * highest, highest],
+            "zeroline": False,
+            "title": {"text": "failures per 1,000 node-days"},
+        },
+    }
+    return Figure(slug, title, caption, tuple(traces), layout)
+
+
+def _hover(point: FunnelPoint) -> str:
+    return (
+        f"{point.name}: {counted(point.rate.failures, 'failure')} in "
+        f"{number(point.rate.node_days, 4)} node-days\n{point.place}"
+    )
+
+
+def _highest(funnel: Funnel) -> float:
+    """Where the axis ends: limits at hardly any exposure are no matter of interest."""
+    limits = sorted(point.limits_998[1] for point in funnel.points)
+    rates = [_rate(point) for point in funnel.points]
+    return 1.15 * PER_NODE_DAYS * max(limits[len(limits) // 2], *rates)
+
+
+def _rate(point: FunnelPoint) -> float:
+    return point.rate.per_node_day or 0.0

@@ -8,13 +8,21 @@ from dataclasses import replace
 from ettr.plan.outlook import RunPlan
 from ettr.plan.ranking import SchemeChoice
 from ettr.plan.renewal import TimeShares
-from ettr.plan.run import spell
-from ettr.plan.simulated import SimulatedRun
+from ettr.plan.run import SimulatedRun, spell
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.numbers import DASH, PER_NODE_DAYS, and_confidence, between, number, percent
-from ettr.report.plan_numbers import ratio, ratio_between, time_between
+from ettr.report.numbers import (
+    DASH,
+    PER_NODE_DAYS,
+    and_confidence,
+    between,
+    number,
+    percent,
+    ratio,
+    ratio_between,
+    time_between,
+)
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.plan_answers import answer_notes, answer_tables
 from ettr.units import SECONDS_PER_HOUR

@@ -8,14 +8,22 @@ from dataclasses import replace
 
 from ettr.plan.cost import Cost
 from ettr.plan.deadline import DeadlinePlan, SizedRun
-from ettr.plan.maintenance import Maintained
-from ettr.plan.node_types import NodeType
 from ettr.plan.outlook import RunPlan, SecondPlan
 from ettr.plan.phases import PhasedRun
+from ettr.plan.questions import NodeType
+from ettr.plan.renewal import Maintained
 from ettr.plan.run import spell
 from ettr.plan.wallclock import ends
-from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, percent
-from ettr.report.plan_numbers import ratio, ratio_between, time_between
+from ettr.report.numbers import (
+    DASH,
+    PER_NODE_DAYS,
+    between,
+    number,
+    percent,
+    ratio,
+    ratio_between,
+    time_between,
+)
 from ettr.report.section import TextTable
 
 NO_END = "will not end"

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from ettr.analysis.previous import PeriodFigures, PeriodTrend
 from ettr.estimates.interval import Interval
 from ettr.report.charts import rates_chart
-from ettr.report.gpus import left_out
-from ettr.report.numbers import DASH, between, by_confidence, moment, number, percent
+from ettr.report.numbers import DASH, between, by_confidence, left_out, moment, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import ratios_table
 from ettr.units import SECONDS_PER_DAY

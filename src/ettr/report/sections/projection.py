@@ -8,8 +8,15 @@ from ettr.analysis.projecting import ScalePoint, ScaleProjection
 from ettr.estimates.interval import Interval
 from ettr.plan.run import spell
 from ettr.report.charts import limit_line, log_axis, point_line, share_axis, size_axis
-from ettr.report.numbers import DASH, and_confidence, between, number, percent
-from ettr.report.plan_numbers import ratio_between, time_between
+from ettr.report.numbers import (
+    DASH,
+    and_confidence,
+    between,
+    number,
+    percent,
+    ratio_between,
+    time_between,
+)
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted
 

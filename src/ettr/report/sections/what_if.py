@@ -12,7 +12,7 @@ from ettr.report.charts import BarSeries, row_chart
 from ettr.report.money import price_words
 from ettr.report.numbers import between, number, percent
 from ettr.report.section import Figure, Section, TextTable
-from ettr.sim.cluster.left_out import not_simulated_lines
+from ettr.sim.cluster.replay import not_simulated_lines
 from ettr.sim.cluster.standing import standing_lines
 from ettr.sim.cluster.whatif import WhatIf
 from ettr.words import counted

@@ -8,10 +8,8 @@ from dataclasses import dataclass, fields, replace
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.sim.cluster.no_effect import is_simulated_alike, why_alike
 from ettr.sim.cluster.outcome import ClusterHours
-from ettr.sim.cluster.replaced import check_replay
-from ettr.sim.cluster.replay import DRAWN, Replay
+from ettr.sim.cluster.replay import DRAWN, Replay, check_replay
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.sensitivity import (
     ValueEffect,
@@ -22,6 +20,7 @@ from ettr.sim.cluster.sensitivity import (
     ranked_effects,
     varied_values,
 )
+from ettr.sim.cluster.unread import is_simulated_alike, why_alike
 from ettr.sim.cluster.whatif import (
     WhatIf,
     changed_scenario,

@@ -10,7 +10,6 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
-from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.faults import (
     CRASH,
     DEGRADED,
@@ -24,13 +23,13 @@ from ettr.sim.cluster.faults import (
     clocks_of,
     lemons_of,
 )
-from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
 from ettr.sim.cluster.log import SiteLog
 from ettr.sim.cluster.replay import ReplayedFault
 from ettr.sim.cluster.room import FAR_S
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario
 from ettr.sim.cluster.scenario_parts import FaultProcess
 from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL
+from ettr.sim.cluster.truth import GpuUse, Hours, NodeUse
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY
 

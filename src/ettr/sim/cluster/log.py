@@ -10,12 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ettr.sim.cluster.arrays import shown_tasks
-from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.faults import NodeFault
-from ettr.sim.cluster.owners import Owners
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.workload import CANCELLED, STATES, Job
+from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario, Owners
+from ettr.sim.cluster.workload import CANCELLED, STATES, Job, shown_tasks
 from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
 from ettr.tables.columns import Table
 from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch, BatchBuilder, attempt_id

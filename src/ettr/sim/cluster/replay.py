@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ettr.sim.cluster.owners import Owners
+from ettr.errors import UsageError
+from ettr.sim.cluster.scenario import ClusterScenario, Owners
 from ettr.sim.cluster.workload import Job
+from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
 
 _NEVER_S = 10**12
 
@@ -101,3 +105,176 @@ def replayed_jobs(jobs: tuple[ReplayedJob, ...], end_s: int) -> Iterator[Job]:
             _NEVER_S, one.submit_s, one.eligible_s, account=one.account, label=one.job_id,
             name=one.name,
         )  # fmt: skip
+
+
+WRONG_BLAME, WRITES = "blame on the wrong node", "checkpoint stalls"
+"""Simulated where the scenario gives a chance of it, and where it gives the time of a write."""
+NOT_SIMULATED = (
+    *("placement by switch", "network contention", WRITES, "progress records"),
+    *(WRONG_BLAME, "users who react to failures"),
+)
+
+
+def not_simulated(scenario: ClusterScenario) -> tuple[str, ...]:
+    """What a scenario leaves out."""
+    has = {
+        WRONG_BLAME: scenario.checks.wrong_node_chance > 0,
+        WRITES: scenario.checkpoints.write_s > 0,
+    }
+    return tuple(one for one in NOT_SIMULATED if not has.get(one))
+
+
+def not_simulated_lines(left_out: Sequence[str]) -> tuple[str, ...]:
+    """The same for a reader, as a sentence or none."""
+    return (f"Not simulated: {', '.join(left_out)}.",) if left_out else ()
+
+
+def free_writes(
+    scenario: ClusterScenario, changed: Sequence[tuple[str, ClusterScenario]]
+) -> tuple[str, ...]:
+    """A warning where checkpoints come more or less often, and cost nothing.
+
+    Args:
+        scenario: As it is.
+        changed: Changes, and the scenario with each.
+    """
+    free = [
+        change
+        for change, other in changed
+        if other.checkpoints.interval_s != scenario.checkpoints.interval_s
+        and not other.checkpoints.write_s
+    ]
+    if not free:
+        return ()
+    return (
+        f"CHECKPOINTS COST NOTHING in {', '.join(free)}: checkpoints.write_s is 0, so that a "
+        "shorter interval always wins; give the time that a write holds up a job, such as "
+        "checkpoints.write_s=10.",
+    )
+
+
+def overfull_series(
+    scenarios: Sequence[ClusterScenario], replay: Replay = DRAWN
+) -> tuple[str, ...]:
+    """A warning for each series whose runs take more time than there is, so that most never come.
+
+    Runs come one at a time: by their mean lengths alone, without waits and restarts, more than a
+    day of them is submitted each day.
+
+    Args:
+        scenarios: As it is, and with each change.
+        replay: Replayed jobs come when their log says, one after another or not.
+    """
+    if replay.jobs is not None:
+        return ()
+    found: dict[str, float] = {}
+    for scenario in scenarios:
+        busy: dict[str, float] = defaultdict(float)
+        for job in scenario.jobs:
+            if job.series:
+                per_day = scenario.arrivals.jobs_per_day * job.share
+                busy[job.series] += per_day * job.mean_s / SECONDS_PER_DAY
+        for name, days in busy.items():
+            found[name] = max(found.get(name, 0.0), days)
+    return tuple(
+        f"THE SERIES {name} FALLS BEHIND: each day {days:.3g} days of its runs are to come, one "
+        "after another, so that many are never submitted and their GPU-hours are missing; give "
+        "fewer or shorter runs, or more than one series."
+        for name, days in found.items()
+        if days >= 1.0
+    )
+
+
+BY_JOBS: Mapping[str, tuple[str, ...]] = {
+    "arrivals": (),
+    "jobs": (),
+    "outcomes": (),
+    "users": (),
+    "arrays": (),
+    "priorities": ("share_of_shared", "share_of_gangs"),
+    "scheduling": ("longest_job_s",),
+}
+"""Groups of which replayed jobs take the place, and their values; none for all of the group."""
+BY_FAULTS: Mapping[str, tuple[str, ...]] = {
+    "bursts": (),
+    "rate_changes": (),
+    "lemons": (),
+    "checks": ("false_high_per_node_day", "false_low_per_node_day", "false_repair_mean_s"),
+    "faults": ("law", "form", "per_1000_node_days", "as_new_share", "from_day", "to_day"),
+    "machines": ("nodes_per_rack", "racks_per_pod"),  # only bursts ask where a node stands
+}
+"""The same of replayed faults."""
+OF_REPAIRS = ("repair_mean_s", "repair_sigma")
+"""Values of a fault process that hold where no log shows the repair."""
+
+
+def replaced_by(replay: Replay, group: str, name: str, symptom: str = "") -> str:
+    """Why a value has no effect under a replay; empty where it has one.
+
+    Args:
+        replay: What is replayed.
+        group: Of the value, such as `faults`.
+        name: Of the value in it.
+        symptom: Of the fault process whose value it is; empty for other groups.
+    """
+    if replay.jobs is not None and _is_in(BY_JOBS, group, name):
+        return "the replayed jobs decide it"
+    if replay.faults is None:
+        return ""
+    if _is_in(BY_FAULTS, group, name):
+        return "the replayed faults decide it"
+    if group != "faults":
+        return ""
+    own, drawn = repairs_of(replay, symptom)
+    if not own:
+        return "no fault of that symptom is replayed"
+    if name in OF_REPAIRS and not drawn:
+        return "the replayed faults have their repairs"
+    return ""
+
+
+def repairs_of(replay: Replay, *symptoms: str) -> tuple[int, int]:
+    """Replayed faults of some symptoms, and those of them whose repair no log shows."""
+    found = Counter(one.repair_s is None for one in replay.faults or () if one.symptom in symptoms)
+    return found.total(), found[True]
+
+
+def check_replay(scenario: ClusterScenario, replay: Replay) -> None:
+    """Check that the nodes of a scenario can have what is replayed.
+
+    Raises:
+        UsageError: there are too few nodes for it, or a job is of parts of several nodes.
+    """
+    nodes, per_node = scenario.machines.nodes, scenario.machines.gpus_per_node
+    most = max((one.node + 1 for one in replay.faults or ()), default=0)
+    if most > nodes:
+        raise UsageError(
+            f"machines.nodes: {nodes:,}; faults of {most:,} nodes are replayed: give as many or "
+            "more, or draw the faults"
+        )
+    sizes = {one.gpus for one in replay.jobs or ()}
+    if larger := [size for size in sizes if size > nodes * per_node]:
+        raise UsageError(
+            f"machines: {counted(nodes * per_node, 'GPU')}; replayed jobs ask for up to "
+            f"{max(larger):,}: give as many or more, or draw the jobs"
+        )
+    if parts := sorted(size for size in sizes if size > per_node and size % per_node):
+        raise UsageError(
+            f"machines.gpus_per_node: {per_node}; replayed jobs ask for {parts[0]:,} GPUs, more "
+            "than a node and no whole nodes: give another number, or draw the jobs"
+        )
+
+
+def repairs_note(change: str, replay: Replay, symptoms: tuple[str, ...]) -> str:
+    """What a change of repairs leaves as it was; empty where that is nothing."""
+    known, drawn = repairs_of(replay, *symptoms)
+    if replay.faults is None or known == drawn:
+        return ""
+    return (
+        f"{change} changes {counted(drawn, 'repair')} that no log shows; the other "
+        f"{known - drawn:,} are those that happened."
+    )
+
+
+def _is_in(table: Mapping[str, tuple[str, ...]], group: str, name: str) -> bool:
+    return group in table and (not table[group] or name in table[group])

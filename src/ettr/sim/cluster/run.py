@@ -13,16 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import StoreError
-from ettr.sim.cluster.choice import simulated_cluster
-from ettr.sim.cluster.engine import Tally
-from ettr.sim.cluster.left_out import not_simulated, not_simulated_lines, overfull_series
+from ettr.sim.cluster.engine import SimulatedCluster, Tally
 from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.loop.cluster import LoopCluster
 from ettr.sim.cluster.outcome import hours_of_truth
-from ettr.sim.cluster.owners import check_owners, owners_of
-from ettr.sim.cluster.replay import DRAWN, Replay
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.replay import (
+    DRAWN,
+    Replay,
+    not_simulated,
+    not_simulated_lines,
+    overfull_series,
+)
+from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of
 from ettr.sim.cluster.truth import check_truth_folder, write_truth
+from ettr.sim.compiled import engine_name
 from ettr.store.base import Store
 from ettr.store.writing import write_batches
 from ettr.tables.rows import SIMULATION
@@ -211,4 +216,33 @@ def _summary(
         replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
         not_simulated=not_simulated(scenario),
         warnings=overfull_series([scenario], replay),
+    )
+
+
+AnyCluster = SimulatedCluster | LoopCluster
+MANY_JOBS = 100_000
+"""From so many jobs on the compiled loop is quicker although it may have to be compiled first."""
+
+
+def simulated_cluster(
+    scenario: ClusterScenario, seed: int, file_id: str, replay: Replay = DRAWN
+) -> AnyCluster:
+    """One run of a scenario, by the engine that is quicker for it."""
+    n_jobs = scenario.arrivals.jobs_per_day * scenario.period.days
+    if n_jobs >= MANY_JOBS and engine_name() != "interpreted" and loop_can(scenario, replay):
+        return LoopCluster(scenario, seed, file_id, replay)
+    return SimulatedCluster(scenario, seed, file_id, replay)
+
+
+def loop_can(scenario: ClusterScenario, replay: Replay = DRAWN) -> bool:
+    """Whether the loop knows all that a scenario asks for."""
+    others = (scenario.quotas, scenario.arrays, scenario.fair_share)
+    loops = scenario.outcomes.crash_loop_share > 0
+    return (
+        not any(others)
+        and not any(job.series for job in scenario.jobs)
+        and replay.jobs is None  # none at all are replayed, too
+        and not loops
+        and scenario.scheduling.waiting in ("easy-backfill", "in-order")
+        and scenario.scheduling.preemption in ("newest-first", "none")
     )

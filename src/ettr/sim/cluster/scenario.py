@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from ettr.errors import UsageError
-from ettr.sim.cluster.evidence import EVIDENCE
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.scenario_parts import (
     Arrivals,
@@ -28,6 +27,7 @@ from ettr.sim.cluster.scenario_parts import (
     Users,
 )
 from ettr.sim.cluster.scenario_sharing import (
+    EACH,
     AccountShares,
     ArrayClass,
     FairShare,
@@ -36,7 +36,6 @@ from ettr.sim.cluster.scenario_sharing import (
     problems_of_quotas,
     problems_of_shares,
 )
-from ettr.sim.cluster.validation import Validation
 from ettr.units import DAYS_PER_YEAR
 from ettr.words import counted
 
@@ -377,3 +376,178 @@ def parts_of(scenario: ClusterScenario) -> Iterator[tuple[str, Part]]:
             yield from ((name, one) for one in value)
         elif name not in ABOUT and value is not None:
             yield name, value
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Names by the numbers that jobs carry.
+
+    Attributes:
+        users: Names of the users.
+        accounts: Names of the accounts.
+        members: Number of users of each account.
+    """
+
+    users: Sequence[str]
+    accounts: Sequence[str]
+    members: Sequence[int]
+
+
+def owners_of(scenario: ClusterScenario) -> Owners:
+    """The users and accounts of a scenario; user k is charged to account k modulo the accounts."""
+    users, accounts = scenario.users.users, scenario.users.accounts
+    return Owners(
+        [f"user{k + 1}" for k in range(users)],
+        [f"team{k + 1}" for k in range(accounts)],
+        [len(range(k, users, accounts)) for k in range(accounts)],
+    )
+
+
+def check_owners(scenario: ClusterScenario, owners: Owners) -> None:
+    """Check that the scenario names nobody who does not exist.
+
+    Raises:
+        UsageError: a quota or shares are of nobody; all are listed at once.
+    """
+    known = {"user": set(owners.users), "account": set(owners.accounts)}
+    examples = {"user": owners.users, "account": owners.accounts}
+    problems = [
+        f"\n  quotas.name: no {one.scope} is called {one.name!r}; names are such as "
+        f"{', '.join(examples[one.scope][:3])}"
+        for one in scenario.quotas
+        if one.scope in known and one.name != EACH and one.name not in known[one.scope]
+    ]
+    problems += [
+        f"\n  accounts.name: no account is called {one.name!r}; names are such as "
+        f"{', '.join(owners.accounts[:3])}"
+        for one in scenario.accounts
+        if one.name not in known["account"]
+    ]
+    if problems:
+        raise UsageError(f"scenario {scenario.name!r} cannot be simulated:{''.join(problems)}")
+
+
+QUANTITIES = (
+    "jobs submitted",
+    "failure rate",
+    "outages per node",
+    "outages soon after another",
+    "repair time, median",
+    "repair time, mean",
+    "utilisation",
+    "lost goodput",
+    "share FAILED",
+    "share CANCELLED",
+    "share TIMEOUT",
+    "share OUT_OF_MEMORY",
+    "share NODE_FAIL",
+    "share PREEMPTED",
+    "wait of part of a node, median",
+    "wait of part of a node, 90 %",
+    "wait of 1 node, median",
+    "wait of 1 node, 90 %",
+    "wait of 2 to 8 nodes, median",
+    "wait of 2 to 8 nodes, 90 %",
+    "wait of 9 nodes and more, median",
+    "wait of 9 nodes and more, 90 %",
+)
+"""What a back-test compares."""
+NEVER_VALIDATED = (
+    "the effect of a change (whatif), since what is held back is the cluster as it is",
+    "the split of lost work by checkpoints, which no scheduler records",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What a back-test found; `[validation]` in the file of a scenario.
+
+    Attributes:
+        store: Whose logs were held back.
+        held_back_from: First day of them.
+        held_back_until: The day on which they end.
+        replicas: Simulations of that time.
+        seed: Of the first.
+        family_error: Chance that a scenario that is right fails in any quantity, at most.
+        passed: Quantities (`QUANTITIES`) that lie within what was predicted.
+        failed: Those that do not.
+        not_measured: Those that reality or the simulations did not record often enough.
+        values_sha256: Of the values that were tested; others are not validated by it.
+        simulated: That the store is a simulation itself, in a sentence; empty where it is a site's.
+    """
+
+    store: str
+    held_back_from: str
+    held_back_until: str
+    replicas: int
+    seed: int
+    family_error: float
+    passed: tuple[str, ...]
+    failed: tuple[str, ...]
+    not_measured: tuple[str, ...]
+    values_sha256: str
+    simulated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the logs show of one symptom.
+
+    Attributes:
+        check: Health check that finds it.
+        code: Of that check; None for a check without codes.
+        reason: Of the node's state once the check has taken it out.
+        of_one_gpu: It hits one GPU and the job that holds it; else the whole node.
+        xid: Code of the kernel's line; None where the kernel writes none.
+        message: Of that line.
+    """
+
+    check: str
+    code: str | None
+    reason: str
+    of_one_gpu: bool = False
+    xid: str | None = None
+    message: str = ""
+
+
+EVIDENCE: dict[str, Trace] = {
+    "gpu-unavailable": Trace(
+        "nvidia smi gpu_num",
+        None,
+        "NHC: check_nv_healthmon: GPU lost",
+        of_one_gpu=True,
+        xid="79",
+        message="GPU has fallen off the bus.",
+    ),
+    "gpu-memory": Trace(
+        "nvidia smi ecc_uncorrected_volatile_total",
+        None,
+        "NHC: GPU has uncorrectable ECC errors",
+        of_one_gpu=True,
+        xid="48",
+        message="Double Bit ECC Error",
+    ),
+    "nvlink": Trace(
+        "check dcgmi nvlink_error",
+        None,
+        "NHC: NVLink error",
+        of_one_gpu=True,
+        xid="74",
+        message="NVLink: fatal error detected",
+    ),
+    "gpu-driver": Trace(
+        "xid errors",
+        "119",
+        "NHC: Xid 119",
+        of_one_gpu=True,
+        xid="119",
+        message="Timeout waiting for RPC from GSP",
+    ),
+    "pcie": Trace("pcie aer errors", None, "NHC: PCIe AER errors"),
+    "infiniband": Trace("check ibstat", None, "NHC: check_hw_ib: no active port"),
+    "ethlink": Trace("check ethlink", None, "NHC: check_hw_eth: no link"),
+    "filesystem": Trace("check mountpoint", None, "NHC: check_fs_mount: /data not mounted"),
+    "main-memory": Trace("mce errors", None, "NHC: check_hw_mcelog: machine check reported"),
+    "node-hardware": Trace("ipmitool sel", None, "NHC: check_hw_ipmi: power supply"),
+    "system-services": Trace("service status", None, "NHC: check_ps_service: sssd not running"),
+}

@@ -11,20 +11,18 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ettr.sim.cluster.calendar import Calendar, EventKind
-from ettr.sim.cluster.crash_loops import next_try
-from ettr.sim.cluster.hours import GpuUse, Hours
-from ettr.sim.cluster.owners import Owners
 from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING, Limit, held_by
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, set_of
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario import ClusterScenario, Owners
+from ettr.sim.cluster.scenario_parts import kept_s, n_writes, work_and_writes_s
 from ettr.sim.cluster.scenario_sharing import EACH, FairShare, Quota
-from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray
-from ettr.sim.cluster.writes import kept_s, n_writes, work_and_writes_s
+from ettr.sim.cluster.truth import GpuUse, Hours
+from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray, next_try
 
 if TYPE_CHECKING:
     from ettr.sim.cluster.faults import NodeFault
     from ettr.sim.cluster.log import SiteLog
-    from ettr.sim.cluster.owners import Owners
+    from ettr.sim.cluster.scenario import Owners
     from ettr.sim.cluster.truth import Truth
 
 NODE_FAIL, PREEMPTED, FAILED = "NODE_FAIL", "PREEMPTED", "FAILED"

@@ -13,13 +13,19 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.drawing import SUMS_TO_ONE
-from ettr.sim.cluster.left_out import free_writes, not_simulated, overfull_series
-from ettr.sim.cluster.no_effect import is_simulated_alike, why_alike
 from ettr.sim.cluster.outcome import ClusterHours
-from ettr.sim.cluster.replaced import check_replay, replaced_by
-from ettr.sim.cluster.replay import DRAWN, Replay
+from ettr.sim.cluster.replay import (
+    DRAWN,
+    Replay,
+    check_replay,
+    free_writes,
+    not_simulated,
+    overfull_series,
+    replaced_by,
+)
 from ettr.sim.cluster.scenario import ASKED, ENTRY_KEYS, ClusterScenario, parts_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
+from ettr.sim.cluster.unread import is_simulated_alike, why_alike
 from ettr.sim.cluster.whatif import (
     check_seeds,
     difference_interval,

@@ -7,8 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, Literal
 
-from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
-from ettr.sim.cluster.validation import NEVER_VALIDATED, QUANTITIES, Validation
+from ettr.sim.cluster.scenario import (
+    ASKED,
+    NEVER_VALIDATED,
+    QUANTITIES,
+    ClusterScenario,
+    Validation,
+    parts_of,
+)
 
 Verdict = Literal["passed", "failed", "not validated"]
 _LATER = (

@@ -12,16 +12,25 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.sim.cluster.choice import simulated_cluster
-from ettr.sim.cluster.left_out import NOT_SIMULATED, free_writes, not_simulated, overfull_series
 from ettr.sim.cluster.log import batches
-from ettr.sim.cluster.no_effect import refuse_no_effect
 from ettr.sim.cluster.outcome import ClusterHours, first_waits, hours_of_truth
-from ettr.sim.cluster.replaced import OF_REPAIRS, check_replay, repairs_note, replaced_by
-from ettr.sim.cluster.replay import DRAWN, Replay
+from ettr.sim.cluster.replay import (
+    DRAWN,
+    NOT_SIMULATED,
+    OF_REPAIRS,
+    Replay,
+    check_replay,
+    free_writes,
+    not_simulated,
+    overfull_series,
+    repairs_note,
+    replaced_by,
+)
+from ettr.sim.cluster.run import simulated_cluster
 from ettr.sim.cluster.scenario import ABOUT, ASKED, ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
+from ettr.sim.cluster.unread import refuse_no_effect
 from ettr.sim.sweeps import results_of
 
 LEAST_SEEDS = 3

@@ -14,8 +14,15 @@ import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, as_object, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject, RecordShape
+from ettr.sources.json_records import (
+    Json,
+    JsonObject,
+    JsonRecord,
+    RecordShape,
+    as_object,
+    head_objects,
+    json_records,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields

@@ -7,8 +7,15 @@ import re
 from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import head_objects, json_records, short
-from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
+from ettr.sources.json_records import (
+    Broken,
+    Json,
+    JsonObject,
+    RecordShape,
+    head_objects,
+    json_records,
+    short,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of

@@ -9,8 +9,7 @@ from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_lines
-from ettr.sources.log_days import OF_FILE, LogDays
-from ettr.sources.log_rows import LogRows
+from ettr.sources.log_rows import OF_FILE, LogDays, LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
 from ettr.tables.rows import Batch

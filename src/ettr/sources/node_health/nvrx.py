@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject, RecordShape
+from ettr.sources.json_records import (
+    Json,
+    JsonObject,
+    JsonRecord,
+    RecordShape,
+    head_objects,
+    json_records,
+)
 from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes, listed_nodes

@@ -7,8 +7,14 @@ import re
 from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records
-from ettr.sources.json_salvage import Json, JsonObject, RecordShape
+from ettr.sources.json_records import (
+    Json,
+    JsonObject,
+    JsonRecord,
+    RecordShape,
+    head_objects,
+    json_records,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of

@@ -23,7 +23,6 @@ from ettr.sources.base import ReadOptions
 from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
-from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, Mask, mapped, matches
 from ettr.sources.slurm.job_fields import (
     ID_FIELDS,
     NEEDED,
@@ -32,7 +31,16 @@ from ettr.sources.slurm.job_fields import (
     USED,
     JobField,
 )
-from ettr.sources.slurm.times import TimeColumns
+from ettr.sources.slurm.times import (
+    FLOAT,
+    INT,
+    TEXT,
+    JobRecords,
+    Mask,
+    TimeColumns,
+    mapped,
+    matches,
+)
 from ettr.tables import ALLOCATIONS, ATTEMPTS
 from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE
 from ettr.units import MICROSECONDS_PER_SECOND

@@ -9,15 +9,23 @@ from datetime import UTC, datetime
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import as_object, head_objects, load_json, number
-from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
+from ettr.sources.json_records import (
+    Broken,
+    Json,
+    JsonObject,
+    RecordShape,
+    as_object,
+    head_objects,
+    load_json,
+    number,
+)
 from ettr.sources.limits import LONGEST_NAME, MOST_GPUS_PER_NODE, most_listed
 from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import FileNodeLists, listed_nodes
 from ettr.sources.origin import Origin
+from ettr.sources.slurm.events import OUT_OF_SERVICE, node_state, user_name
 from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
-from ettr.sources.slurm.node_states import OUT_OF_SERVICE, node_state, user_name
 from ettr.sources.times import time_of, within_years
 from ettr.tables.rows import Batch, Row
 from ettr.tables.text import clean

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.sources.slurm import fields as words
-from ettr.sources.slurm.columns import FLOAT, INT, TEXT, JobRecords, Mask, mapped
-from ettr.sources.slurm.times import nothing_to_null
+from ettr.sources.slurm.times import FLOAT, INT, TEXT, JobRecords, Mask, mapped, nothing_to_null
 
 # a line without this excludes nothing; for skipping most lines before they are parsed
 MAY_EXCLUDE = r"\s(?:--exclud|-[A-Za-z]*x)"

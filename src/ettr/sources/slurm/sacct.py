@@ -21,7 +21,6 @@ from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, need_fields
-from ettr.sources.slurm.columns import matches as matches_text
 from ettr.sources.slurm.job_fields import USED
 from ettr.sources.slurm.records import (
     INNER_BREAK,
@@ -33,6 +32,7 @@ from ettr.sources.slurm.records import (
     split_records,
     starts_record,
 )
+from ettr.sources.slurm.times import matches as matches_text
 from ettr.tables.rows import Batch, Rejects
 from ettr.tables.text import text_of
 from ettr.words import by_number

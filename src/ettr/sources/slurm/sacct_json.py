@@ -9,8 +9,18 @@ import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import as_list, as_object, head_objects, load_json, number, short
-from ettr.sources.json_salvage import Broken, Json, JsonObject, RecordShape
+from ettr.sources.json_records import (
+    Broken,
+    Json,
+    JsonObject,
+    RecordShape,
+    as_list,
+    as_object,
+    head_objects,
+    load_json,
+    number,
+    short,
+)
 from ettr.sources.origin import Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import head_objects, json_records
-from ettr.sources.json_salvage import RecordShape
+from ettr.sources.json_records import RecordShape, head_objects, json_records
 from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of

@@ -70,8 +70,8 @@ from ettr.sim.cluster.loop.board import (
     WORK_S,
     Board,
     Rules,
+    put,
 )
-from ettr.sim.cluster.loop.events import put
 from ettr.sim.cluster.loop.nodes import leave, take
 from ettr.sim.compiled import compiled
 

@@ -13,7 +13,6 @@ from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.engine import EVENTS_A_STEP, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
-from ettr.sim.cluster.hours import GpuUse, Hours, NodeUse
 from ettr.sim.cluster.loop import play
 from ettr.sim.cluster.loop.board import (
     ACCOUNT,
@@ -59,10 +58,9 @@ from ettr.sim.cluster.loop.board import (
     new_board,
 )
 from ettr.sim.cluster.loop.log import ALL_STATES, LoopLog
-from ettr.sim.cluster.owners import owners_of
 from ettr.sim.cluster.replay import Replay
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.truth import fault_rows, node_rows
+from ettr.sim.cluster.scenario import ClusterScenario, owners_of
+from ettr.sim.cluster.truth import GpuUse, Hours, NodeUse, fault_rows, node_rows
 from ettr.sim.cluster.workload import columns_of_day
 from ettr.tables.rows import BATCH_ROWS
 

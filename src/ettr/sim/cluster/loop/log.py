@@ -44,8 +44,7 @@ from ettr.sim.cluster.loop.board import (
     Board,
     Numbers,
 )
-from ettr.sim.cluster.owners import Owners
-from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sim.cluster.scenario import ClusterScenario, Owners
 from ettr.sim.cluster.truth import attempts_schema
 from ettr.sim.cluster.workload import STATES
 from ettr.tables import ATTEMPTS

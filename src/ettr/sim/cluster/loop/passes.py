@@ -28,8 +28,8 @@ from ettr.sim.cluster.loop.board import (
     START_S,
     Board,
     Rules,
+    put,
 )
-from ettr.sim.cluster.loop.events import put
 from ettr.sim.cluster.loop.nodes import ANYWHERE, NOT_PROMISED, RATHER_PROMISED, choose, promise
 from ettr.sim.compiled import compiled
 

@@ -72,8 +72,9 @@ from ettr.sim.cluster.loop.board import (
     WORK_S,
     Board,
     Rules,
+    drop_first,
+    put,
 )
-from ettr.sim.cluster.loop.events import drop_first, put
 from ettr.sim.cluster.loop.nodes import move, update_ready
 from ettr.sim.cluster.loop.passes import do_pass
 from ettr.sim.compiled import compiled, compiled_entry_over
