@@ -23,7 +23,7 @@ GENERATED = {"tables.md", "taxonomy.md", "commands.md", "sources.md"}
 KNOWN = set(
     re.findall(
         r"\w+",
-        "API CPU CRC CSV GPU HTML JSON TOML UTC GPT ISO LANL SCAR ICML CUDA STORE FILE PID",
+        "API CPU CRC CSV GPU HTML JSON SQL TOML UTC GPT ISO LANL SCAR ICML CUDA STORE FILE PID",
     )
 )
 

@@ -23,11 +23,11 @@ def test_the_example_of_the_how_to_runs():
 
 
 def test_the_names_in_the_how_to_exist():
-    from ettr.models import base, before_after, compare, data, dispersion, from_tables, select
+    from ettr.models import base, compare, data, dispersion, from_tables, select
 
     for module, names in (
         (base, ("FailureModel", "Fit")),
-        (before_after, ("cut_at",)),
+        (from_tables, ("cut_at",)),
         (compare, ("compare_rates", "compare_counts", "compare_symptoms", "funnel")),
         (data, ("fleet_on_calendar", "Lifetimes", "Counts")),
         (dispersion, ("dispersion", "burstiness", "widest_window")),

@@ -108,7 +108,7 @@ class Result(Generic[ValueT]):
 
     def __str__(self) -> str:
         """The text that the command prints."""
-        from ettr.report.jinja import harmless
+        from ettr.report.characters import harmless
         from ettr.report.text import joined
 
         return harmless(joined(self._sections()))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ettr.errors import UsageError
-from ettr.report.jinja import harmless
+from ettr.report.characters import harmless
 
 if TYPE_CHECKING:
     import click

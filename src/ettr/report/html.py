@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from ettr.report.answers import Answer
+from ettr.report.characters import cut, harmless
 from ettr.report.document import JsonValue
-from ettr.report.jinja import content_policy, cut, environment, harmless, own_file, script_json
+from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.report.numbers import legend
 from ettr.report.section import Figure, Section, TextTable
 from ettr.version import __version__

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import unicodedata
 from collections.abc import Iterable
 from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+
+from ettr.report.characters import cut, harmless
 
 _NOTHING = ""
 """The text of the style element that Plotly adds, before it puts rules in one by one."""
@@ -91,29 +92,3 @@ def _visible(value: object) -> object:
         return value
     # a number and its per cent sign stay on one line
     return harmless(value).replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-_KEPT = {"\n", "\t"}
-# control, format, surrogate, private, unassigned; line and paragraph separators
-_STEERING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
-
-def harmless(text: str) -> str:
-    """The text with every control and format character made visible.
-
-    Job names, reasons and log lines come from others; an escape sequence among them must not
-    move the cursor, recolour the screen or reverse the line.
-    """
-    if text.isascii() and text.isprintable():
-        return text  # nearly every text, and a report shows hundreds of thousands
-    return "".join(
-        char
-        if char in _KEPT or unicodedata.category(char) not in _STEERING
-        else char.encode("unicode_escape", "backslashreplace").decode("ascii")
-        for char in text
-    )
-
-
-def cut(text: str, most: int) -> str:
-    """The text, or its first `most` characters with an ellipsis."""
-    return text if len(text) <= most else text[: most - 1] + "…"

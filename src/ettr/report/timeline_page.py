@@ -14,10 +14,10 @@ from datetime import datetime
 from ettr.analysis.selecting import SelectionHead
 from ettr.analysis.timeline import JobEnd, Timeline, TimelineJob
 from ettr.metrics.instants import to_seconds
+from ettr.report.characters import cut, harmless
 from ettr.report.document import JsonValue
 from ettr.report.head import selection_line
 from ettr.report.html import Page, Picture
-from ettr.report.jinja import cut, harmless
 from ettr.report.numbers import duration, moment
 from ettr.report.section import Section
 from ettr.report.sections.timeline import (
