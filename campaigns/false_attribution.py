@@ -118,7 +118,7 @@ def tables(made: Story) -> dict[str, pa.Table]:
         "severity": np.full(len(node), "unknown"),
     }
     return {
-        of.name: _filled(of, columns)
+        of.name: filled(of, columns)
         for of, columns in (
             (ATTEMPTS, attempts),
             (ALLOCATIONS, allocations),
@@ -132,7 +132,7 @@ def _us(moments_s: object) -> np.ndarray:
     return (np.asarray(moments_s) * 1e6).astype(np.int64) + ORIGIN_US
 
 
-def _filled(of: TableSchema, columns: dict[str, np.ndarray]) -> pa.Table:
+def filled(of: TableSchema, columns: dict[str, np.ndarray]) -> pa.Table:
     """The columns in the table's schema; those not given are null, or say nothing where needed."""
     rows = len(next(iter(columns.values()), ()))
     origin = {

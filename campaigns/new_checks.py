@@ -7,40 +7,46 @@ that get a marker.
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 
-import ibis
 import numpy as np
 
 from campaigns import Table
+from campaigns.false_attribution import TESTS, filled
 from ettr.metrics.trend import check_markers
+from ettr.tables import EVENTS
 
 TITLE = "Markers of new checks"
 SIZE = 2000
 DAYS, MONTH = 180.0, 30.0
-WHEN = "timestamp('UTC', 6)"
-START = np.datetime64(datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None), "us")
+US_PER_DAY = 86_400e6
+START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1e6)
 
 
 def share_called_new(
     rng: np.random.Generator, per_month: float, from_day: float, size: int
 ) -> tuple[float, int]:
     """Share of checks that get a marker, and how many reported at all."""
+    sys.path.insert(0, str(TESTS))
+    from fact_tables import facts_of
+
     times, names = [np.linspace(0.0, DAYS, 721)], [np.full(721, "always")]
     for number in range(size):
         count = rng.poisson(per_month * (DAYS - from_day) / MONTH)
         times.append(rng.uniform(from_day, DAYS, count))
         names.append(np.full(count, f"check-{number}"))
     days = np.concatenate(times)
-    events = ibis.memtable(
-        {
-            "time": START + (days * 86_400e6).astype("timedelta64[us]"),
-            "time_end": np.full(days.size, np.datetime64("NaT", "us")),
-            "check": np.concatenate(names).tolist(),
-        },
-        schema={"time": WHEN, "time_end": WHEN, "check": "string"},
-    )
-    markers = [one for one in check_markers(events) if one.check != "always"]
+    checks = np.concatenate(names)
+    events = {
+        "event_id": np.arange(days.size).astype(str),
+        "time": START_US + (days * US_PER_DAY).astype(np.int64),
+        "check": checks,
+        "severity": np.full(days.size, "warning"),
+        "text": np.full(days.size, ""),
+    }
+    facts = facts_of({"events": filled(EVENTS, events)})
+    markers = [one for one in check_markers(facts) if one.check != "always"]
     return sum(one.is_new for one in markers) / len(markers), len(markers)
 
 
