@@ -20,8 +20,7 @@ from typing import Any
 
 import typer.main
 
-from ettr.cli.main import REST
-from ettr.cli.main import COMMANDS, build_app
+from ettr.cli.main import COMMANDS, REST, build_app
 from ettr.report.json_schema import report_schema
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import SPOOL_LIMIT_BYTES

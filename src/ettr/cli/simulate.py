@@ -221,11 +221,24 @@ def simulate(
 
     price = pricing.price()
     _refuse_idle(
-        action, store=store, truth=truth, changes=changes, runs=runs, price=price,
-        jobs_from=jobs_from, faults_from=faults_from, out=out, until=until,
-        hold_back=hold_back, replicas=replicas, workers=workers, backend=backend, vary=vary,
-        html=page.html, sensitivity=varied or None,
-    )  # fmt: skip
+        action,
+        store=store,
+        truth=truth,
+        changes=changes,
+        runs=runs,
+        price=price,
+        jobs_from=jobs_from,
+        faults_from=faults_from,
+        out=out,
+        until=until,
+        hold_back=hold_back,
+        replicas=replicas,
+        workers=workers,
+        backend=backend,
+        vary=vary,
+        html=page.html,
+        sensitivity=varied or None,
+    )
     page.check()
     if action is Action.FIT:
         fit(scenario, out, until, hold_back, printing)
@@ -246,9 +259,17 @@ def simulate(
     if action is Action.WHATIF:
         seeds = range(seed, seed + (runs or _RUNS))
         _what_if(
-            made, changes or [], seeds, price, replay, workers or 1, backend, page, printing,
+            made,
+            changes or [],
+            seeds,
+            price,
+            replay,
+            workers or 1,
+            backend,
+            page,
+            printing,
             patterns if varied else None,
-        )  # fmt: skip
+        )
     elif action is Action.SENSITIVITY:
         seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
         _sensitivity(made, seeds, patterns, replay, workers or 1, backend, page, printing)
@@ -325,9 +346,13 @@ def _what_if(
     with on_backend(backend):
         with simulating_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
             found = what_if(
-                made, changes, seeds, lambda done: advance(made.name, done), replay=replay,
+                made,
+                changes,
+                seeds,
+                lambda done: advance(made.name, done),
+                replay=replay,
                 workers=workers,
-            )  # fmt: skip
+            )
         own = None if plan is None else effects_on_changes(plan, seeds, replay, workers)
     shown = with_effects(found, own)
     printing.show("ettr-what-if", shown, varied_what_if_section, "interventions", price=price)
@@ -354,9 +379,13 @@ def _sensitivity(
     n = n_simulations(made, patterns, len(seeds), replay)
     with on_backend(backend), simulating_bar(n, "runs") as advance:
         found = sensitivity(
-            made, seeds, patterns=patterns, workers=workers, replay=replay,
+            made,
+            seeds,
+            patterns=patterns,
+            workers=workers,
+            replay=replay,
             progress=lambda done: advance(made.name, done),
-        )  # fmt: skip
+        )
     printing.show("ettr-sensitivity", found, sensitivity_section, "effects")
     _complain_of_standing(found, printing)
     title, standing = f"Simulated: sensitivity of {made.name}", found.standing.sentence
@@ -410,9 +439,15 @@ def _run(
     with on_backend(None if question is None else question.backend):
         with simulating_bar(0, "rows") as advance, open_store(store, create=True) as opened:
             found = simulate_into(
-                opened, made, seed, text, name, folder,
-                lambda rows: advance(made.name, rows), replay,
-            )  # fmt: skip
+                opened,
+                made,
+                seed,
+                text,
+                name,
+                folder,
+                lambda rows: advance(made.name, rows),
+                replay,
+            )
         if question is not None:
             own = effects_on_headlines(
                 made, question.seeds, question.patterns, replay, question.workers
@@ -485,9 +520,12 @@ def effects_on_changes(
     _say_size(n, len(seeds), len(plan.varied))
     with simulating_bar(n, "runs") as advance:
         return effect_sensitivity(
-            plan, seeds, workers=workers, replay=replay,
+            plan,
+            seeds,
+            workers=workers,
+            replay=replay,
             progress=lambda done: advance("sensitivity", done),
-        )  # fmt: skip
+        )
 
 
 def check_varied(made: ClusterScenario, patterns: Sequence[str], replay: Replay) -> None:
@@ -513,9 +551,13 @@ def effects_on_headlines(
     _say_size(n, len(seeds), len(varied_values(made, patterns, replay)[0]))
     with simulating_bar(n, "runs") as advance:
         return sensitivity(
-            made, seeds, patterns=patterns, workers=workers, replay=replay,
+            made,
+            seeds,
+            patterns=patterns,
+            workers=workers,
+            replay=replay,
             progress=lambda done: advance("sensitivity", done),
-        )  # fmt: skip
+        )
 
 
 def say_headlines(found: AssumptionSensitivity) -> None:

@@ -108,14 +108,24 @@ def backtest(
         if text is None:
             fitted = fit_site(analysis, _name_of(site), split)
             text, name, not_fitted, notes = (
-                fitted.text, f"{_name_of(site)}.toml", fitted.not_fitted, fitted.notes,
-            )  # fmt: skip
+                fitted.text,
+                f"{_name_of(site)}.toml",
+                fitted.not_fitted,
+                fitted.notes,
+            )
         made = scenario_of(text, name or "scenario")
         found = back_test(
-            made, site_record(analysis), _name_of(site), split, analysis.logs_period.end,
-            replicas=n, seed=seed, workers=workers or 1,
-            progress=lambda done: advance(made.name, done), simulated=head.simulated,
-        )  # fmt: skip
+            made,
+            site_record(analysis),
+            _name_of(site),
+            split,
+            analysis.logs_period.end,
+            replicas=n,
+            seed=seed,
+            workers=workers or 1,
+            progress=lambda done: advance(made.name, done),
+            simulated=head.simulated,
+        )
     found = replace(found, not_fitted=not_fitted, notes=(*found.notes, *notes))
     if out is not None:
         write_text(out, with_validation(text, found.validation))

@@ -81,8 +81,12 @@ def picture_data(found: Timeline) -> JsonValue:
         "unit": unit_words(found),
         "groups": list(groups),
         "nodes": [
-            [_text(one.node), group, _seconds(one.in_service_from, since),
-             _seconds(one.in_service_to, since)]
+            [
+                _text(one.node),
+                group,
+                _seconds(one.in_service_from, since),
+                _seconds(one.in_service_to, since),
+            ]
             for one, group in zip(found.nodes, group_of, strict=True)
         ],
         "ends": [ENDS[one] for one in _ENDS],
@@ -119,7 +123,7 @@ def picture_data(found: Timeline) -> JsonValue:
             ]
             for one in found.marks
         ],
-    }  # fmt: skip
+    }
 
 
 def _seconds(moment_: datetime, since: datetime) -> float:

@@ -269,9 +269,18 @@ def alarms_of(scenario: ClusterScenario) -> Iterator[FaultProcess]:
     )
     for name, severity, per_node_day in rates:
         yield FaultProcess(
-            name, "constant", 1.0, 1000.0 * per_node_day, severity, 0.0, 0.0, 1.0,
-            checks.false_repair_mean_s, 0.0, 1.0,
-        )  # fmt: skip
+            name,
+            "constant",
+            1.0,
+            1000.0 * per_node_day,
+            severity,
+            0.0,
+            0.0,
+            1.0,
+            checks.false_repair_mean_s,
+            0.0,
+            1.0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,9 +405,13 @@ class FaultMaker:
         self.made: list[NodeFault] = []
 
     def make(
-        self, process: FaultProcess, node: int, now_s: int, burst: str = "",
+        self,
+        process: FaultProcess,
+        node: int,
+        now_s: int,
+        burst: str = "",
         repair_s: int | None = None,
-    ) -> NodeFault:  # fmt: skip
+    ) -> NodeFault:
         """A fault that arises now; its repair is drawn unless it is given."""
         draws = self._draws[process.symptom]
         where, is_seen = draws.uniform(node), draws.uniform(node) < process.seen_chance

@@ -103,9 +103,15 @@ class Health:
     """
 
     def __init__(
-        self, scenario: ClusterScenario, seed: int, calendar: Calendar, scheduler: Jobs,
-        hours: Hours, log: SiteLog, replayed: Sequence[ReplayedFault] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        scenario: ClusterScenario,
+        seed: int,
+        calendar: Calendar,
+        scheduler: Jobs,
+        hours: Hours,
+        log: SiteLog,
+        replayed: Sequence[ReplayedFault] | None = None,
+    ) -> None:
         machines = scenario.machines
         self._scenario, self._calendar, self._hours, self._log = scenario, calendar, hours, log
         self._scheduler, self._per_node = scheduler, machines.gpus_per_node
@@ -182,9 +188,13 @@ class Health:
         self._schedule(node)
 
     def _arise(
-        self, process: FaultProcess, node: int, now_s: int, burst: str = "",
+        self,
+        process: FaultProcess,
+        node: int,
+        now_s: int,
+        burst: str = "",
         repair_s: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         fault = self.maker.make(process, node, now_s, burst, repair_s)
         gpu = self.maker.gpu_of(fault, self._per_node)
         if fault.is_seen and not fault.is_alarm:

@@ -239,9 +239,14 @@ class SiteLog:
         )
 
     def node_state(
-        self, node: int, state: str, flags: str | None, reason: str, start_s: int,
+        self,
+        node: int,
+        state: str,
+        flags: str | None,
+        reason: str,
+        start_s: int,
         end_s: int | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """An interval of a node out of service; `end_s` is None while it lasts."""
         self._rows.add(
             NODE_STATES.name,

@@ -101,10 +101,21 @@ def replayed_jobs(jobs: tuple[ReplayedJob, ...], end_s: int) -> Iterator[Job]:
         if one.submit_s >= end_s:
             return
         yield Job(
-            0, 0, one.gpus, one.work_s, one.limit_s, one.outcome, one.user, one.priority,
-            _NEVER_S, one.submit_s, one.eligible_s, account=one.account, label=one.job_id,
+            0,
+            0,
+            one.gpus,
+            one.work_s,
+            one.limit_s,
+            one.outcome,
+            one.user,
+            one.priority,
+            _NEVER_S,
+            one.submit_s,
+            one.eligible_s,
+            account=one.account,
+            label=one.job_id,
             name=one.name,
-        )  # fmt: skip
+        )
 
 
 WRONG_BLAME, WRITES = "blame on the wrong node", "checkpoint stalls"

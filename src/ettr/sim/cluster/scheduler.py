@@ -46,9 +46,14 @@ class Scheduler:
     """
 
     def __init__(
-        self, scenario: ClusterScenario, owners: Owners, calendar: Calendar, hours: Hours,
-        log: SiteLog, truth: Truth,
-    ) -> None:  # fmt: skip
+        self,
+        scenario: ClusterScenario,
+        owners: Owners,
+        calendar: Calendar,
+        hours: Hours,
+        log: SiteLog,
+        truth: Truth,
+    ) -> None:
         self._scenario, self._rules, self._owners = scenario, scenario.scheduling, owners
         self._in_use: Counter[str] = Counter()
         rules = scenario.fair_share
@@ -356,9 +361,15 @@ class Scheduler:
             self.over.append(job)
 
     def interrupt(
-        self, job: Job, state: str, now_s: int, *, fault: NodeFault | None = None,
-        node: int | None = None, for_job: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        job: Job,
+        state: str,
+        now_s: int,
+        *,
+        fault: NodeFault | None = None,
+        node: int | None = None,
+        for_job: str | None = None,
+    ) -> None:
         """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
         split_s = self._split_s(job, now_s)
         self._record(job, state, now_s)
@@ -406,11 +417,24 @@ class Scheduler:
         if job in self.over:
             self.over.remove(job)
         return Job(
-            0, job.task, job.gpus, job.work_s, job.limit_s, job.outcome, job.user, job.priority,
-            job.patience_s, 0, 0, job.saved_s, account=job.account,
-            label=job.label and f"{job.label}r", name=job.name, later_tries_s=job.later_tries_s,
+            0,
+            job.task,
+            job.gpus,
+            job.work_s,
+            job.limit_s,
+            job.outcome,
+            job.user,
+            job.priority,
+            job.patience_s,
+            0,
+            0,
+            job.saved_s,
+            account=job.account,
+            label=job.label and f"{job.label}r",
+            name=job.name,
+            later_tries_s=job.later_tries_s,
             series=job.series,
-        )  # fmt: skip
+        )
 
     def _record(self, job: Job, state: str, now_s: int) -> None:
         self._log.attempt(job, state, now_s, now_s=now_s)

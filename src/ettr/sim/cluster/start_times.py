@@ -135,9 +135,12 @@ def predicted_starts(
 
 
 def seen_at(
-    attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], machines: Machines,
-    rules: Scheduling, now_s: int,
-) -> tuple[list[int], list[Waiting], Room]:  # fmt: skip
+    attempts: Sequence[RecordedAttempt],
+    outages: Sequence[RecordedOutage],
+    machines: Machines,
+    rules: Scheduling,
+    now_s: int,
+) -> tuple[list[int], list[Waiting], Room]:
     """What the policies see at one moment of what was real.
 
     Returns:
@@ -149,9 +152,11 @@ def seen_at(
 
 
 def _moments(
-    attempts: Sequence[RecordedAttempt], outages: Sequence[RecordedOutage], grace_s: int,
+    attempts: Sequence[RecordedAttempt],
+    outages: Sequence[RecordedOutage],
+    grace_s: int,
     passes: Passes,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """The moments at which a decision may change."""
     times = {one.eligible_s for one in attempts} | set(passes.overtaking_s or ())
     if passes.in_order_s is not None:
@@ -173,10 +178,15 @@ class _Moment:
     """
 
     def __init__(
-        self, attempts: Sequence[RecordedAttempt], outages: Iterable[RecordedOutage],
-        machines: Machines, rules: Scheduling, now_s: int, ahead: dict[int, _Ahead],
+        self,
+        attempts: Sequence[RecordedAttempt],
+        outages: Iterable[RecordedOutage],
+        machines: Machines,
+        rules: Scheduling,
+        now_s: int,
+        ahead: dict[int, _Ahead],
         allowed_s: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._attempts, self._rules, self._now_s = attempts, rules, now_s
         self._allowed_s = allowed_s
         self.idle: Collection[int] = ()
@@ -248,9 +258,12 @@ class _Moment:
         return made
 
     def _start(
-        self, i: int, nodes: list[int], made: list[tuple[int, _Ahead]],
+        self,
+        i: int,
+        nodes: list[int],
+        made: list[tuple[int, _Ahead]],
         victims: frozenset[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._take(i, tuple(nodes), self._now_s)
         self.queue.remove(i)
         made.append((i, _Ahead(self._now_s, tuple(nodes), victims)))
@@ -267,13 +280,17 @@ class _Moment:
             return []
         return [
             Running(
-                i, one.level, self._began_s[i], nodes, min(one.gpus, self._per_node),
+                i,
+                one.level,
+                self._began_s[i],
+                nodes,
+                min(one.gpus, self._per_node),
                 self._began_s[i] + one.limit_s,
             )
             for i, nodes in self._running.items()
             if (one := self._attempts[i]).level < level
             and self._began_s[i] + self._rules.preempt_after_s <= self._now_s
-        ]  # fmt: skip
+        ]
 
     def _overtake(self, made: list[tuple[int, _Ahead]]) -> bool:
         if not self.queue:

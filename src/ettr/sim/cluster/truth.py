@@ -74,9 +74,15 @@ class Truth:
         self._attempts: list[tuple[object, ...]] = []
 
     def attempt(
-        self, attempt_id: str, gpus: int, end: str, split_s: tuple[int, int, int, int],
-        fault: NodeFault | None = None, node: str | None = None, for_job: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        attempt_id: str,
+        gpus: int,
+        end: str,
+        split_s: tuple[int, int, int, int],
+        fault: NodeFault | None = None,
+        node: str | None = None,
+        for_job: str | None = None,
+    ) -> None:
         """What an attempt came to.
 
         Args:

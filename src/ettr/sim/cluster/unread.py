@@ -458,9 +458,12 @@ def why_alike(
 
 
 def _why_value(
-    scenario: ClusterScenario, changed: ClusterScenario, name: str, pair: tuple[Part, Part],
+    scenario: ClusterScenario,
+    changed: ClusterScenario,
+    name: str,
+    pair: tuple[Part, Part],
     replay: Replay,
-) -> str:  # fmt: skip
+) -> str:
     """The same of one value of a part, before and after."""
     group, value = name.partition(".")[0], name.rpartition(".")[2]
     before, after = (getattr(part, value) for part in pair)

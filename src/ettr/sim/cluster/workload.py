@@ -137,10 +137,22 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
     for gpus, work_s, limit_s, outcome, user, priority, patience_s, submit_s, *more in rows:
         # each might start from the moment on which it is submitted
         yield Job(
-            0, 0, gpus, work_s, limit_s, outcome, user, priority, patience_s, submit_s, submit_s,
-            account=user % scenario.users.accounts, job_class=more[0], requeue_s=more[1],
+            0,
+            0,
+            gpus,
+            work_s,
+            limit_s,
+            outcome,
+            user,
+            priority,
+            patience_s,
+            submit_s,
+            submit_s,
+            account=user % scenario.users.accounts,
+            job_class=more[0],
+            requeue_s=more[1],
             series=scenario.jobs[more[0]].series,
-        )  # fmt: skip
+        )
 
 
 def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns:
@@ -333,10 +345,22 @@ def next_try(job: Job) -> Job | None:
         return None
     work_s, *later_s = job.later_tries_s
     return Job(
-        0, job.task, job.gpus, work_s, job.limit_s, job.outcome, job.user, job.priority,
-        job.patience_s, 0, 0, account=job.account, name=job.name, later_tries_s=tuple(later_s),
+        0,
+        job.task,
+        job.gpus,
+        work_s,
+        job.limit_s,
+        job.outcome,
+        job.user,
+        job.priority,
+        job.patience_s,
+        0,
+        0,
+        account=job.account,
+        name=job.name,
+        later_tries_s=tuple(later_s),
         series=job.series,
-    )  # fmt: skip
+    )
 
 
 MOST_TASKS = 4_000_000
@@ -386,16 +410,31 @@ def _tasks(
     columns = (work_s.tolist(), outcome.tolist())
     for k, (task_work_s, task_outcome) in enumerate(zip(*columns, strict=True)):
         yield Job(
-            0, 0, job.gpus, task_work_s, limit_s, task_outcome, job.user, job.priority,
-            job.patience_s, job.submit_s, job.eligible_s, account=job.account, array=array,
-            array_task=k + 1, job_class=job.job_class,
-        )  # fmt: skip
+            0,
+            0,
+            job.gpus,
+            task_work_s,
+            limit_s,
+            task_outcome,
+            job.user,
+            job.priority,
+            job.patience_s,
+            job.submit_s,
+            job.eligible_s,
+            account=job.account,
+            array=array,
+            array_task=k + 1,
+            job_class=job.job_class,
+        )
 
 
 def _limit_s(
-    scenario: ClusterScenario, rng: np.random.Generator, job: Job, length_s: NDArray[np.int64],
+    scenario: ClusterScenario,
+    rng: np.random.Generator,
+    job: Job,
+    length_s: NDArray[np.int64],
     asks_too_little: NDArray[np.bool_],
-) -> int:  # fmt: skip
+) -> int:
     """So many times the longest task that is to come to its end."""
     factor = math.exp(rng.random() * math.log(scenario.outcomes.longest_limit_factor))
     fits = length_s[~asks_too_little]

@@ -187,9 +187,16 @@ def part(board: Board, slot: int) -> None:
 
 @compiled
 def record(
-    board: Board, rules: Rules, slot: int, state: int, end_s: int, now_s: int, saved_s: int,
-    restart_s: int, write_s: int,
-) -> int:  # fmt: skip
+    board: Board,
+    rules: Rules,
+    slot: int,
+    state: int,
+    end_s: int,
+    now_s: int,
+    saved_s: int,
+    restart_s: int,
+    write_s: int,
+) -> int:
     """Write down an attempt with its nodes; `end_s` and `saved_s` are -1 where there is none."""
     job, cell = board.job, board.cell
     cell[LINE] += 1
@@ -253,9 +260,15 @@ def end(board: Board, rules: Rules, slot: int, now_s: int) -> None:
 
 @compiled
 def interrupt(
-    board: Board, rules: Rules, slot: int, state: int, now_s: int, fault: int, node: int,
+    board: Board,
+    rules: Rules,
+    slot: int,
+    state: int,
+    now_s: int,
+    fault: int,
+    node: int,
     for_job: int,
-) -> None:  # fmt: skip
+) -> None:
     """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
     job = board.job
     elapsed_s = now_s - job[slot, START_S]

@@ -307,10 +307,15 @@ def longer(board: Board) -> Board:
     row_nodes = np.zeros(2 * n_row_nodes, dtype=np.int64)
     row_nodes[:n_row_nodes] = board.row_nodes
     return board._replace(
-        job=job, heap=heap, queue=queue, free_slots=free_slots, row=row, notes=notes,
+        job=job,
+        heap=heap,
+        queue=queue,
+        free_slots=free_slots,
+        row=row,
+        notes=notes,
         row_nodes=row_nodes,
         victims=np.zeros(2 * n_slots, dtype=np.int64),
-    )  # fmt: skip
+    )
 
 
 @compiled

@@ -262,9 +262,14 @@ class LoopCluster:
         self._calendar = LoopCalendar(self._loop)
         self._hours = LoopHours(self._loop, machines.nodes, machines.gpus_per_node)
         self._health = Health(
-            scenario, seed, self._calendar, LoopJobs(self._loop), self._hours, self.log,
+            scenario,
+            seed,
+            self._calendar,
+            LoopJobs(self._loop),
+            self._hours,
+            self.log,
             replay.faults,
-        )  # fmt: skip
+        )
         self._days_fed = 0
 
     @property
@@ -319,9 +324,17 @@ class LoopCluster:
         jobs = columns_of_day(self._scenario, self._seed, self._days_fed)
         account = jobs.user % self._scenario.users.accounts
         columns = (
-            jobs.gpus, jobs.work_s, jobs.limit_s, jobs.outcome, jobs.user, account, jobs.priority,
-            jobs.patience_s, jobs.submit_s, jobs.requeue_s,
-        )  # fmt: skip
+            jobs.gpus,
+            jobs.work_s,
+            jobs.limit_s,
+            jobs.outcome,
+            jobs.user,
+            account,
+            jobs.priority,
+            jobs.patience_s,
+            jobs.submit_s,
+            jobs.requeue_s,
+        )
         feed = np.ascontiguousarray(np.stack(columns, axis=1))
         self._days_fed += 1
         board.cell[N_FEED] = len(feed)
