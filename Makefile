@@ -8,6 +8,7 @@ OUT ?= out
 # of the tests that compute; services, real kills and Slurm's clock are mostly waited for beside them
 WORKERS ?= $(shell nproc)
 WAITING_WORKERS ?= $(shell expr $(WORKERS) + 1)
+TRAINING_TESTS := adapters chaos checkpoint elastic recovery
 # the code in Markdown is formatted too
 PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 
@@ -15,7 +16,7 @@ PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all report test test-fast lint format bench bench-training gpu-check parity campaign \
+.PHONY: help setup setup-all report test test-analysis test-training test-fast lint format bench bench-training gpu-check parity campaign \
 	reproduce-scar docs example example-simulated clean
 
 help: ## list the commands
@@ -39,6 +40,15 @@ report: setup ## a report of the bundled example, in out/report.html
 
 test: setup ## every test for which this machine has the parts; says what it left out
 	$(BIN)/python tests/lanes.py --computing $(WORKERS) --waiting $(WAITING_WORKERS)
+
+# the contracts of pyproject.toml prove that neither tower imports the other
+test-analysis: setup ## the tests of the analysis, the planner and the simulator alone
+	$(BIN)/python tests/lanes.py --computing $(WORKERS) --waiting $(WAITING_WORKERS) \
+		$(TRAINING_TESTS:%=--ignore=tests/%)
+
+test-training: setup ## the tests of checkpoints, recovery, adapters and chaos alone
+	$(BIN)/python tests/lanes.py --computing $(WORKERS) --waiting $(WAITING_WORKERS) \
+		$(TRAINING_TESTS:%=tests/%)
 
 # nothing waits here, and each process collects all tests first
 test-fast: setup ## under two minutes: no torch, no service, nothing slow
