@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import betainc, pdtrc
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.failure_list import EvidenceLine, evidence_lines, file_names
@@ -249,9 +249,9 @@ def _ordinary_chance(one: LemonCandidate | None, group: ComparedNodes | None) ->
         return None
     weight = sum(job.weight for job in one.jobs)
     if group.spread <= 0:
-        return float(stats.poisson.sf(np.floor(weight) - 1, one.expected))
+        return float(pdtrc(np.floor(weight) - 1, one.expected))
     shape = group.spread**-2
-    return float(stats.nbinom.sf(np.floor(weight) - 1, shape, shape / (shape + one.expected)))
+    return float(betainc(np.floor(weight), shape, one.expected / (shape + one.expected)))
 
 
 def _failed_jobs(

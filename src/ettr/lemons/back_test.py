@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import betaincinv
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
@@ -370,8 +370,8 @@ def rate_ratio(
     if not expected > 0 or not others > 0:
         return Interval(None, 0.0, np.inf)
     tail = (1 - confidence) / 2
-    low = float(stats.beta.ppf(tail, own, rest + 1)) if own > 0 else 0.0
-    high = float(stats.beta.ppf(1 - tail, own + 1, rest))
+    low = float(betaincinv(own, rest + 1, tail)) if own > 0 else 0.0
+    high = float(betaincinv(own + 1, rest, 1 - tail))
     scale = rest * dispersion / expected
     return Interval(
         count / expected, low / (1 - low) * scale, high / (1 - high) * scale if high < 1 else np.inf
@@ -386,8 +386,8 @@ def share_interval_of_parts(
         return Interval(None, 0.0, 1.0)
     own, rest = part / dispersion, max(0.0, whole - part) / dispersion
     tail = (1 - confidence) / 2
-    low = float(stats.beta.ppf(tail, own, rest + 1)) if own > 0 else 0.0
-    high = float(stats.beta.ppf(1 - tail, own + 1, rest)) if rest > 0 else 1.0
+    low = float(betaincinv(own, rest + 1, tail)) if own > 0 else 0.0
+    high = float(betaincinv(own + 1, rest, 1 - tail)) if rest > 0 else 1.0
     return Interval(part / whole, low, high)
 
 

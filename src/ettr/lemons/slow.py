@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import gammaln, ndtri, stdtrit
 
 from ettr.lemons.claims import claimed
 from ettr.lemons.model import Floats, Ints
@@ -89,15 +89,13 @@ def slow_nodes(
     ordinary = np.ones(nodes, dtype=np.bool_)
     for _ in range(2):
         effect, error = _effects(log_work, node_of_rank, ordinary)
-        deviation = stats.median_abs_deviation(effect[ordinary], scale="normal")
-        posterior, spread = posterior_of_slow(
-            effect, error, max(float(deviation), _SMALLEST_SPREAD)
-        )
+        deviation = normal_deviation(effect[ordinary])
+        posterior, spread = posterior_of_slow(effect, error, max(deviation, _SMALLEST_SPREAD))
         # slow nodes shift the median that they are compared with
         if 2 * (posterior < 0.5).sum() <= nodes:
             break
         ordinary = posterior < 0.5
-    half = stats.t.ppf(1 - (1 - confidence) / 2, BLOCKS - 1) * error
+    half = stdtrit(BLOCKS - 1, 1 - (1 - confidence) / 2) * error
     return SlowNodes(
         posterior,
         claimed(posterior, false_discovery),
@@ -137,9 +135,9 @@ def posterior_of_slow(effect: Floats, error: Floats, deviation: float) -> tuple[
     scale = np.hypot(error[:, None], deviation * SPREADS)[:, None, :]
     tail = TAILS[None, :, None]
     centred = effect[:, None, None] / scale
-    plain = stats.t.logpdf(centred, tail) - np.log(scale)
+    plain = _log_t(centred, tail) - np.log(scale)
     away = (effect[:, None] - _GRID)[:, None, None, :] / scale[..., None]
-    slow = np.log(np.mean(stats.t.pdf(away, tail[..., None]), axis=-1)) - np.log(scale)
+    slow = np.log(np.mean(np.exp(_log_t(away, tail[..., None])), axis=-1)) - np.log(scale)
     # below the median nothing is slow, however well it is known
     slow = np.where(effect[:, None, None] > 0, slow, -np.inf)
     shares = SLOW_SHARES[:, None, None, None]
@@ -153,9 +151,20 @@ def posterior_of_slow(effect: Floats, error: Floats, deviation: float) -> tuple[
     total = float(weight.sum() + none.sum())
     posterior = np.einsum("sntp,stp->n", np.exp(np.log(shares) + slow - both), weight) / total
     # half of the middle two thirds: tails may be too heavy for a standard deviation to say much
-    width = np.outer(stats.t.ppf(0.841, TAILS), deviation * SPREADS)
+    width = np.outer(stdtrit(TAILS, 0.841), deviation * SPREADS)
     spread = float(((weight.sum(axis=0) + none) * width).sum() / total)
     return np.asarray(posterior, dtype=np.float64), spread
+
+
+def normal_deviation(values: Floats) -> float:
+    """The standard deviation of a normal law with the median absolute deviation of the values."""
+    return float(np.median(np.abs(values - np.median(values))) / ndtri(0.75))
+
+
+def _log_t(x: Floats, tail: Floats) -> Floats:
+    """Log density of Student's t with `tail` degrees of freedom."""
+    at_zero = gammaln((tail + 1) / 2) - gammaln(tail / 2) - np.log(tail * np.pi) / 2
+    return np.asarray(at_zero - (tail + 1) / 2 * np.log1p(x**2 / tail), dtype=np.float64)
 
 
 def _lost_gpu_hours(work_s: Floats, node_of_rank: Ints, nodes: int) -> Floats:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri
 
 from ettr.lemons.model import Floats, Ints
 from ettr.lemons.slowest import Effects, GroupedSegments, effects, quantiles
@@ -142,7 +142,7 @@ def _interval(found: Effects, group: int, confidence: float) -> tuple[float, flo
     """
     end = (1 - confidence) / 2
     low, effect, high = quantiles(found, group, (end, 0.5, 1 - end)).tolist()
-    middle = float(stats.norm.isf(end)) * found.spread
+    middle = -float(ndtri(end)) * found.spread
     return effect, effect - np.hypot(effect - low, middle), effect + np.hypot(high - effect, middle)
 
 

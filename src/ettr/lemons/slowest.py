@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 from ettr.lemons.model import Floats, Ints
-from ettr.lemons.slow import MAX_SLOW, MIN_SLOW, TAIL_PRIOR, TAILS
+from ettr.lemons.slow import MAX_SLOW, MIN_SLOW, TAIL_PRIOR, TAILS, normal_deviation
 
 SCALES = np.geomspace(0.004, 0.04, 8)
 """Scales of Student's law of ordinary nodes' effects."""
@@ -135,7 +135,7 @@ def effects(steps: GroupedSegments, sure: float) -> Effects:
     runs = int(steps.run[-1]) + 1
     middle = np.array([np.median(steps.log_step[steps.run == run]) for run in range(runs)])
     off = steps.log_step - middle[steps.run]
-    noise = max(float(stats.median_abs_deviation(off, scale="normal")), SMALLEST_NOISE)
+    noise = max(normal_deviation(off), SMALLEST_NOISE)
     reach = max(float(np.abs(off).max()) + 0.05, float(_SHIFTS[-1]) + 0.05)
     grid = _grid(noise, reach)
     laws = _laws(grid.effect, steps.size)
@@ -197,7 +197,7 @@ def _laws(effect: Floats, size: Ints) -> _Laws:
     end: Floats = np.concatenate([(effect[1:] + effect[:-1]) / 2, [np.inf]])
     scale, tail = SCALES[:, None, None, None], TAILS[:, None, None]
     share = SLOW_SHARES[:, None]
-    plain = np.asarray(stats.t.cdf(end / scale, tail), dtype=np.float64)
+    plain = np.asarray(stdtr(tail, end / scale), dtype=np.float64)
     at, below = _slow_below()
     slow = np.array([np.interp(end, at, row) for row in below]).reshape(plain.shape)
     # nothing that takes twice as long is ordinary, however heavy the tail
@@ -207,7 +207,7 @@ def _laws(effect: Floats, size: Ints) -> _Laws:
     either = ((1 - share) * plain + share * slow).reshape(-1, len(effect))
     known = np.exp(-0.5 * (np.log(SCALES / USUAL_SCALE) / SCALE_SPREAD) ** 2)
     before = known[:, None, None] * TAIL_PRIOR[:, None] * np.ones(len(SLOW_SHARES))
-    middle = np.outer(SCALES, np.asarray(stats.t.ppf(0.841, TAILS), dtype=np.float64))
+    middle = np.outer(SCALES, np.asarray(stdtrit(TAILS, 0.841), dtype=np.float64))
     width = np.broadcast_to(middle[:, :, None], before.shape)
 
     def cells(below: Floats, nodes: int) -> Floats:
@@ -232,7 +232,7 @@ def _slow_below() -> tuple[Floats, Floats]:
     at = np.arange(-0.1, _SHIFTS[-1] + 0.3, SCALES[0] / 2)
     scale, tail = SCALES[:, None, None], TAILS[:, None]
     away = (at - _SHIFTS[:, None, None, None]) / scale
-    below = np.asarray(stats.t.cdf(away, tail), dtype=np.float64).mean(axis=0)
+    below = np.asarray(stdtr(tail, away), dtype=np.float64).mean(axis=0)
     return at, below.reshape(-1, len(at))
 
 
