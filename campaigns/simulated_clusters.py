@@ -158,7 +158,7 @@ def report_values(fleet: Fleet, analysis: Analysis, failed: dict[str, tuple[str,
     fleet.found["r_f"] = rates.all_jobs.per_1000_node_days
     fleet.found["repair, mean"] = analysis.nodes.repair_h.mean_h
     fleet.found["repair, median"] = analysis.nodes.repair_h.median_h
-    losses = loss_of_each(analysis.failures, analysis.preemptions, CAP_S / 60)
+    losses = loss_of_each(analysis.facts, analysis.preemptions, CAP_S / 60)
     inflation = analysis.clustering.all_jobs.believed.inflation(0.9)
     first, second = lost.first_order_gpu_hours, lost.second_order_gpu_hours
     unknown = losses.failures_without_gpus + losses.failures_without_runtime

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ibis
 import pytest
 
 from ettr.errors import UsageError
-from ettr.metrics.exposure import exposure
+from ettr.facts import Facts
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.preemptions import preemption_links, restarts_after_failure
+from fact_tables import attributed
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
-from synthetic.tables import on_duckdb
 
 pytestmark = pytest.mark.slow
 
@@ -21,26 +20,16 @@ def cluster() -> SyntheticCluster:
 
 
 @pytest.fixture(scope="module")
-def tables(cluster) -> dict[str, ibis.Table]:
-    return on_duckdb(cluster.tables)
-
-
-def links(tables, **options):
-    return preemption_links(
-        tables["attempts"],
-        tables["allocations"],
-        tables["failures"],
-        options.pop("events", tables["events"]),
-        **options,
-    )
+def facts(cluster) -> Facts:
+    return attributed(cluster.tables)
 
 
 def hours(by_symptom: dict[str, int]) -> dict[str, float]:
     return {name: pytest.approx(gpu_s / 3600) for name, gpu_s in by_symptom.items() if gpu_s}
 
 
-def test_both_orders_come_back_exactly_from_the_log(cluster, tables):
-    found = lost_goodput(tables["failures"], links(tables))
+def test_both_orders_come_back_exactly_from_the_log(cluster, facts):
+    found = lost_goodput(facts, preemption_links(facts))
     truth = cluster.truth
     first = {r.symptom: r.first_order_gpu_hours for r in found.by_cause if r.first_order_gpu_hours}
     second = {
@@ -58,16 +47,17 @@ def test_both_orders_come_back_exactly_from_the_log(cluster, tables):
     assert found.second_order_share == pytest.approx(share)
 
 
-def test_the_rule_finds_what_the_log_tells_and_its_error_is_measured(cluster, tables):
-    error = links(tables).rule_error
+def test_the_rule_finds_what_the_log_tells_and_its_error_is_measured(cluster, facts):
+    error = preemption_links(facts).rule_error
     assert error.log_links == len(cluster.truth.second_order_pairs)
     assert error.recall.estimate == 1.0
     assert error.precision.estimate > 0.9
     assert error.precision.low < error.precision.estimate <= error.precision.high
 
 
-def test_without_the_controllers_log_the_rule_stands_alone(cluster, tables):
-    silent = links(tables, events=tables["events"].filter(ibis.literal(False)))
+def test_without_the_controllers_log_the_rule_stands_alone(cluster):
+    kept = {name: table for name, table in cluster.tables.items() if name != "events"}
+    silent = preemption_links(attributed(kept))
     assert silent.rule_error is None
     assert silent.named_by_log == 0
     pairs = {(p.attempt_id, p.failed_job_id) for p in silent.links}
@@ -75,17 +65,17 @@ def test_without_the_controllers_log_the_rule_stands_alone(cluster, tables):
     assert not any(p.from_log for p in silent.links)
 
 
-def test_losses_by_cause_and_by_size_add_up_to_the_same(tables):
-    found = lost_goodput(tables["failures"], links(tables))
+def test_losses_by_cause_and_by_size_add_up_to_the_same(facts):
+    found = lost_goodput(facts, preemption_links(facts))
     whole = found.first_order_gpu_hours + found.second_order_gpu_hours
     assert sum(row.gpu_hours for row in found.by_cause) == pytest.approx(whole)
     assert sum(row.gpu_hours for row in found.by_size) == pytest.approx(whole)
     assert sum(row.preemptions for row in found.by_size) == len(found.preemption_links.links)
 
 
-def test_the_cap_bounds_what_one_interruption_loses(cluster, tables):
-    assert lost_goodput(tables["failures"], links(tables), cap_min=0).first_order_gpu_hours == 0
-    full = lost_goodput(tables["failures"], links(tables), cap_min=1e9).first_order_gpu_hours
+def test_the_cap_bounds_what_one_interruption_loses(cluster, facts):
+    assert lost_goodput(facts, preemption_links(facts), cap_min=0).first_order_gpu_hours == 0
+    full = lost_goodput(facts, preemption_links(facts), cap_min=1e9).first_order_gpu_hours
     rows = cluster.tables["failures"].to_pylist()
     assert full == pytest.approx(sum(r["elapsed_s"] * r["n_gpus"] for r in rows) / 3600)
 
@@ -101,11 +91,8 @@ def test_a_crash_loop_is_found_with_whom_it_drove_out():
         urgent_per_day=0.0,
     )
     cluster = build_cluster(plan, seed=2)
-    tables = on_duckdb(cluster.tables)
-    exposed = exposure(tables["attempts"], tables["allocations"]).by_attempt
-    found = lost_goodput(
-        tables["failures"], links(tables), attempts=tables["attempts"], exposed=exposed
-    )
+    facts = attributed(cluster.tables)
+    found = lost_goodput(facts, preemption_links(facts))
     (loop,) = found.crash_loops
     assert loop.failures == 12
     assert "fast" in loop.patterns
@@ -116,12 +103,12 @@ def test_a_crash_loop_is_found_with_whom_it_drove_out():
     assert loop.symptoms == ("unattributed",)
 
 
-def test_a_restart_is_the_next_attempt_of_the_failed_job(cluster, tables):
-    found = restarts_after_failure(tables["attempts"], tables["failures"])
+def test_a_restart_is_the_next_attempt_of_the_failed_job(cluster, facts):
+    found = restarts_after_failure(facts)
     assert len({restart.attempt_id for restart in found}) == len(found)
     assert {r.failed_attempt_id for r in found} <= set(cluster.truth.failed_attempts)
 
 
-def test_an_impossible_cap_is_refused(tables):
+def test_an_impossible_cap_is_refused(facts):
     with pytest.raises(UsageError, match="cap_min -1 must be 0 or more"):
-        lost_goodput(tables["failures"], links(tables), cap_min=-1)
+        lost_goodput(facts, preemption_links(facts), cap_min=-1)

@@ -73,10 +73,8 @@ def test_rates_and_mttf_hold_what_was_planted(cluster, tables):
 
 
 def test_lost_goodput_comes_back_within_the_error_of_attribution(cluster, tables):
-    links = preemption_links(
-        tables["attempts"], tables["allocations"], tables["failures"], tables["events"]
-    )
-    found = lost_goodput(tables["failures"], links)
+    facts = attributed(tables)
+    found = lost_goodput(facts, preemption_links(facts))
     truth = cluster.truth
     first_h = sum(truth.first_order_gpu_s.values()) / 3600
     second_h = sum(truth.second_order_gpu_s.values()) / 3600

@@ -276,33 +276,20 @@ class Analysis(SharedStages):
     @cached_property
     def goodput(self) -> LostGoodput:
         """GPU-hours lost, first and second order."""
-        failures, links = self.attribution.failures, self.logs_preemptions
-        if self.selected is not None:
-            links = selected_links(
-                links,
-                *self._preempted_and_failed(),
-                self.tables["events"],
-                self.selection,
-            )
+        links = self.logs_preemptions
         return lost_goodput(
-            failures,
-            links,
+            self.facts,
+            links if self.selected is None else selected_links(self.facts, links),
             cap_min=self.assumptions.lost_cap_min,
-            attempts=self.tables["attempts"],
-            exposed=self.exposure.by_attempt,
             runs=self._resubmitted,
-            chosen=None if self.selected is None else self.failures,
         )
 
     @cached_property
     def logs_preemptions(self) -> PreemptionLinks:
         """Preemptions that failures caused, in all of the logs."""
-        t, given = self.tables, self.assumptions
+        given = self.assumptions
         return preemption_links(
-            t["attempts"],
-            t["allocations"],
-            self.attribution.failures,
-            t["events"],
+            self.facts,
             runs=self._resubmitted,
             rule_window_s=given.preemption.rule_window_s,
             log_tolerance_s=given.preemption.log_tolerance_s,
@@ -312,17 +299,7 @@ class Analysis(SharedStages):
     @cached_property
     def preemptions(self) -> tuple[Preemption, ...]:
         """Preemptions that failures caused, of the selection."""
-        if self.selected is None:
-            return self.logs_preemptions.links
-        return selected_preemptions(self.logs_preemptions, *self._preempted_and_failed())
-
-    def _preempted_and_failed(self) -> tuple[Table, Table]:
-        """Attempts of the selection on any node, and failures of its nodes at any time."""
-        jobs = self._jobs_of(self.selection.without_nodes) if self.selection.of_nodes else self.jobs
-        return (
-            jobs.attempts,
-            as_ibis(self.facts_under(self.selection.only_nodes), "failure_texts"),
-        )
+        return selected_preemptions(self.facts, self.logs_preemptions)
 
     @cached_property
     def _resubmitted(self) -> dict[str, RunJobs]:

@@ -161,7 +161,7 @@ def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
     ran = lost = losses = None
     if part.gpus_are_known:
         ran = part.ran_gpu_hours
-        losses = loss_of_each(part.failures, part.preemptions, part.assumptions.lost_cap_min)
+        losses = loss_of_each(part.facts, part.preemptions, part.assumptions.lost_cap_min)
         if not losses.is_unknown:
             lost = sum_interval(losses.gpu_hours, spread.inflation(confidence), confidence)
     return PeriodFigures(

@@ -20,6 +20,7 @@ _WORD = re.compile(r"[a-z_][a-z0-9_]*")
 _OF_A_QUESTION = frozenset(
     {
         *("asked_cluster", "asked_node", "asked_node_names", "claimed", "down", "edges"),
+        *("run_jobs", "restarts", "linked"),
         *("first_day", "last_day", "fleet_in_service", "repaired", "scored_from_s", "scored_to_s"),
     }
 )

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import ibis
 import numpy as np
 
-from ettr.metrics.instants import Floats, fetch, first_row
-from ettr.metrics.stitching import RunJobs
+from ettr.facts import Facts
+from ettr.metrics.instants import Floats
+from ettr.metrics.stitching import RunJobs, with_run_jobs
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -92,38 +92,23 @@ class JobRuntimes:
 
 
 def job_runtimes(
-    attempts: ibis.Table,
-    exposed: ibis.Table,
-    jobs: list[JobKey],
-    runs: Mapping[str, RunJobs] | None = None,
+    facts: Facts, jobs: list[JobKey], runs: Mapping[str, RunJobs] | None = None
 ) -> JobRuntimes:
-    """Runtime of some jobs by attempt, and the exposure of all jobs.
+    """Runtime of some jobs by attempt, and the exposure of all jobs; of a period what lies in it.
 
     Args:
-        attempts: all attempts.
-        exposed: `Exposure.by_attempt` of the same.
-        jobs: cluster and id of each; of a run of several jobs the last.
+        facts: of a store.
+        jobs: cluster and id of each, which failed; of a run of several jobs the last.
         runs: by attempt, the jobs of such runs (`jobs_of_runs`).
     """
     runs = runs or {}
-    of_runs = {(run.cluster, job_id) for run in runs.values() for job_id in run.job_ids}
-    wanted = sorted({*jobs, *of_runs})
-    keys = ibis.memtable(
-        {"cluster": [job[0] for job in wanted], "job_id": [job[1] for job in wanted]},
-        schema={"cluster": "string", "job_id": "string"},
-    )
-    mine = attempts.semi_join(keys, ["cluster", "job_id"])
-    # runtime, too, is that of the exposure: of a period only what lies in it
-    mine = mine.select("attempt_id", "cluster", "job_id", "start").left_join(
-        exposed.select("attempt_id", "node_s", "elapsed_s"), "attempt_id"
-    )
     found: dict[JobKey, list[tuple[str, float, float]]] = {job: [] for job in jobs}
-    for row in fetch(mine.order_by("start", "attempt_id")).to_pylist():
+    for row in with_run_jobs(facts, runs).rows("failed_jobs_ran"):
         attempt_id = row["attempt_id"]
         job = runs[attempt_id].last if attempt_id in runs else (row["cluster"], row["job_id"])
         if job in found:
             found[job].append((attempt_id, row["elapsed_s"] or 0.0, row["node_s"] or 0.0))
-    whole = first_row(exposed.aggregate(node_s=exposed["node_s"].sum()))
+    node_s = np.nan_to_num(facts.columns("exposure_shapes")["node_s"].astype(np.float64))
     return JobRuntimes(
         jobs={
             job: JobAttempts(
@@ -133,7 +118,7 @@ def job_runtimes(
             )
             for job, rows in found.items()
         },
-        all_node_days=(whole["node_s"] or 0.0) / SECONDS_PER_DAY,
+        all_node_days=float(node_s.sum()) / SECONDS_PER_DAY,
     )
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import ibis
-
 from ettr.errors import UsageError
+from ettr.facts import Facts
 from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.crash_loops import (
     FailureBurst,
@@ -23,7 +22,6 @@ from ettr.metrics.crash_loops import (
     job_runtimes,
     repeated_failures,
 )
-from ettr.metrics.instants import fetch
 from ettr.metrics.preemptions import Preemption, PreemptionLinks
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.status import share
@@ -220,30 +218,23 @@ class _Loss:
 
 
 def lost_goodput(
-    failures: ibis.Table,
+    facts: Facts,
     links: PreemptionLinks,
     *,
     cap_min: float = LOST_CAP_MIN,
     crash_loop_failures: int = CRASH_LOOP_FAILURES,
-    attempts: ibis.Table | None = None,
-    exposed: ibis.Table | None = None,
     runs: Mapping[str, RunJobs] | None = None,
-    chosen: ibis.Table | None = None,
 ) -> LostGoodput:
     """GPU-hours lost by cause and by size of the failed job, and the jobs that failed repeatedly.
 
     Args:
-        failures: failures of the infrastructure.
-        links: preemptions that they caused (`preemption_links`).
+        facts: of a store; the failures of its selection count, and the others only name the cause
+            of the preemptions in `links`.
+        links: preemptions that failures caused (`preemption_links`).
         cap_min: the most that one interruption loses, in minutes: half a checkpoint interval.
         crash_loop_failures: jobs with this many failures or more are listed.
-        attempts: all attempts, and
-        exposed: `Exposure.by_attempt` of them: without both it is not known how long those jobs
-            ran, so that none counts as failing fast.
         runs: by attempt, the jobs of runs of several jobs (`jobs_of_runs`); a job that was
             submitted again counts as one with them.
-        chosen: failures that count, where not all do; the others only name the cause of the
-            preemptions in `links`.
 
     Raises:
         UsageError: a cap that is negative, or a crash loop of fewer than two failures.
@@ -258,27 +249,16 @@ def lost_goodput(
             "2 or more; give 30 and 3 for the usual ones"
         )
     cap_s = cap_min * SECONDS_PER_MINUTE
-    rows = fetch(
-        failures,
-        "attempt_id",
-        "cluster",
-        "job_id",
-        "symptom",
-        "node",
-        "elapsed_s",
-        "n_nodes",
-        "n_gpus",
-        "confidence",
-    ).to_pylist()
     runs = runs or {}
-    for row in rows:
-        own = (row["cluster"], row["job_id"])
-        row["run"] = runs[row["attempt_id"]].last if row["attempt_id"] in runs else own
-    counting = None
-    if chosen is not None:
-        counting = set(fetch(chosen, "attempt_id")["attempt_id"].to_pylist())
+    rows = [
+        row | {"run": runs[row["attempt_id"]].last}
+        if row["attempt_id"] in runs
+        else row | {"run": (row["cluster"], row["job_id"])}
+        for row in facts.rows("all_failures")
+    ]
+    counting = {row["attempt_id"] for row in facts.rows("failures")}
     whole, by_symptom, by_size, by_job = _losses(rows, links, cap_s, counting)
-    rows = [row for row in rows if counting is None or row["attempt_id"] in counting]
+    rows = [row for row in rows if row["attempt_id"] in counting]
     repeated = {
         job: loss for job, loss in by_job.items() if loss.failures.jobs >= crash_loop_failures
     }
@@ -300,7 +280,7 @@ def lost_goodput(
         by_size=tuple(
             SizeLoss(size_class(end), *_columns(loss)) for end, loss in sorted(by_size.items())
         ),
-        crash_loops=_crash_loops(repeated, rows, attempts, exposed, runs),
+        crash_loops=_crash_loops(facts, repeated, rows, runs),
         failures_without_gpus=whole.failures.without_gpus,
         preemptions_without_gpus=whole.preemptions.without_gpus,
         failures_without_runtime=whole.failures.without_runtime,
@@ -310,19 +290,17 @@ def lost_goodput(
     )
 
 
-def loss_of_each(
-    failures: ibis.Table, preemptions: Iterable[Preemption], cap_min: float
-) -> EachLoss:
+def loss_of_each(facts: Facts, preemptions: Iterable[Preemption], cap_min: float) -> EachLoss:
     """GPU-hours that each failure lost, with those of jobs preempted for its sake.
 
     Args:
-        failures: the failures that count.
+        facts: of a store; the failures of its selection count.
         preemptions: those that failures caused; a failure that is not among them adds its own.
         cap_min: the most that one interruption loses, in minutes.
     """
     cap_s = cap_min * SECONDS_PER_MINUTE
     of_each: dict[str, _Loss] = defaultdict(_Loss)
-    for row in fetch(failures, "attempt_id", "elapsed_s", "n_gpus").to_pylist():
+    for row in facts.rows("failures"):
         lost = lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)
         of_each[row["attempt_id"]].failures.add(lost, row["n_gpus"])
     for link in preemptions:
@@ -339,7 +317,7 @@ def loss_of_each(
 
 
 def _losses(
-    rows: list[dict[str, Any]], links: PreemptionLinks, cap_s: float, counting: set[str] | None
+    rows: list[dict[str, Any]], links: PreemptionLinks, cap_s: float, counting: set[str]
 ) -> tuple[_Loss, dict[str, _Loss], dict[int, _Loss], dict[JobKey, _Loss]]:
     """The loss of each failure and of what it drove out: the sum, and by symptom, size and job."""
     whole = _Loss()
@@ -353,11 +331,10 @@ def _losses(
         return whole, by_symptom[row["symptom"]], by_size[size], by_job[row["run"]]
 
     for row in rows:
-        if counting is not None and row["attempt_id"] not in counting:
-            continue
-        lost = lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)
-        for loss in of(row):
-            loss.failures.add(lost, row["n_gpus"])
+        if row["attempt_id"] in counting:
+            lost = lost_gpu_s(row["elapsed_s"], row["n_gpus"], cap_s)
+            for loss in of(row):
+                loss.failures.add(lost, row["n_gpus"])
     for link in links.links:
         lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
         for loss in of(by_id[link.failed_attempt_id]):
@@ -376,10 +353,9 @@ def _columns(loss: _Loss) -> tuple[int, float | None, int, float | None, float |
 
 
 def _crash_loops(
+    facts: Facts,
     repeated: dict[JobKey, _Loss],
     rows: list[dict[str, Any]],
-    attempts: ibis.Table | None,
-    exposed: ibis.Table | None,
     runs: Mapping[str, RunJobs],
 ) -> tuple[CrashLoop, ...]:
     """The jobs that failed repeatedly, the one with the most failures first."""
@@ -400,10 +376,7 @@ def _crash_loops(
         for row in rows
     ]
     jobs = sorted(repeated)
-    ran = None
-    if attempts is not None and exposed is not None:
-        ran = job_runtimes(attempts, exposed, jobs, runs)
-    found = repeated_failures(failures, jobs, ran)
+    found = repeated_failures(failures, jobs, job_runtimes(facts, jobs, runs))
     ids = {run.last: run.job_ids for run in runs.values()}
     loops = [
         CrashLoop(

@@ -9,22 +9,18 @@ job of its run, where the owner submitted it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-
-import ibis
-import numpy as np
-import pyarrow as pa
+from typing import Any
 
 from ettr.defaults import CONFIDENCE, PREEMPTION_TOLERANCE_S, PREEMPTION_WINDOW_S
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
-from ettr.metrics.instants import fetch, seconds_of
-from ettr.metrics.selected import counted, in_period
-from ettr.metrics.stitching import RunJobs
+from ettr.facts import Facts, made
+from ettr.facts.files import Rows
+from ettr.metrics.stitching import RunJobs, with_run_jobs
 from ettr.selection import Selection
-from ettr.tables.ibis_time import epoch_s
-from ettr.tables.materialize import materialize
+from ettr.units import MICROSECONDS_PER_SECOND
 
 CLOCK_SLACK_S = 2
 
@@ -112,66 +108,47 @@ class Restart:
 
 
 def restarts_after_failure(
-    attempts: ibis.Table, failures: ibis.Table, runs: Mapping[str, RunJobs] | None = None
+    facts: Facts, runs: Mapping[str, RunJobs] | None = None
 ) -> tuple[Restart, ...]:
-    """For each failure the next attempt of the same job or run, if it ever started again.
+    """For each failure in all of the logs the next attempt of the same job or run, if any started.
 
     Args:
-        attempts: all attempts.
-        failures: failures of the infrastructure.
+        facts: of a store.
         runs: by attempt, the jobs of runs of several jobs (`ettr.metrics.stitching.jobs_of_runs`).
     """
     runs = runs or {}
-    failed = fetch(failures, "attempt_id", "cluster", "job_id", "end")
-    again = _later_starts(attempts, failures, runs)
+    again = _later_starts(facts, runs)
     found = []
-    for row, end_s in zip(
-        failed.drop("end").to_pylist(), seconds_of(failed["end"]).tolist(), strict=True
-    ):
+    for row in facts.rows("all_failures"):
         attempt, own = row["attempt_id"], (row["cluster"], row["job_id"])
         run = runs[attempt].last if attempt in runs else own
-        after = [start for start in again.get(run, []) if start[0] >= end_s and start[1] != attempt]
+        after = [
+            start
+            for start in again.get(run, [])
+            if start[0] >= row["end_us"] and start[1] != attempt
+        ]
         if after:
-            start_s, restart, job_id = min(after)
+            start_us, restart, job_id = min(after)
+            start_s = start_us / MICROSECONDS_PER_SECOND
             found.append(Restart(restart, own[0], job_id, start_s, attempt, own[1]))
     return tuple(found)
 
 
 def _later_starts(
-    attempts: ibis.Table, failures: ibis.Table, runs: Mapping[str, RunJobs]
-) -> dict[JobKey, list[tuple[float, str, str]]]:
+    facts: Facts, runs: Mapping[str, RunJobs]
+) -> dict[JobKey, list[tuple[int, str, str]]]:
     """When attempts of the failed jobs and of their runs began, by job or last job of the run."""
-    jobs = fetch(failures.select("cluster", "job_id").distinct()).to_pylist()
-    keys = {(row["cluster"], row["job_id"]) for row in jobs}
-    keys |= {(run.cluster, job_id) for run in runs.values() for job_id in run.job_ids}
-    wanted = _job_table(keys)
-    started = attempts.filter(attempts["start"].notnull())
-    rows = fetch(
-        started.semi_join(wanted, ["cluster", "job_id"]), "attempt_id", "cluster", "job_id", "start"
-    )
-    starts: dict[JobKey, list[tuple[float, str, str]]] = {}
-    for row, start_s in zip(
-        rows.drop("start").to_pylist(), seconds_of(rows["start"]).tolist(), strict=True
-    ):
-        attempt, job_id = row["attempt_id"], row["job_id"]
-        run = runs[attempt].last if attempt in runs else (row["cluster"], job_id)
-        starts.setdefault(run, []).append((start_s, attempt, job_id))
+    starts: dict[JobKey, list[tuple[int, str, str]]] = {}
+    for row in with_run_jobs(facts, runs).rows("failed_jobs_attempts"):
+        if row["start_us"] is not None:
+            attempt, job_id = row["attempt_id"], row["job_id"]
+            run = runs[attempt].last if attempt in runs else (row["cluster"], job_id)
+            starts.setdefault(run, []).append((row["start_us"], attempt, job_id))
     return starts
 
 
-def _job_table(jobs: Iterable[JobKey], job_id: str = "job_id") -> ibis.Table:
-    keys = sorted(set(jobs))
-    return ibis.memtable(
-        {"cluster": [key[0] for key in keys], job_id: [key[1] for key in keys]},
-        schema={"cluster": "string", job_id: "string"},
-    )
-
-
 def preemption_links(
-    attempts: ibis.Table,
-    allocations: ibis.Table,
-    failures: ibis.Table,
-    events: ibis.Table,
+    facts: Facts,
     *,
     runs: Mapping[str, RunJobs] | None = None,
     rule_window_s: float = PREEMPTION_WINDOW_S,
@@ -181,146 +158,110 @@ def preemption_links(
     """Preemptions that failures caused: by the log where it names them, by the rule elsewhere.
 
     Args:
-        attempts: all attempts.
-        allocations: which nodes each attempt held; the rule needs them.
-        failures: failures of the infrastructure.
-        events: observations, among them those of the controller's log.
+        facts: of a store; no selection matters.
         runs: by attempt, the jobs of runs of several jobs; without it only requeues are restarts.
         rule_window_s: how long before a restart a preemption may lie, in seconds.
         log_tolerance_s: how far from the end of the preempted attempt its line in the controller's
             log may lie, in seconds.
         confidence: of the intervals of the rule's error, between 0 and 1.
     """
-    gone = attempts.filter((attempts["state"] == "PREEMPTED") & attempts["end"].notnull())
-    lines = _preemption_lines(events)
-    named_by_log = int(lines.count().to_pyarrow().as_py())
-    restarts = restarts_after_failure(attempts, failures, runs)
-    by_rule = _links_by_rule(attempts, allocations, restarts, rule_window_s)
-    # Hundreds of thousands are preempted; only those that a restart or the rule names matter.
-    asked = lines.semi_join(
-        _job_table((r.job for r in restarts), "related_job_id"), ["cluster", "related_job_id"]
+    counts = facts.under(selection=Selection(), since_us=None, until_us=None).row(
+        "preemption_counts"
     )
-    ids = ibis.memtable({"attempt_id": sorted(by_rule)}, schema={"attempt_id": "string"})
-    ruled = gone.semi_join(ids, "attempt_id").select("cluster", "job_id")
-    jobs = asked.select("cluster", "job_id").union(ruled).distinct()
-    victims = fetch(
-        gone.semi_join(jobs, ["cluster", "job_id"]),
-        *("attempt_id", "cluster", "job_id", "end", "elapsed_s", "n_gpus"),
+    restarts = restarts_after_failure(facts, runs)
+    asked = facts.under(
+        restarts=restarts,
+        preempted_within_s=int(rule_window_s) + CLOCK_SLACK_S,
+        clock_slack_s=CLOCK_SLACK_S,
+        preemption_line_us=round(log_tolerance_s * MICROSECONDS_PER_SECOND),
     )
-    own_lines = lines.semi_join(jobs, ["cluster", "job_id"])
-    named = _named_by_log(own_lines, victims, log_tolerance_s)
+    by_rule = _links_by_rule(asked, restarts)
+    near = asked.rows("preempted_near") if restarts else []
+    held = {row["attempt_id"]: (row["elapsed_s"], row["n_gpus"]) for row in near}
+    named = _named_by_log(near)
     by_log = _links_by_log(named, restarts, rule_window_s + log_tolerance_s)
     unnamed = {attempt: restart for attempt, restart in by_rule.items() if attempt not in named}
     return PreemptionLinks(
-        links=(*_links(by_log, victims, True), *_links(unnamed, victims, False)),
-        preempted_attempts=int(gone.count().to_pyarrow().as_py()),
-        named_by_log=named_by_log,
+        links=(*_links(by_log, held, True), *_links(unnamed, held, False)),
+        preempted_attempts=int(counts["preempted"]),
+        named_by_log=counts["named"],
         rule_window_s=rule_window_s,
-        rule_error=_rule_error(named, by_log, by_rule, confidence) if named_by_log else None,
+        rule_error=_rule_error(named, by_log, by_rule, confidence) if counts["named"] else None,
     )
 
 
-def selected_links(
-    links: PreemptionLinks,
-    preempted: ibis.Table,
-    failures: ibis.Table,
-    events: ibis.Table,
-    selection: Selection,
-) -> PreemptionLinks:
+def selected_links(facts: Facts, links: PreemptionLinks) -> PreemptionLinks:
     """The preemptions of a selection: the loss is that of the job that was preempted.
 
     It belongs to the period in which that job had to go, and to the job's own partition, account
     and user. Of chosen nodes it is what their failures drove out, wherever that ran.
 
     Args:
+        facts: of the selection.
         links: all of them; the rule's error stays that over all of the log.
-        preempted: attempts of the selection on any node.
-        failures: those of the chosen nodes, at any time.
-        events: observations, among them those of the controller's log.
-        selection: which rows.
     """
-    gone = _preempted(preempted)
-    lines = _preemption_lines(events)
-    lines = lines.filter(in_period(lines["time"], selection))
-    named = lines.semi_join(gone, ["cluster", "job_id"]).count()
+    counts = facts.row("preemption_counts")
     return replace(
         links,
-        links=selected_preemptions(links, preempted, failures),
-        preempted_attempts=int(gone.count().to_pyarrow().as_py()),
-        named_by_log=int(named.to_pyarrow().as_py()),
+        links=selected_preemptions(facts, links),
+        preempted_attempts=int(counts["preempted"]),
+        named_by_log=counts["named_of_jobs"],
     )
 
 
-def selected_preemptions(
-    links: PreemptionLinks, preempted: ibis.Table, failures: ibis.Table
-) -> tuple[Preemption, ...]:
+def selected_preemptions(facts: Facts, links: PreemptionLinks) -> tuple[Preemption, ...]:
     """The links that `selected_links` keeps, without its counts; arguments as there."""
-    if not links.links:
-        return ()
-    ids = {"attempt_id": sorted({link.attempt_id for link in links.links})}
-    asked = ibis.memtable(ids, schema={"attempt_id": "string"})
-    gone = _preempted(preempted).semi_join(asked, "attempt_id")
-    own = set(fetch(gone, "attempt_id")["attempt_id"].to_pylist())
-    caused = set(fetch(failures, "attempt_id")["attempt_id"].to_pylist())
+    selection: Selection = facts.given("selection")
+    if not links.links or selection.is_everything:
+        return links.links
+    linked = facts.under(linked=tuple(link.attempt_id for link in links.links))
+    own = {row["attempt_id"] for row in linked.rows("linked_ends")}
+    of_nodes = facts.under(selection=selection.only_nodes, since_us=None, until_us=None)
+    caused = {row["attempt_id"] for row in of_nodes.rows("failures")}
     return tuple(
         link for link in links.links if link.attempt_id in own and link.failed_attempt_id in caused
     )
 
 
-def _preempted(attempts: ibis.Table) -> ibis.Table:
-    """Attempts of a selection that were preempted within it."""
-    gone = (attempts["state"] == "PREEMPTED") & attempts["end"].notnull()
-    return attempts.filter(gone & counted(attempts))
+@made(
+    "restarts",
+    (("attempt_id", "VARCHAR"), ("cluster", "VARCHAR"), ("job_id", "VARCHAR")),
+    takes=("restarts",),
+)
+def _restarts(facts: Facts) -> Rows:
+    """One row is an attempt with which a failed job or its run began again."""
+    found: tuple[Restart, ...] = facts.given("restarts")
+    return sorted({(one.attempt_id, one.cluster, one.job_id) for one in found})
 
 
-def _preemption_lines(events: ibis.Table) -> ibis.Table:
-    """Lines of the controller's log that name who was preempted for whom."""
-    return events.filter(
-        (events["check"] == "slurmctld")
-        & (events["code"] == "PREEMPTED")
-        & events["job_id"].notnull()
-        & events["related_job_id"].notnull()
-    ).select("cluster", "job_id", "related_job_id", "time")
+@made("linked", (("attempt_id", "VARCHAR"),), takes=("linked",))
+def _linked(facts: Facts) -> Rows:
+    """One row is a preempted attempt that a question is about."""
+    return [(attempt,) for attempt in facts.given("linked")]
 
 
-def _links(found: dict[str, Restart], victims: pa.Table, from_log: bool) -> Iterator[Preemption]:
+def _links(
+    found: dict[str, Restart], held: Mapping[str, tuple[float | None, int | None]], from_log: bool
+) -> Iterator[Preemption]:
     """The preempted attempts with what they lost, in order of their ids."""
-    held = {
-        attempt: (elapsed_s, n_gpus)
-        for attempt, elapsed_s, n_gpus in zip(
-            victims["attempt_id"].to_pylist(),
-            victims["elapsed_s"].to_pylist(),
-            victims["n_gpus"].to_pylist(),
-            strict=True,
-        )
-    }
     for attempt, restart in sorted(found.items(), key=lambda pair: pair[0]):
         yield Preemption(
             attempt, *held[attempt], restart.failed_attempt_id, restart.failed_job_id, from_log
         )
 
 
-def _named_by_log(
-    lines: ibis.Table, victims: pa.Table, tolerance_s: float
-) -> dict[str, tuple[JobKey, float]]:
+def _named_by_log(near: list[dict[str, Any]]) -> dict[str, tuple[JobKey, float]]:
     """For each preempted attempt the job it made room for, and when, as the log has it."""
-    rows = fetch(lines, "cluster", "job_id", "related_job_id", "time")
-    by_job: dict[JobKey, list[tuple[float, str]]] = {}
-    for row, end_s in zip(
-        victims.select(["attempt_id", "cluster", "job_id"]).to_pylist(),
-        seconds_of(victims["end"]).tolist(),
-        strict=True,
-    ):
-        by_job.setdefault((row["cluster"], row["job_id"]), []).append((end_s, row["attempt_id"]))
-    found: dict[str, tuple[JobKey, float]] = {}
-    for row, time_s in zip(
-        rows.drop("time").to_pylist(), seconds_of(rows["time"]).tolist(), strict=True
-    ):
-        ends = by_job.get((row["cluster"], row["job_id"]), [])
-        near = [(abs(end_s - time_s), attempt) for end_s, attempt in ends]
-        if near and min(near)[0] <= tolerance_s:
-            found[min(near)[1]] = ((row["cluster"], row["related_job_id"]), time_s)
-    return found
+    of_lines: dict[tuple[str, str, str, int], list[tuple[int, str]]] = {}
+    for row in near:
+        if row["time_us"] is not None:
+            line = (row["cluster"], row["job_id"], row["related_job_id"], row["time_us"])
+            distance_us = abs(row["end_us"] - row["time_us"])
+            of_lines.setdefault(line, []).append((distance_us, row["attempt_id"]))
+    return {
+        min(ends)[1]: ((cluster, related_job_id), time_us / MICROSECONDS_PER_SECOND)
+        for (cluster, _, related_job_id, time_us), ends in of_lines.items()
+    }
 
 
 def _links_by_log(
@@ -346,51 +287,12 @@ def _links_by_log(
     return found
 
 
-def _links_by_rule(
-    attempts: ibis.Table,
-    allocations: ibis.Table,
-    restarts: tuple[Restart, ...],
-    window_s: float,
-) -> dict[str, Restart]:
+def _links_by_rule(asked: Facts, restarts: tuple[Restart, ...]) -> dict[str, Restart]:
     """The rule: preempted within the window before a restart, on one of its nodes."""
-    if not restarts:
-        return {}
-    width = int(window_s) + CLOCK_SLACK_S
     by_attempt = {restart.attempt_id: restart for restart in restarts}
-    again = ibis.memtable(
-        {"attempt_id": [r.attempt_id for r in restarts]}, schema={"attempt_id": "string"}
-    ).distinct()
-    gone = attempts.filter(attempts["state"] == "PREEMPTED").select("attempt_id")
-    # one pass over all allocations; what is left of them is small
-    asked = ibis.union(gone, again.cast(gone.schema()), distinct=True)
-    held = materialize(
-        allocations.semi_join(asked, "attempt_id").select(
-            "cluster", "node", "attempt_id", "start", "end"
-        )
-    )
-    starts = held.semi_join(again, "attempt_id")
-    starts = starts.select(
-        "cluster", "node", restart_id=starts["attempt_id"], start_s=epoch_s(starts["start"])
-    )
-    # Whoever ended within the window lies in the bucket of the start or the one before, and by
-    # the clocks' slack in the one after.
-    near = [
-        starts.mutate(bucket=(starts["start_s"] // width).cast("int64") + step)
-        for step in (-1, 0, 1)
-    ]
-    ends = held.semi_join(gone, "attempt_id").filter(lambda t: t["end"].notnull())
-    ends = ends.select("cluster", "node", "attempt_id", end_s=epoch_s(ends["end"]))
-    ends = ends.mutate(bucket=(ends["end_s"] // width).cast("int64"))
-    met = ends.inner_join(ibis.union(*near), ["cluster", "node", "bucket"])
-    met = met.filter(
-        (met["end_s"] <= met["start_s"] + CLOCK_SLACK_S) & (met["start_s"] - met["end_s"] <= width)
-    )
-    pairs = fetch(met.select("attempt_id", "restart_id").distinct())
     found: dict[str, Restart] = {}
-    for attempt, restart_id in zip(
-        pairs["attempt_id"].to_pylist(), pairs["restart_id"].to_pylist(), strict=True
-    ):
-        restart = by_attempt[restart_id]
+    for row in asked.rows("preempted_before") if restarts else ():
+        attempt, restart = row["attempt_id"], by_attempt[row["restart_id"]]
         if attempt not in found or restart.start_s < found[attempt].start_s:
             found[attempt] = restart
     return found
@@ -404,7 +306,7 @@ def _rule_error(
 ) -> RuleError:
     ruled = {attempt: r.job_id for attempt, r in by_rule.items() if attempt in named}
     logged = {attempt: r.job_id for attempt, r in by_log.items()}
-    agreeing = int(np.sum([logged.get(attempt) == job for attempt, job in ruled.items()]))
+    agreeing = sum(logged.get(attempt) == job for attempt, job in ruled.items())
     return RuleError(
         log_links=len(logged),
         rule_links=len(ruled),

@@ -17,6 +17,7 @@ The rule, in order:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ettr.errors import UsageError
@@ -136,6 +137,24 @@ def jobs_of_runs(facts: Facts, rule: RunRule) -> dict[str, RunJobs]:
     for run, attempts in members.items():
         one = RunJobs(clusters[run], tuple(dict.fromkeys(job_id for _, job_id in attempts)))
         jobs.update((attempt_id, one) for attempt_id, _ in attempts)
+    return jobs
+
+
+def with_run_jobs(facts: Facts, runs: Mapping[str, RunJobs]) -> Facts:
+    """The facts that ask about the jobs of some runs too (`failed_jobs_attempts`).
+
+    Args:
+        facts: of a store.
+        runs: by attempt, the jobs of its run.
+    """
+    jobs = {(run.cluster, job_id) for run in runs.values() for job_id in run.job_ids}
+    return facts.under(run_jobs=tuple(sorted(jobs)))
+
+
+@made("run_jobs", (("cluster", "VARCHAR"), ("job_id", "VARCHAR")), takes=("run_jobs",))
+def _run_jobs(facts: Facts) -> Rows:
+    """One row is a job of a run of several jobs that a question is about."""
+    jobs: Rows = facts.given("run_jobs")
     return jobs
 
 
