@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.program import ettr, write_logs
-from ettr.report.cautions import short_logs
+from ettr.report.findings import short_logs
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "bad_morning"
 

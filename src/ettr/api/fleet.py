@@ -198,13 +198,13 @@ class Fleet:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the answers of the report, without their tables."""
-        from ettr.report.cautions import cautions
+        from ettr.report.findings import caution
         from ettr.report.notebook import cards_html
         from ettr.report.page import cards
 
-        known = (self.analysis.selection_head.simulated, cautions(self.analysis))
-        caution = " ".join(filter(None, known)) or None
-        return cards_html(self.name, caution, cards(self.analysis))
+        known = (self.analysis.selection_head.simulated, caution(self.analysis))
+        said = " ".join(filter(None, known)) or None
+        return cards_html(self.name, said, cards(self.analysis))
 
 
 def marked(sections: tuple[Section, ...], fleets: Iterable[Fleet]) -> tuple[Section, ...]:

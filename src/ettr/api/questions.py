@@ -177,7 +177,7 @@ def project(
         without_ends,
     )
     from ettr.plan.run import RunShape
-    from ettr.report.cautions import rate_cautions
+    from ettr.report.findings import rate_cautions
     from ettr.report.sections.projection import projection_section
 
     _one_way(fleet, failures, node_days, failures_per_1000_node_days)
@@ -351,7 +351,7 @@ def _planning_rate(
         return _RateSource(_typed(typed, confidence))
     if fleet is not None:
         from ettr.analysis.planning import stored_rate
-        from ettr.report.cautions import rate_cautions
+        from ettr.report.findings import rate_cautions
 
         stored = stored_rate(fleet.analysis, fleet.name)
         cautions = rate_cautions(fleet.analysis)

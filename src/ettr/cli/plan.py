@@ -327,7 +327,7 @@ def _planning_rate(options: _Options) -> _NodeRate:
         return _NodeRate(rate.planning_rate(rating.confidence))
     from ettr.analysis import Analysis
     from ettr.analysis.planning import stored_rate
-    from ettr.report.cautions import rate_cautions
+    from ettr.report.findings import rate_cautions
     from ettr.store import open_store
 
     with open_store(options.store) as opened:

@@ -296,7 +296,7 @@ def _stored(
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
     from ettr.analysis.model_choice import stored_spans
-    from ettr.report.cautions import rate_cautions
+    from ettr.report.findings import rate_cautions
     from ettr.store import open_store
 
     with open_store(store) as opened:

@@ -11,8 +11,8 @@ from ettr.analysis.previous import USUAL_DAYS, PeriodFigures, PeriodTrend
 from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
-from ettr.report.cautions import lower_bound
 from ettr.report.false_rates import has_false, projecting_rate
+from ettr.report.findings import lower_bound
 from ettr.report.money import money
 from ettr.report.numbers import (
     NO_GPUS,

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from ettr.report.answers import Answer
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION
+from ettr.report.findings import Finding
 from ettr.report.rows import field_types
 from ettr.tables import FAILURES
 from ettr.tables.columns import Kind
@@ -45,6 +46,7 @@ def report_schema() -> Schema:
         "version": {"const": REPORT_VERSION},
         "ettr": {"type": "string"},
         "clusters": {"type": "array", "items": {"type": "string"}},
+        "findings": {"type": "array", "items": made.of(Finding)},
         "summary": {"type": "array", "items": made.of(Answer)},
         "next_steps": {"type": "array", "items": {"type": "string"}},
     }

@@ -11,8 +11,8 @@ from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.metrics.goodput import LostGoodput
 from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest_size, uncounted
-from ettr.report.cautions import cautions, lower_bound, short_logs
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
+from ettr.report.findings import caution, findings, lower_bound, short_logs
 from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
@@ -98,7 +98,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
         ),
         selection=_selected(analysis),
         site_notes=analysis.quality.site_notes,
-        caution=cautions(analysis),
+        caution=caution(analysis),
         cards=cards(analysis),
         next_steps=steps,
         answers=five_lines(analysis, steps),
@@ -318,6 +318,7 @@ def document(analysis: Analysis, on_part: Progress | None = None) -> dict[str, o
             on_part(name, n_done)
         made[name] = part_document(name, analysis)
     steps = next_steps(analysis)
+    made["findings"] = [plain(one) for one in findings(analysis)]
     made["summary"] = [plain(one) for one in five_lines(analysis, steps)]
     made["next_steps"] = list(steps)
     return made

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 
 from ettr.analysis import Analysis
-from ettr.report.cautions import lower_bound, short_logs, without_states
 from ettr.report.document import JsonValue, plain, plain_fields
 from ettr.report.false_rates import projecting_rate
+from ettr.report.findings import findings, lower_bound, short_logs, without_states
 from ettr.report.money import priced, rows_with_costs, with_costs
 from ettr.report.rows import FlatRows, rows_of
 from ettr.report.section import Section
@@ -215,7 +215,7 @@ def _sizes(analysis: Analysis) -> tuple[Section, ...]:
 def _quality(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.quality import quality_section
 
-    return (quality_section(analysis.quality),)
+    return (quality_section(analysis.quality, findings(analysis)),)
 
 
 def part_sections(name: str, analysis: Analysis) -> tuple[Section, ...]:

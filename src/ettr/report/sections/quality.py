@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
 from ettr.metrics.unknown_checks import LONGEST_NAME
 from ettr.report.charts import dotted_line, log_axis
-from ettr.report.numbers import DASH, moment, number, percent
+from ettr.report.findings import Finding
+from ettr.report.numbers import DASH, moment, number
 from ettr.report.section import Figure, Listing, Section, TextTable
 from ettr.words import counted
 
@@ -17,7 +18,7 @@ _FEW_DAYS = 3
 _DAY_MS = 86_400_000
 
 
-def quality_section(quality: DataQuality) -> Section:
+def quality_section(quality: DataQuality, findings: Sequence[Finding] = ()) -> Section:
     """Rejects, gaps, clocks, what the logs do not say, and the assumptions used."""
     return Section(
         "quality",
@@ -31,7 +32,7 @@ def quality_section(quality: DataQuality) -> Section:
             _unknown_reasons(quality),
             _coverage(quality.coverage),
         ),
-        (*_doubts(quality), *quality.assumptions),
+        (*map(_doubt, findings), *quality.assumptions),
         (*_reason_rows(quality), *_taxonomy_rows(quality)),
     )
 
@@ -223,57 +224,12 @@ def _few_days(coverage: tuple[Coverage, ...]) -> dict[str, object]:
     return {"range": ends, "dtick": _DAY_MS}
 
 
-def _doubts(quality: DataQuality) -> Iterator[str]:
-    clocks = quality.clocks
-    if quality.runaways:
-        yield quality.runaways.sentence
-    if quality.unended_states:
-        yield quality.unended_states.sentence
-    yield from (one.sentence for one in quality.windows)
-    if quality.early_start:
-        yield quality.early_start.sentence
-    if quality.left_out:
-        yield from quality.left_out.certain
-        if quality.left_out.doubtful:
-            yield quality.left_out.doubtful
-    yield from (shift.sentence for shift in clocks.shifts)
-    for count, noun, what in (
-        (clocks.attempts_started_before_submit, "attempt", "started before being submitted"),
-        (clocks.attempts_ended_before_start, "attempt", "ended before starting"),
-        (
-            clocks.attempts_elapsed_mismatch,
-            "attempt",
-            "with an elapsed time that is not the time from start to end",
-        ),
-        (clocks.events_before_first_job, "event", "before the first job"),
-        (clocks.events_after_last_job, "event", "after the last job"),
-    ):
-        if count:
-            yield f"{counted(count, noun)} {what}."
-    if clocks.node_down_lag_s is not None:
-        yield (
-            f"A node's DOWN state begins {number(clocks.node_down_lag_s)} s after the end of the "
-            f"attempt that failed on it (median of {counted(clocks.node_down_pairs, 'pair')})."
-        )
-    yield from _unknowns(quality)
-
-
-def _unknowns(quality: DataQuality) -> Iterator[str]:
-    if quality.nodes_not_in_inventory:
-        first = ", ".join(quality.nodes_not_in_inventory_first[:5])
-        yield (
-            f"{counted(quality.nodes_not_in_inventory, 'node')} ran jobs without being in the "
-            f"inventory ({first}): ingest the output of `scontrol show node`."
-        )
-    if quality.attempts_without_nodes:
-        yield (
-            f"{counted(quality.attempts_without_nodes, 'attempt')} "
-            f"({percent(quality.attempts_without_nodes_share)} of those that ran) without a node "
-            "list: no event can explain how they ended."
-        )
-    if quality.attempts_without_gpu_count:
-        yield (
-            f"{counted(quality.attempts_without_gpu_count, 'attempt')} "
-            f"({percent(quality.attempts_without_gpu_count_share)} of those that ran) without a "
-            "GPU count: GPU-hours leave them out."
-        )
+def _doubt(found: Finding) -> str:
+    """A finding with what it does to numbers."""
+    effect = found.effect
+    if effect is None:
+        return found.says
+    what = " and ".join(effect.moves)
+    if effect.at_most is None:
+        return f"{found.says} Effect: {what} {effect.direction}, by how much is not known."
+    return f"{found.says} Effect: {what} at most {number(effect.at_most)} times {effect.direction}."

@@ -1,0 +1,348 @@
+"""What may be wrong with the numbers: each finding once, with its effect, the largest first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ettr.analysis import Analysis
+from ettr.metrics.logs_read import LogsRead
+from ettr.metrics.quality import DataQuality
+from ettr.report.false_rates import false_note, has_false, projecting_rate
+from ettr.report.numbers import duration, number, percent
+from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
+from ettr.words import counted
+
+FEW_NODE_DAYS = 5.0
+SHORT_LOG_H = 1.0
+TOO_LOW, TOO_HIGH, EITHER = "too low", "too high", "too low or too high"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a finding does to numbers.
+
+    Attributes:
+        moves: What is wrong: "failure rate", "GPU-hours", ...
+        direction: "too low", "too high", or "too low or too high".
+        at_most: Largest ratio of the right number and the one given, either way round (1.3 is 30 %
+            off); None where nothing bounds it.
+    """
+
+    moves: tuple[str, ...]
+    direction: str
+    at_most: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a reader must know before trusting a number.
+
+    Attributes:
+        code: Its kind, as `runaway-jobs`.
+        says: A sentence or two: what is wrong, and what to do.
+        effect: Which numbers it moves; None where it moves none.
+        rows: How many attempts, states, events or nodes it is about; None where it is not counted.
+    """
+
+    code: str
+    says: str
+    effect: Effect | None = None
+    rows: int | None = None
+
+    @property
+    def size(self) -> float:
+        """How much it may move a number, to sort by: nothing is 1, what nothing bounds the most."""
+        if self.effect is None:
+            return 1.0
+        return math.inf if self.effect.at_most is None else self.effect.at_most
+
+
+def findings(analysis: Analysis) -> tuple[Finding, ...]:
+    """All findings, those first that may move a number the most."""
+    found = [*_of_logs(analysis), *_uncounted(analysis), *_false(analysis)]
+    found += _of_quality(analysis.quality)
+    if short := short_logs(analysis):
+        found.append(Finding("short-logs", short, Effect(("every rate",), EITHER, None)))
+    return tuple(sorted(found, key=lambda one: -one.size))
+
+
+def caution(analysis: Analysis) -> str | None:
+    """What a reader must know before the first number, the worst first; None for nothing."""
+    at_head = [one for one in _of_logs(analysis) if one.code not in ("unended-states", "restarts")]
+    at_head.sort(key=lambda one: -one.size)
+    sentences = [one.says for one in at_head]
+    if short := short_logs(analysis):
+        sentences.append(short)
+    return " ".join(sentences) or None
+
+
+def _of_logs(analysis: Analysis) -> Iterator[Finding]:
+    """What the logs lack, or say wrongly."""
+    for shift in analysis.clock_shifts:
+        most = _with(analysis, analysis.evidence.failed.silent + analysis.evidence.failed.heard)
+        moved = Effect(("causes", "failure rate"), EITHER, most)
+        yield Finding("clock-shift", shift.sentence, moved, shift.agreeing)
+    if runaway := analysis.runaways:
+        most = _without(analysis, runaway.node_days)
+        moved = Effect(("failure rate",), TOO_LOW, most)
+        yield Finding("runaway-jobs", runaway.sentence, moved, runaway.attempts)
+    if missing := analysis.left_out:
+        kinds = ("too-few-states",) * (missing.none_completed + missing.none_failed)
+        for code, says in zip((*kinds, "unseen-attempts"), missing.certain, strict=False):
+            direction = TOO_HIGH if says not in missing.too_few_failures else TOO_LOW
+            unseen = code == "unseen-attempts"
+            most = _with(analysis, missing.unseen_attempts) if unseen else None
+            rows = missing.unseen_attempts if unseen else missing.ended
+            yield Finding(code, says, Effect(("failure rate",), direction, most), rows)
+        if missing.doubtful:
+            yield Finding("restarts", missing.doubtful, Effect(("failure rate",), TOO_LOW, None))
+    for window in analysis.dump_windows:
+        most = _without(analysis, window.node_days_before)
+        yield Finding("dump-window", window.sentence, Effect(("failure rate",), TOO_LOW, most))
+    if early := analysis.early_start:
+        known_days = (analysis.period.end - early.known_from).total_seconds() / SECONDS_PER_DAY
+        most = analysis.period.days / known_days if known_days > 0 else None
+        moved = Effect(("rates and shares by time in service",), TOO_LOW, most)
+        yield Finding("early-start", early.sentence, moved)
+    if without := without_states(analysis):
+        yield Finding("no-node-states", without, Effect(("outages",), TOO_LOW, None))
+    if analysis.has_unplaced_rows:
+        yield Finding(
+            "unplaced-rows",
+            "Some logs name no cluster, and their nodes are nodes of several clusters or of none: "
+            f"their rows stand apart as {DEFAULT_CLUSTER!r} and are evidence for no other cluster. "
+            "Read them again with --cluster.",
+            Effect(("causes", "failure rate"), TOO_LOW, None),
+        )
+
+
+def _of_quality(quality: DataQuality) -> Iterator[Finding]:
+    """What single rows lack, or say wrongly."""
+    if unended := quality.unended_states:
+        moved = Effect(("outages",), EITHER, None)
+        yield Finding("unended-states", unended.sentence, moved, unended.node_states)
+    clocks = quality.clocks
+    for code, count, noun, what in (
+        (
+            "start-before-submit",
+            clocks.attempts_started_before_submit,
+            "attempt",
+            "started before being submitted",
+        ),
+        (
+            "end-before-start",
+            clocks.attempts_ended_before_start,
+            "attempt",
+            "ended before starting",
+        ),
+        (
+            "elapsed-mismatch",
+            clocks.attempts_elapsed_mismatch,
+            "attempt",
+            "with an elapsed time that is not the time from start to end",
+        ),
+        ("events-before-jobs", clocks.events_before_first_job, "event", "before the first job"),
+        ("events-after-jobs", clocks.events_after_last_job, "event", "after the last job"),
+    ):
+        if count:
+            yield Finding(code, f"{counted(count, noun)} {what}.", None, count)
+    if clocks.node_down_lag_s is not None:
+        yield Finding(
+            "down-lag",
+            f"A node's DOWN state begins {number(clocks.node_down_lag_s)} s after the end of the "
+            f"attempt that failed on it (median of {counted(clocks.node_down_pairs, 'pair')}).",
+            None,
+            clocks.node_down_pairs,
+        )
+    if quality.nodes_not_in_inventory:
+        first = ", ".join(quality.nodes_not_in_inventory_first[:5])
+        yield Finding(
+            "nodes-not-in-inventory",
+            f"{counted(quality.nodes_not_in_inventory, 'node')} ran jobs without being in the "
+            f"inventory ({first}): ingest the output of `scontrol show node`.",
+            None,
+            quality.nodes_not_in_inventory,
+        )
+    if quality.attempts_without_nodes:
+        share = quality.attempts_without_nodes_share
+        yield Finding(
+            "no-node-list",
+            f"{counted(quality.attempts_without_nodes, 'attempt')} "
+            f"({percent(share)} of those that ran) without a node "
+            "list: no event can explain how they ended.",
+            Effect(("failures by cause",), TOO_LOW, _of_rest(share)),
+            quality.attempts_without_nodes,
+        )
+    if quality.attempts_without_gpu_count:
+        share = quality.attempts_without_gpu_count_share
+        yield Finding(
+            "no-gpu-count",
+            f"{counted(quality.attempts_without_gpu_count, 'attempt')} "
+            f"({percent(share)} of those that ran) without a "
+            "GPU count: GPU-hours leave them out.",
+            Effect(("GPU-hours",), TOO_LOW, _of_rest(share)),
+            quality.attempts_without_gpu_count,
+        )
+
+
+def _uncounted(analysis: Analysis) -> Iterator[Finding]:
+    """Failures that are not counted, for want of evidence."""
+    why = _why_failures_uncounted(analysis)
+    if why is None:
+        return
+    code, says, rows = why
+    most = _with(analysis, rows)
+    says = says[:1].upper() + says[1:]
+    yield Finding(code, says, Effect(("failure rate",), TOO_LOW, most), rows)
+
+
+def _false(analysis: Analysis) -> Iterator[Finding]:
+    """Failures that are counted and expected to be false."""
+    rate = projecting_rate(analysis)
+    says = false_note(rate)
+    if rate is None or not says:
+        return
+    right, given = rate.without_false_per_1000_node_days.low, rate.per_1000_node_days.estimate
+    most = given / right if right and given else None
+    rows = round(rate.expected_false.estimate or 0.0)
+    yield Finding("false-failures", says, Effect(("failure rate",), TOO_HIGH, most), rows)
+
+
+def _with(analysis: Analysis, more: int) -> float | None:
+    """How much higher the failure rate is with so many more failures."""
+    failures = analysis.rates.all_jobs.failures
+    return (failures + more) / failures if failures else None
+
+
+def _without(analysis: Analysis, node_days: float) -> float | None:
+    """How much higher the failure rate is without so much runtime."""
+    all_days = analysis.rates.all_jobs.node_days
+    return all_days / (all_days - node_days) if all_days > node_days else None
+
+
+def _of_rest(share: float | None) -> float | None:
+    return 1 / (1 - share) if share is not None and share < 1 else None
+
+
+def without_states(analysis: Analysis) -> str | None:
+    """A sentence on clusters whose nodes no log describes, where one describes those of others."""
+    without = analysis.clusters_without_states
+    if not without:
+        return None
+    return (
+        f"No states of nodes of {', '.join(without)} were read: outages there are unknown, and "
+        "what is said of outages is of the other clusters only."
+    )
+
+
+def short_logs(analysis: Analysis) -> str | None:
+    """A sentence on rates that rest on next to no exposure; None where there is enough.
+
+    Too little is less than five node-days of runtime (in service, for logs of faults alone), or
+    logs that span less than an hour.
+    """
+    node_days, of_what = _exposure(analysis)
+    span_days = analysis.period.days
+    if not node_days:
+        return None
+    if node_days >= FEW_NODE_DAYS and span_days * HOURS_PER_DAY >= SHORT_LOG_H:
+        return None
+    return (
+        f"The logs span {duration(SECONDS_PER_DAY * span_days)} and hold {number(node_days)} "
+        f"node-days {of_what}: every rate per 1,000 node-days, and whatever follows from it, is "
+        "extrapolated from that and says nothing about a cluster."
+    )
+
+
+def _exposure(analysis: Analysis) -> tuple[float, str]:
+    if not analysis.logs_read.jobs and analysis.faults is not None:
+        return analysis.faults.in_service.node_days, "in service"
+    return analysis.rates.all_jobs.node_days, "of runtime"
+
+
+def lower_bound(analysis: Analysis) -> str | None:
+    """Why failures go uncounted, in a sentence; None where none is known to."""
+    why = _why_uncounted(analysis)
+    if why is None:
+        return None
+    # with false failures among them they bound nothing
+    false = has_false(projecting_rate(analysis))
+    return f"{'Failures go uncounted as well' if false else 'These are lower bounds'}: {why}"
+
+
+def rate_cautions(analysis: Analysis) -> tuple[str, ...]:
+    """What may be wrong with the failure rate that a store gives a plan or a projection.
+
+    False failures that it counts, and failures that it does not.
+    """
+    false, why = false_note(projecting_rate(analysis)), _why_uncounted(analysis)
+    # with false failures in it the rate bounds nothing
+    wrong = "leaves out failures as well" if false else "is a lower bound"
+    uncounted = "" if why is None else f"The store's failure rate {wrong}: {why}"
+    return tuple(filter(None, (false, uncounted)))
+
+
+def _why_uncounted(analysis: Analysis) -> str | None:
+    """Why rates are too low: what is not counted, and what runtime never was."""
+    runaways = analysis.runaways if analysis.logs_read.jobs else None
+    missing = analysis.left_out.too_few_failures if analysis.left_out else ()
+    windows = (one.sentence for one in analysis.dump_windows)
+    unseen = _why_failures_uncounted(analysis)
+    reasons = (
+        unseen and unseen[1],
+        runaways and runaways.sentence,
+        *missing,
+        *windows,
+    )
+    return " ".join(reason for reason in reasons if reason) or None
+
+
+def _why_failures_uncounted(analysis: Analysis) -> tuple[str, str, int] | None:
+    """A finding's code, why failures are not counted, and of how many attempts."""
+    logs = analysis.logs_read
+    failed = analysis.evidence.failed
+    ended_failed = failed.heard + failed.silent + failed.uncovered
+    if logs.failures_are_lower_bound:
+        why = (
+            f"{_no_checks(logs)}, and without them a job that a node's fault ended as FAILED does "
+            "not count as a failure of the infrastructure."
+        )
+        return "no-checks", why, ended_failed
+    if not logs.jobs:
+        return None
+    if pairs := analysis.other_names:
+        why = (
+            f"kernel messages and health checks call {counted(len(pairs), 'node')} by another name "
+            f"than the jobs do ({pairs[0].in_events} for {pairs[0].in_jobs}), so that errors there "
+            "explain no failure. Write the names as in the accounting and ingest these logs again."
+        )
+        return "other-names", why, ended_failed
+    words = []
+    if failed.uncovered:
+        words.append(
+            f"{counted(failed.uncovered, 'attempt')} ended FAILED while no kernel messages or "
+            "health checks of its cluster arrived"
+        )
+    if failed.silent:
+        words.append(
+            f"{counted(failed.silent, 'attempt')} ended FAILED on a node from which no kernel "
+            "message or health check arrived on that day or the day before (all was well there, or "
+            "its log is missing)"
+        )
+    if not words:
+        return None
+    why = (
+        f"{', and '.join(words)}. Whether a node failed there cannot be known (see how sure the "
+        "causes are)."
+    )
+    return "silent-nodes", why, failed.uncovered + failed.silent
+
+
+def _no_checks(logs: LogsRead) -> str:
+    words = "no kernel messages or health checks of nodes were read"
+    if logs.unknown_checks:
+        words += " that the taxonomy understands (data quality lists the others)"
+    return words
