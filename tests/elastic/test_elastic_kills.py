@@ -162,7 +162,7 @@ def test_kills_from_outside_at_random_moments_change_nothing(
     undisturbed: Outcome, tmp_path: Path
 ) -> None:
     """Any process below the supervisor, spares too, while it imports, regroups or trains."""
-    from ettr.chaos.schedule import ChaosPlan, Fault, schedule
+    from ettr.chaos.run import ChaosPlan, Fault, schedule
 
     from ettr.chaos.run import run
 
