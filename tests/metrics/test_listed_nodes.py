@@ -76,9 +76,8 @@ def test_each_figure_is_that_of_the_join():
     assert sum(one.multi_node_failures for one in by_joins.values()) > 0
     assert sum(one.single_node_attempts for one in by_joins.values()) > 0
 
-    failures = tables["failures"]
-    found = user_failures(attempts, held, failures, all_listed=True)
-    assert found == user_failures(attempts, held, failures)
+    found = user_failures(facts_of(tables, all_listed=True))
+    assert found == user_failures(facts_of(tables, all_listed=False))
     assert found.one_node_attempts > 0
 
 

@@ -173,14 +173,7 @@ class Analysis(SharedStages):
     @cached_property
     def user_failures(self) -> UserFailures:
         """Failures of the users' own making."""
-        return user_failures(
-            self.jobs.attempts,
-            self.jobs.allocations,
-            self.attribution.failures,
-            whole=None if self.selected is None else self.tables["attempts"],
-            all_listed=self.every_node_is_listed,
-            several_clusters=len(self.clusters) > 1,
-        )
+        return user_failures(self.facts, several_clusters=len(self.clusters) > 1)
 
     @cached_property
     def sizes(self) -> SizeMix:
@@ -409,32 +402,21 @@ class Analysis(SharedStages):
     @cached_property
     def runaways(self) -> Runaways | None:
         """Attempts that the accounting holds for running, though they are over."""
-        t = self.tables
-        by_attempt = self.exposure.by_attempt
-        return runaways(t["attempts"], t["allocations"], t["nodes"], by_attempt)
+        return runaways(self.facts)
 
     @cached_property
     def early_start(self) -> EarlyStart | None:
         """What makes the period begin long before the logs do; None where it was selected."""
         if self.selection.since is not None:
             return None
-        t = self.tables
-        return early_start(
-            self.logs_period,
-            t["attempts"],
-            t["node_states"],
-            self.event_census,
-            self.dump_windows,
-        )
+        return early_start(self.facts, self.logs_period, self.dump_windows)
 
     @cached_property
     def left_out(self) -> LeftOut | None:
         """What the dump of the accounting seems to lack; None: no jobs, or a selection of them."""
         if not self.logs_read.jobs or not self.selection.is_everything:
             return None
-        attempts = self.tables["attempts"]
-        files = self.tables["files"].select("source").distinct().to_pyarrow()
-        return left_out(attempts, self.status, frozenset(files["source"].to_pylist()))
+        return left_out(self.facts, self.status)
 
     def _foreign_clusters(self) -> list[str]:
         jobs = clusters_of(self.facts, "attempts")

@@ -234,10 +234,7 @@ class SharedStages(LogStages):
         """Clusters whose dump of the accounting begins in the middle of their jobs."""
         if not self.logs_read.jobs:
             return ()
-        attempts, asked = self.tables["attempts"], self.selection.cluster
-        if asked:
-            attempts = attempts.filter(attempts["cluster"].isin(asked))
-        return dump_windows(attempts, self.selection.since)
+        return dump_windows(self.facts, self.selection.cluster, self.selection.since)
 
     @cached_property
     def clustering(self) -> FailureClustering:

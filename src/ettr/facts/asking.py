@@ -22,6 +22,7 @@ _OF_A_QUESTION = frozenset(
         *("asked_cluster", "asked_node", "asked_node_names", "claimed", "down", "edges"),
         *("run_jobs", "restarts", "linked"),
         *("first_day", "last_day", "fleet_in_service", "repaired", "scored_from_s", "scored_to_s"),
+        *("first_rows", "least_share"),
     }
 )
 """Values that one question gives to its facts."""

@@ -69,6 +69,12 @@ def _chosen(facts: Facts) -> str:
     return kept(facts, "chosen", sql, "attempts")
 
 
+@made("all_attempts", (), reads=("attempts",), takes=("het_jobs",))
+def _all_attempts(facts: Facts) -> str:
+    """One row is an attempt of any selection, with all its time; columns as `chosen`."""
+    return _everything(facts, _of_wholes(facts))
+
+
 @made(
     "held",
     (),

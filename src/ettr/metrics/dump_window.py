@@ -11,25 +11,22 @@ as many jobs running then as when it began, that makes up for it, and nothing is
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Any
 
-import ibis
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from ibis.expr.types import Table, Value
 from numpy.typing import NDArray
-from scipy.special import digamma
 
+from ettr.facts import Facts
+from ettr.facts.facts import Columns
 from ettr.metrics.coverage import HOLE_CHANCE
-from ettr.metrics.instants import fetch
-from ettr.tables.ibis_time import epoch_s
+from ettr.metrics.instants import to_datetime
 from ettr.units import SECONDS_PER_DAY
 
 # of a cluster's runtime; with less the bias lies far within any interval
 LEAST_SHARE = 0.01
-AGES_PER_OCTAVE = 8
 # not yet begun at the first end: at risk from age 0 on
 NOT_YET = -1
 NO_DIRECTION = (
@@ -73,7 +70,9 @@ class DumpWindow:
         )
 
 
-def dump_windows(attempts: Table, since: datetime | None) -> tuple[DumpWindow, ...]:
+def dump_windows(
+    facts: Facts, clusters: Collection[str] = (), since: datetime | None = None
+) -> tuple[DumpWindow, ...]:
     """Clusters of whose jobs none ended for so long that the dump must begin where the first did.
 
     The hazard of ending at each age comes from what ran after the first end (Nelson and Aalen,
@@ -84,86 +83,38 @@ def dump_windows(attempts: Table, since: datetime | None) -> tuple[DumpWindow, .
     one. Logs of ended jobs alone are left out: none runs at their end, and jobs began until then.
 
     Args:
-        attempts: the table `attempts`, of whole clusters.
+        facts: of a store.
+        clusters: which; none: all.
         since: what was before is left out anyway; None: nothing is.
     """
-    began = attempts.filter(attempts["start"].notnull() & (attempts["elapsed_s"] > 0))
-    ends = began.group_by("cluster").aggregate(
-        first_s=epoch_s(began["end"]).min(),
-        ended=began["end"].count(),
-        running=began["end"].isnull().sum(),
-        last_start_s=epoch_s(began["start"]).max(),
-        job_s=began["elapsed_s"].sum(),
-        node_s=(began["elapsed_s"] * began["n_nodes"].fill_null(1)).sum(),
-    )
-    clusters = fetch(ends.order_by("cluster")).to_pylist()
-    # a pass over all ages only for those that need it
-    doubtful = [row["cluster"] for row in clusters if row["ended"] and _begins_late(began, row)]
-    found = [_window(row, None, since) for row in clusters if not row["ended"]]
-    if doubtful:
-        of_ages = fetch(_by_age(began.filter(began["cluster"].isin(doubtful)), ends))
-        found += [
-            _window(row, of_ages.filter(pc.field("cluster") == row["cluster"]), since)
-            for row in clusters
-            if row["cluster"] in doubtful
-        ]
-    return tuple(sorted((one for one in found if one is not None), key=lambda one: one.cluster))
+    rows = sorted(facts.rows("cluster_starts"), key=lambda row: str(row["cluster"]))
+    asked = [row for row in rows if not clusters or row["cluster"] in clusters]
+    found = (_window(facts, row, since) for row in asked if row["node_s"] is not None)
+    return tuple(one for one in found if one is not None)
 
 
-def _begins_late(began: Table, row: dict[str, float | str | None]) -> bool:
-    """Whether enough of a cluster's runtime lies before its first end to bias a rate."""
-    first_s = int(row["first_s"] or 0)
-    early = began.filter(
-        (began["cluster"] == row["cluster"])
-        & (began["start"] < datetime.fromtimestamp(first_s, UTC))
-    )
-    early_s = (first_s - epoch_s(early["start"])) * early["n_nodes"].fill_null(1)
-    return (early_s.sum().to_pyarrow().as_py() or 0) >= LEAST_SHARE * float(row["node_s"] or 0.0)
-
-
-def _by_age(began: Table, ends: Table) -> Table:
-    """Jobs by their class of age at their cluster's first end, and by when they left."""
-    joined = began.inner_join(ends, "cluster")
-    start_s, end_s = epoch_s(joined["start"]), epoch_s(joined["end"])
-    early_s = ibis.greatest(joined["first_s"] - start_s, 0)
-    age_s = end_s.fill_null(start_s + joined["elapsed_s"].cast("int64")) - start_s
-    return joined.group_by(
-        cluster="cluster",
-        entered=ibis.ifelse(early_s > 0, _age_class(early_s), NOT_YET),
-        left=_age_class(age_s),
-        is_over=joined["end"].notnull() & (end_s > joined["first_s"]),
-    ).aggregate(
-        jobs=joined.count(),
-        early_node_s=(early_s * joined["n_nodes"].fill_null(1)).sum(),
-        late_job_s=ibis.greatest(end_s - joined["last_start_s"], 0).sum(),
-    )
-
-
-def _age_class(age_s: Value) -> Value:
-    """Eighths of an octave of seconds."""
-    return (AGES_PER_OCTAVE * ibis.greatest(age_s, 1).log2()).floor().cast("int32")
-
-
-def _window(
-    row: dict[str, float | str | None], ages: pa.Table | None, since: datetime | None
-) -> DumpWindow | None:
-    cluster, whole_s = str(row["cluster"]), float(row["node_s"] or 0.0)
-    if ages is None:
+def _window(facts: Facts, row: dict[str, Any], since: datetime | None) -> DumpWindow | None:
+    cluster, whole_s, early_s = row["cluster"], row["node_s"], float(row["early_node_s"])
+    if not row["ended"]:
         return DumpWindow(cluster, None, whole_s / SECONDS_PER_DAY, 1.0)
-    first_end = datetime.fromtimestamp(float(row["first_s"] or 0.0), UTC)
-    early_node_s = pc.sum(ages["early_node_s"]).as_py()
+    # a pass over all ages only for clusters that need it
+    if not whole_s or early_s < LEAST_SHARE * whole_s:
+        return None
+    first_end = to_datetime(row["first_s"])
     if since is not None and since >= first_end:
         return None
+    of_all = facts.under(least_share=LEAST_SHARE).columns("ages_at_first_end")
+    ages = {name: column[of_all["cluster"] == cluster] for name, column in of_all.items()}
     if not row["running"]:
-        mean_s = float(row["job_s"] or 0.0) / float(row["ended"] or 1)
-        if (pc.sum(ages["late_job_s"]).as_py() or 0) <= -math.log(HOLE_CHANCE) * mean_s:
+        mean_s = row["job_s"] / row["ended"]
+        if float(ages["late_job_s"].sum()) <= -math.log(HOLE_CHANCE) * mean_s:
             return None
     if chance_of_no_end(ages) >= HOLE_CHANCE:
         return None
-    return DumpWindow(cluster, first_end, early_node_s / SECONDS_PER_DAY, early_node_s / whole_s)
+    return DumpWindow(cluster, first_end, early_s / SECONDS_PER_DAY, early_s / whole_s)
 
 
-def chance_of_no_end(ages: pa.Table) -> float:
+def chance_of_no_end(ages: Columns) -> float:
     """Probability that none of the jobs from before the first end ended before it.
 
     With a hazard known from d ends, x expected ends have the probability (1 + x/d)^-d of being
@@ -171,14 +122,16 @@ def chance_of_no_end(ages: pa.Table) -> float:
 
     Args:
         ages: jobs by the class of their age at the first end (`entered`) and when they left
-            (`left`), ended (`is_over`) or not.
+            (`left_at`), ended (`is_over`) or not.
     """
-    jobs, over = ages["jobs"].to_numpy(), ages["is_over"].to_numpy()
-    entered, left = ages["entered"].to_numpy(), ages["left"].to_numpy()
+    from scipy.special import digamma
+
+    jobs, over = ages["jobs"].astype(np.int64), ages["is_over"].astype(np.bool_)
+    entered, left = (ages[name].astype(np.int64) for name in ("entered", "left_at"))
     n_classes = int(max(entered.max(), left.max())) + 1
     early = entered != NOT_YET
 
-    def by_class(places: NDArray[np.int32], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def by_class(places: NDArray[np.int64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
         return np.bincount(places[rows], jobs[rows], minlength=n_classes).astype(np.float64)
 
     enter, end, leave = by_class(entered, early), by_class(left, over), by_class(left, ~over)

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import ibis
-
+from ettr.facts import Facts
+from ettr.facts.facts import to_moment
 from ettr.metrics.dump_window import DumpWindow
-from ettr.metrics.instants import Period, first_row, in_utc
+from ettr.metrics.instants import Period
 from ettr.units import SECONDS_PER_DAY
 
 LEAST = timedelta(days=1)
@@ -49,36 +49,24 @@ class EarlyStart:
         )
 
 
-def early_start(
-    period: Period,
-    attempts: ibis.Table,
-    node_states: ibis.Table,
-    census: ibis.Table,
-    windows: Iterable[DumpWindow],
-) -> EarlyStart | None:
+def early_start(facts: Facts, period: Period, windows: Iterable[DumpWindow]) -> EarlyStart | None:
     """What makes the period begin long before the logs do; None where nothing does.
 
     Long is more than a day, and more than a twentieth of the time that is known.
 
     Args:
+        facts: of a store.
         period: of the whole logs.
-        attempts: the table `attempts`, whole; likewise the next.
-        node_states: scheduler states of nodes.
-        census: of the observations (`event_census`).
         windows: clusters whose dump of the accounting begins in the middle of jobs.
     """
-    by_cluster = attempts.group_by("cluster").aggregate(
-        submit=attempts["submit"].min(), start=attempts["start"].min()
-    )
-    jobs = by_cluster.to_pyarrow().to_pylist()
-    states = first_row(
-        node_states.aggregate(start=node_states["start"].min(), end=node_states["end"].min())
-    )
-    began = {row["cluster"]: _utc(row["start"]) for row in jobs}
+    jobs = facts.rows("cluster_starts")
+    moments = {row["table_name"]: row for row in facts.rows("log_moments")}
+    states = moments["node_states"]
+    began = {row["cluster"]: to_moment(row["start_us"]) for row in jobs}
     ends = {one.cluster: one.first_end for one in windows if one.first_end is not None}
     signs = [
-        _utc(states["end"]),
-        _utc(first_row(census.aggregate(first=census["first"].min()))["first"]),
+        to_moment(states["first_b_us"]),
+        to_moment(moments["events"]["first_a_us"]),
         *(began | ends).values(),
     ]
     known = [sign for sign in signs if sign is not None]
@@ -89,16 +77,12 @@ def early_start(
     if lead < LEAST or lead < LEAST_SHARE * (period.end - known_from):
         return None
     firsts = {
-        "a node's state": [states["start"]],
-        "a job": [row["start"] for row in jobs],
-        "a job's submission": [row["submit"] for row in jobs],
+        "a node's state": [states["first_a_us"]],
+        "a job": [row["start_us"] for row in jobs],
+        "a job's submission": [row["submit_us"] for row in jobs],
     }
     what = next(
-        (name for name, moments in firsts.items() if period.start in map(_utc, moments)), None
+        (name for name, found in firsts.items() if period.start in map(to_moment, found)), None
     )
     # an inventory that says since when nodes are in service is no accident of a dump
     return None if what is None else EarlyStart(what, period.start, known_from)
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else in_utc(moment)

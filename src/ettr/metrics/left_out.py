@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ibis
-from ibis import _
-from ibis.expr.types import Table
-
-from ettr.metrics.instants import first_row, has_rows
+from ettr.facts import Facts
 from ettr.metrics.status import StatusMix
 from ettr.words import counted
 
@@ -26,7 +22,7 @@ LEAST_UNSUCCESSFUL = 100
 LEAST_SUCCESSFUL = 1_000
 LEAST_JOBS = 1_000
 LEAST_UNSEEN = 5
-_FEW_ROWS = 100_000
+_FEW_ROWS, _ALL_ROWS = 100_000, 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,51 +88,34 @@ class LeftOut:
         )
 
 
-def left_out(attempts: Table, status: StatusMix, sources: frozenset[str]) -> LeftOut:
+def left_out(facts: Facts, status: StatusMix) -> LeftOut:
     """What a dump of the accounting seems to have been made without.
 
     Args:
-        attempts: the table `attempts`, whole: a selection of jobs looks like a part of a dump.
+        facts: of a whole store: a selection of jobs looks like a part of a dump.
         status: of all attempts.
-        sources: that the attempts come from.
     """
     by_state = {one.state: one.attempts for one in status.states}
     completed = by_state.get("COMPLETED", 0)
     unsuccessful = sum(by_state.get(state, 0) for state in _UNSUCCESSFUL)
-    restarts = attempts["restarts"]
-    found = first_row(attempts.aggregate(known=restarts.count(), above_0=(restarts > 0).sum()))
+    restarts = facts.row("unseen_attempts")
+    unseen = restarts["unseen"] or 0
+    is_most = unseen >= LEAST_UNSEEN and 2 * unseen > restarts["restarts"]
     return LeftOut(
         ended=completed + unsuccessful,
         none_completed=not completed and unsuccessful >= LEAST_UNSUCCESSFUL,
         none_failed=not unsuccessful and completed >= LEAST_SUCCESSFUL,
-        unseen_attempts=_unseen_attempts(attempts) if found["above_0"] else 0,
+        unseen_attempts=unseen if is_most else 0,
         never_requeued=(
-            not found["known"]
-            and bool(sources & ASKED_FOR)
+            not restarts["known"]
+            and not ASKED_FOR.isdisjoint(row["source"] for row in facts.rows("files"))
             and sum(by_state.values()) >= LEAST_JOBS
-            and _each_once(attempts)
+            and _each_once(facts)
         ),
     )
 
 
-def _unseen_attempts(attempts: Table) -> int:
-    """Attempts that counts of restarts lead to and the logs lack; 0 where they are the fewer."""
-    restarted = attempts.filter(attempts["restarts"] > 0).select("cluster", "job_id").distinct()
-    theirs = attempts.semi_join(restarted, ["cluster", "job_id"])
-    by_job = theirs.group_by("cluster", "job_id").aggregate(
-        restarts=theirs["restarts"].max(), held=theirs.count()
-    )
-    unseen = ibis.greatest(by_job["restarts"] + 1 - by_job["held"], 0)
-    row = first_row(by_job.aggregate(restarts=by_job["restarts"].sum(), unseen=unseen.sum()))
-    n = int(row["unseen"])
-    return 0 if n < LEAST_UNSEEN or 2 * n <= int(row["restarts"]) else n
-
-
-def _each_once(attempts: Table) -> bool:
+def _each_once(facts: Facts) -> bool:
     """Whether no job has two attempts; where jobs do, one mostly shows among a few rows already."""
-    some = attempts.limit(_FEW_ROWS).group_by("cluster", "job_id").aggregate(held=_.count())
-    if has_rows(some.filter(_.held > 1)):
-        return False
-    jobs = attempts.select("cluster", "job_id").distinct().count()
-    row = first_row(attempts.aggregate(attempts=attempts.count()))
-    return int(jobs.to_pyarrow().as_py()) == int(row["attempts"])
+    found = (facts.under(first_rows=n).row("repeated_jobs") for n in (_FEW_ROWS, _ALL_ROWS))
+    return all(row["n"] == row["jobs"] for row in found)

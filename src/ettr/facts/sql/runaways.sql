@@ -1,0 +1,28 @@
+-- One row is an attempt without an end that is over: more than a day (86,400 s) beyond its limit, or on
+-- a node where an attempt that began later, and more than a day before the last time that this one is
+-- said to run, holds GPUs that the node has not beside its own. A suspended job leaves its GPUs to others.
+-- node_s: node-seconds that it adds to the exposure, null where they are not known.
+-- keep: no
+WITH lasting AS (
+  SELECT attempt_id, job_id, elapsed_s, time_limit_s,
+         coalesce(state = 'SUSPENDED' OR suspended_s > 0, FALSE) AS was_suspended
+  FROM attempts WHERE start_us IS NOT NULL AND end_us IS NULL AND elapsed_s > 86400),
+sizes AS (SELECT cluster, node, max(n_gpus) AS has FROM nodes WHERE n_gpus > 0 GROUP BY cluster, node),
+theirs AS (
+  SELECT a.cluster, a.node, a.attempt_id, a.n_gpus, s.has, a.start_us // 1000000 AS began_s,
+         a.start_us // 1000000 + a.elapsed_s - 86400 AS last_s
+  FROM allocations a
+  JOIN lasting l ON a.attempt_id = l.attempt_id
+  JOIN sizes s ON a.cluster = s.cluster AND a.node = s.node
+  WHERE a.n_gpus > 0 AND NOT l.was_suspended),
+displaced AS (
+  SELECT DISTINCT t.attempt_id
+  FROM theirs t JOIN allocations o ON t.cluster = o.cluster AND t.node = o.node
+  WHERE o.n_gpus > 0 AND o.start_us // 1000000 > t.began_s AND o.start_us // 1000000 < t.last_s
+    AND t.n_gpus + o.n_gpus > t.has)
+SELECT l.job_id, e.node_s
+FROM lasting l
+JOIN exposure e ON l.attempt_id = e.attempt_id
+LEFT JOIN displaced d ON l.attempt_id = d.attempt_id
+WHERE d.attempt_id IS NOT NULL OR l.elapsed_s > l.time_limit_s + 86400
+ORDER BY l.job_id
