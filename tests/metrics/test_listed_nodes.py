@@ -37,13 +37,8 @@ def listed_cluster() -> dict[str, ibis.Table]:
     return on_duckdb(tables)
 
 
-def held_nodes(allocations: ibis.Table) -> set[tuple[str, str]]:
-    rows = fetch(allocations.select("cluster", "node").distinct()).to_pylist()
-    return {(row["cluster"], row["node"]) for row in rows}
-
-
 def is_listed(attempts: ibis.Table, allocations: ibis.Table) -> bool:
-    return every_node_is_listed(attempts, allocations, held_nodes(allocations))
+    return every_node_is_listed(facts_of({"attempts": attempts, "allocations": allocations}))
 
 
 @pytest.mark.slow
@@ -139,10 +134,3 @@ def test_whatever_is_held_beside_the_lists_is_noticed(what):
         ),
     }
     assert not is_listed(changed_attempts.get(what, attempts), changed_held.get(what, held))
-
-
-@pytest.mark.slow
-def test_of_tables_in_memory_nothing_is_known():
-    tables = listed_cluster()
-    attempts, held = (ibis.memtable(fetch(tables[one])) for one in ("attempts", "allocations"))
-    assert not is_listed(attempts, held)

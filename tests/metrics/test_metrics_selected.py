@@ -14,14 +14,19 @@ from hypothesis import strategies as st
 from ettr.errors import UsageError
 from ettr.facts.chosen import microseconds
 from ettr.metrics.rates import failure_rates
-from ettr.metrics.selected import selected_ends
 from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
 from ettr.selection import Selection
+from ettr.tables import FAILURES, TABLES
 from fact_tables import facts_of
 from synthetic.cluster import ORIGIN, ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
+_PLANTED = (
+    'SELECT f.*, epoch_us(f.start) AS start_us, epoch_us(f."end") AS end_us, NULL AS kind, '
+    'a."partition", a.account, a."user", a.qos '
+    "FROM memory.main.planted f JOIN {} a ON f.attempt_id = a.attempt_id"
+)
 PLAN = ClusterPlan(days=10.0, work_s=2 * 86400, slot_nodes=(6, 4), filler_nodes=3)
 
 
@@ -37,11 +42,11 @@ def tables(cluster) -> dict[str, ibis.Table]:
 
 def measured(tables: dict[str, ibis.Table], selection: Selection, end: datetime) -> dict[str, Any]:
     """What adds up: failures, attempts, and hours of nodes and GPUs."""
-    t = tables
-    failures = selected_ends(t["failures"], t["attempts"], t["allocations"], t["nodes"], selection)
-    facts = facts_of(
-        {**t, "failures": failures}, selection=selection, logs_end_us=microseconds(end)
-    )
+    logs = {name: rows for name, rows in tables.items() if name in TABLES}
+    logs["planted"] = tables.get("failures", FAILURES.empty())
+    facts = facts_of(logs, selection=selection, logs_end_us=microseconds(end))
+    planted = facts.keep("planted", _PLANTED.format(facts.table("attempts")), view=False)
+    facts = facts.over(all_failures=planted, all_endings=planted)
     rate = failure_rates(facts).all_jobs
     ran = totals(facts)
     states = status_mix(facts).states

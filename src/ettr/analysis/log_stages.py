@@ -16,7 +16,6 @@ from ettr.analysis.stored_tables import StoredTables
 from ettr.errors import StoreError
 from ettr.facts import Facts
 from ettr.facts.het_jobs import HetJobs
-from ettr.facts.interop import as_ibis
 from ettr.facts.naming import Naming
 from ettr.metrics.incidents import IncidentLedger, incident_ledger, selected_incidents
 from ettr.metrics.instants import Period, observed_period
@@ -127,11 +126,6 @@ class LogStages:
     def logs_clusters(self) -> tuple[str, ...]:
         """Names of the clusters in the logs."""
         return named_clusters(self.facts)
-
-    @cached_property
-    def event_census(self) -> ibis.Table:
-        """How many events there are of each kind on each day."""
-        return as_ibis(self.facts, "event_census")
 
     def kept_summary(self, name: str) -> ibis.Table | None:
         """What the store keeps of its parts, by node under names of clusters; None: nothing."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _OF_ALL_LOGS = (
-    *("read_store", "tables", "parts", "taxonomy", "logs_period", "logs_clusters", "event_census"),
+    *("read_store", "tables", "parts", "taxonomy", "logs_period", "logs_clusters"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "logs_list_every_node"),
     *("logs_have_open_suspended"),
@@ -172,8 +172,7 @@ class SharedStages(LogStages):
     @cached_property
     def logs_list_every_node(self) -> bool:
         """Whether the allocations of all logs say no more than their attempts."""
-        attempts, allocations = self.tables["attempts"], self.tables["allocations"]
-        return every_node_is_listed(attempts, allocations, self.job_nodes)
+        return every_node_is_listed(self.facts)
 
     @property
     def every_node_is_listed(self) -> bool:
