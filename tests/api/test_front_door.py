@@ -19,6 +19,7 @@ import ettr
 from cli.program import EVENTS, KERNEL, SACCT, TOTALS, write_logs
 from ettr.errors import StoreError, UsageError
 from ettr.report.rows import flat_columns, lists_of
+from ettr.tables import ATTEMPTS
 from synthetic.site import ORIGIN, SitePlan, write_site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,19 +175,59 @@ def test_a_list_or_figure_that_is_not_there_is_named(fleet: ettr.Fleet):
         fleet.table("jobs")
 
 
-def test_tables_are_plain_ibis(fleet: ettr.Fleet):
-    import ibis
-
+def test_a_table_has_its_rows_in_the_columns_of_its_schema(fleet: ettr.Fleet):
     attempts = fleet.table("attempts")
-    assert isinstance(attempts, ibis.Table)
-    counted = attempts.group_by("state").count().to_pyarrow().to_pylist()
-    assert {row["state"] for row in counted} >= {"COMPLETED", "NODE_FAIL"}
-    (outage,) = fleet.table("outages").to_pyarrow().to_pylist()
+    assert attempts.columns == ATTEMPTS.names
+    assert (
+        len(attempts) == len(list(attempts)) == attempts.to_pyarrow().num_rows == TOTALS["attempts"]
+    )
+    assert {row["state"] for row in attempts} >= {"COMPLETED", "NODE_FAIL"}
+    assert all(row["end"] is None or row["end"].tzinfo for row in attempts.to_rows())
+    (outage,) = fleet.table("outages")
     assert (outage["node"], outage["hours"], outage["is_planned"]) == ("n1", 6.0, False)
-    nodes = {row["node"]: row for row in fleet.table("node_summary").to_pyarrow().to_pylist()}
+    nodes = {row["node"]: row for row in fleet.table("node_summary")}
     assert nodes["n1"]["node_days"] == pytest.approx((24 + 12) / 24)
     assert nodes["n1"]["failures"] == 1
     assert sum(row["expected_failures"] for row in nodes.values()) == pytest.approx(1.0)
+
+
+def test_a_table_printed_is_its_first_rows_and_their_number(fleet: ettr.Fleet):
+    shown = repr(fleet.table("attempts")).splitlines()
+    assert "attempt_id" in shown[0]
+    assert shown[-1] == f"{TOTALS['attempts']} rows"
+    assert repr(fleet.table("outages")).endswith("\n1 row")
+
+
+def test_frames_of_a_table_are_those_of_arrow(fleet: ettr.Fleet):
+    nodes = fleet.table("nodes")
+    arrow = nodes.to_pyarrow()
+    assert list(nodes.to_pandas().columns) == nodes.to_polars().columns == arrow.column_names
+    assert len(nodes.to_pandas()) == nodes.to_polars().height == arrow.num_rows
+
+
+def test_without_pandas_or_polars_a_frame_says_what_there_is(
+    fleet: ettr.Fleet, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    for rows in (fleet.table("nodes"), fleet.totals):
+        with pytest.raises(UsageError, match=r"pandas is not installed: .*to_pyarrow or to_polars"):
+            rows.to_pandas()
+        with pytest.raises(UsageError, match=r"polars is not installed: .*to_pandas or to_pyarrow"):
+            rows.to_polars()
+
+
+def test_a_statement_reads_the_facts_that_ettr_sql_lists(fleet: ettr.Fleet):
+    ended = fleet.sql("SELECT symptom, sum(n_nodes) AS nodes FROM failures GROUP BY symptom;")
+    assert ended.columns == ("symptom", "nodes")
+    assert ended.to_rows() == [{"symptom": "gpu-unavailable", "nodes": 1}]
+    assert fleet.sql("SELECT state FROM attempts WHERE state = 'SUSPENDED'").to_rows() == []
+    assert fleet.totals.to_dict()  # the engine answers the report after a statement
+    for wrong in ("SELECT sympton FROM failures", "SELEC 1", "SELECT 1 FROM absent"):
+        with pytest.raises(UsageError, match="DuckDB: "):
+            fleet.sql(wrong)
+    with pytest.raises(UsageError, match="give one SELECT statement"):
+        fleet.sql("DROP TABLE attempts")
 
 
 def test_records_that_could_not_be_read_are_warned_of(tmp_path: Path):
@@ -283,8 +324,8 @@ with ettr.open("site") as fleet:
     print(len(frame), polars.height, arrow.num_rows)
     rates.plot().write_html("failures.html")
     failures = fleet.table("failures")
-    ended = failures.filter(failures["n_gpus"] > 8).group_by("symptom").count()
-    print(len(ended.to_pandas()), failures.count().to_pandas())
+    ended = fleet.sql("SELECT symptom, count(*) AS n FROM failures GROUP BY symptom")
+    print(len(ended.to_pandas()), len(failures), [row["symptom"] for row in ended])
     plan = ettr.plan_run(fleet, gpus=1024, target=0.9)
     print(plan.value.ettr.estimate, plan.value.mttf_h.low)
     for need in plan.value.requirements:

@@ -17,11 +17,13 @@ from ettr.analysis.blame import blame_table, summed
 from ettr.analysis.causes import causes_table
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.facts.interop import give
 from ettr.metrics.availability import outages_in_service
 from ettr.metrics.node_records import blamed_failures
 from ettr.metrics.outages import Outage
 from ettr.metrics.runs import JobRun
 from ettr.tables import DERIVED, TABLES
+from ettr.tables.columns import Kind
 from ettr.tables.schemas import INTERRUPTIONS, NODE_SUMMARY, OUTAGES, RUNS
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -29,8 +31,8 @@ Row = dict[str, Any]
 _EVERY_RUN = 1 << 40
 
 
-def named_table(analysis: Analysis, name: str) -> ibis.Table:
-    """A stored or derived table of a store, with the columns of its schema.
+def table_sql(analysis: Analysis, name: str) -> str:
+    """A SELECT, for the facts' engine, of a stored or derived table in the columns of its schema.
 
     Derived tables are those of the selection, outages cut at the ends of its period. Stored tables
     are whole, since what lies beyond the ends is evidence. They are as the analysis reads them: the
@@ -40,11 +42,18 @@ def named_table(analysis: Analysis, name: str) -> ibis.Table:
     Raises:
         UsageError: there is no such table.
     """
-    if name in TABLES:
-        return analysis.tables[name]
-    if name not in DERIVED:
-        raise UsageError(f"no table named {name!r}; there are: {', '.join((*TABLES, *DERIVED))}")
-    return _derived()[name](analysis)
+    tables = TABLES | DERIVED
+    if name not in tables:
+        raise UsageError(f"no table named {name!r}; there are: {', '.join(tables)}")
+    facts = analysis.facts
+    place = facts.table(name) if name in TABLES else give(facts, name, _derived()[name](analysis))
+    columns = ", ".join(
+        f'make_timestamptz("{column.name}_us") AS "{column.name}"'
+        if column.kind is Kind.TIME
+        else f'"{column.name}"'
+        for column in tables[name]
+    )
+    return f"SELECT {columns} FROM {place}"  # noqa: S608 - names of ours
 
 
 @cache

@@ -10,12 +10,14 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from ettr.analysis import Analysis, Assumptions
-from ettr.analysis.derived import named_table
+from ettr.analysis.derived import table_sql
 from ettr.api.result import Result
+from ettr.api.rows import Rows, rows_of
 from ettr.errors import UsageError
+from ettr.facts.asking import name_facts
 from ettr.files import write_text
 from ettr.plan.cost import Price, price_of
 from ettr.report.parts import PARTS, part_alone, part_document
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.previous import PeriodTrend
-    from ettr.api.outside import IbisTable
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.availability import Availability
     from ettr.metrics.goodput import LostGoodput
@@ -87,13 +88,30 @@ class Fleet:
         """Names of the tables, stored and derived."""
         return (*TABLES, *DERIVED)
 
-    def table(self, name: str) -> IbisTable:
-        """A stored or derived table as a plain Ibis expression.
+    def table(self, name: str) -> Rows:
+        """Rows of a stored or derived table, in the columns of its schema.
 
         Raises:
             UsageError: there is no such table.
         """
-        return cast("IbisTable", named_table(self.analysis, name))
+        return rows_of(self.analysis.facts.engine, table_sql(self.analysis, name))
+
+    def sql(self, select: str) -> Rows:
+        """Rows of a SELECT over the facts that `ettr sql` lists, of the selection.
+
+        Times are microseconds since 1970, UTC, in columns that end in `_us`.
+
+        Raises:
+            UsageError: it is no single SELECT, or the engine does not understand it.
+        """
+        import duckdb
+
+        facts = self.analysis.facts
+        try:
+            name_facts(facts, select)
+            return rows_of(facts.engine, select)
+        except duckdb.ProgrammingError as error:
+            raise UsageError(f"DuckDB: {error}") from error
 
     @cached_property
     def totals(self) -> Result[Totals]:

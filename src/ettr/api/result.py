@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from ettr.api.frames import pandas_frame, polars_frame
 from ettr.errors import UsageError
 from ettr.report.document import JsonValue
 from ettr.report.money import rows_with_costs
@@ -66,8 +67,12 @@ class Result(Generic[ValueT]):
         return cast("ArrowTable", self._rows(rows).to_arrow())
 
     def to_pandas(self, rows: str | None = None) -> pd.DataFrame:
-        """The same as a pandas data frame."""
-        return self.to_pyarrow(rows).to_pandas()
+        """The same as a pandas data frame.
+
+        Raises:
+            UsageError: pandas is not installed, or there is no such list.
+        """
+        return pandas_frame(self._rows(rows).to_arrow())
 
     def to_polars(self, rows: str | None = None) -> pl.DataFrame:
         """The same as a polars data frame.
@@ -75,14 +80,7 @@ class Result(Generic[ValueT]):
         Raises:
             UsageError: polars is not installed, or there is no such list.
         """
-        try:
-            import polars
-        except ModuleNotFoundError:
-            raise UsageError(
-                "polars is not installed: `pip install polars`, or use to_pandas or to_pyarrow"
-            ) from None
-        made = polars.from_arrow(self._rows(rows).to_arrow())
-        return made if isinstance(made, polars.DataFrame) else made.to_frame()
+        return polars_frame(self._rows(rows).to_arrow())
 
     def plot(self, figure: str | None = None) -> PlotlyFigure:
         """A figure as the report draws it.

@@ -105,12 +105,8 @@ def ask(facts: Facts, sql: str, *, most_rows: int, memory_bytes: int, seconds: f
     """
     import duckdb
 
-    _check(sql)
     engine = facts.engine
-    for name in sorted(set(_WORD.findall(sql.lower())) & (fact_names() | TABLES.keys())):
-        if _is_of_a_question(name):
-            raise UsageError(f"{name}: is about what one question asks, and cannot be read alone")
-        engine.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {facts.table(name)}")
+    name_facts(facts, sql)
     files = ", ".join(_quoted(path) for path in facts.given("files"))
     engine.run(f"SET memory_limit = '{int(memory_bytes)}B'")
     engine.run(f"SET allowed_paths = [{files}]")
@@ -136,6 +132,19 @@ def ask(facts: Facts, sql: str, *, most_rows: int, memory_bytes: int, seconds: f
         timer.cancel()
     names = tuple(column[0] for column in found.description or ())
     return Found(names, rows[:most_rows], len(rows) > most_rows)
+
+
+def name_facts(facts: Facts, sql: str) -> None:
+    """Let what a SELECT over facts names stand under these names in the engine.
+
+    Raises:
+        UsageError: it is no single SELECT, or names a fact that one question alone has.
+    """
+    _check(sql)
+    for name in sorted(set(_WORD.findall(sql.lower())) & (fact_names() | TABLES.keys())):
+        if _is_of_a_question(name):
+            raise UsageError(f"{name}: is about what one question asks, and cannot be read alone")
+        facts.engine.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {facts.table(name)}")
 
 
 def _check(sql: str) -> None:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from ettr.analysis import Analysis
-from ettr.analysis.derived import named_table
+from ettr.analysis.derived import table_sql
 from ettr.errors import UsageError
 from ettr.files import DRAFT_ENDING, written_whole
 from ettr.report.rows import write_header, write_rows
@@ -118,13 +118,13 @@ def _exported(analysis: Analysis, name: str, n_rows: int, file: str) -> Exported
 
 
 def _rows(analysis: Analysis, name: str) -> pa.Table:
-    """The rows of a table in the types of its schema, in memory: Ibis cannot stream DuckDB 2's.
+    """The rows of a table in the types of its schema, in memory.
 
     Rows derived from a simulation say so in one more column, which goes wherever they go; stored
     ones have their source already.
     """
     schema = _schema(name)
-    rows = named_table(analysis, name).select(*schema.names).to_pyarrow().cast(schema)
+    rows = analysis.facts.engine.arrow(table_sql(analysis, name), {}).cast(schema)
     words = analysis.selection_head.simulated
     if not words or name not in DERIVED:
         return rows
