@@ -55,7 +55,8 @@ class Rows:
 
     def to_rows(self) -> list[dict[str, object]]:
         """The rows as dictionaries."""
-        return self._arrow(self._sql).to_pylist()
+        rows: list[dict[str, object]] = self._arrow(self._sql).to_pylist()
+        return rows
 
     def __iter__(self) -> Iterator[dict[str, object]]:
         for batch in self._arrow(self._sql).to_batches():
