@@ -28,15 +28,12 @@ _KINDS = (
 
 
 class _AsStored(dict[str, Any]):
-    """Tables that no rule of the analysis has changed; those not given are made without rows."""
+    """Tables by name; those not given are made without rows."""
 
     def __missing__(self, name: str) -> ibis.Table:
         backend = next(iter(self.values())).get_backend()
         self[name] = backend.create_table(name, (TABLES | DERIVED)[name].empty())
         return self[name]
-
-    def is_as_stored(self, name: str) -> bool:
-        return True
 
 
 def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: Any) -> Facts:
@@ -67,7 +64,6 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
         "backend": backend,
         "small": frozenset(TABLES),
         "sources": place,
-        "tables": there,
         "naming": Deferred(naming_of),
         "gpuless": (),
         "gpus_per_node": None,
@@ -82,6 +78,7 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
         "of_record": False,
         "runs_may_split": selection.may_split_runs,
         "above_gpus": LARGE_JOB_GPUS,
+        "tolerance_us": 600_000_000,
     }
     facts = Facts(Duck(backend.con), values | given, {})
     for name in DERIVED:

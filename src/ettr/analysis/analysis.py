@@ -46,6 +46,7 @@ from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
 from ettr.metrics.trend import RateTrend, rate_trend
+from ettr.metrics.unended_states import unended_states
 from ettr.metrics.unknown_checks import unknown_checks
 from ettr.metrics.unknown_reasons import unknown_reasons
 from ettr.metrics.user_failures import UserFailures, user_failures
@@ -388,7 +389,7 @@ class Analysis(SharedStages):
                 self.left_out,
                 self.dump_windows,
                 self.early_start,
-                self.tables.unended_states,
+                unended_states(self.facts),
             ),
             self.naming,
             len(self.logs_clusters) > 1,

@@ -1,21 +1,23 @@
-"""Facts of an analysis: what its stages still make as Ibis expressions, under facts' names."""
+"""The facts of an analysis: of a store, under a selection and what is assumed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
+# facts made in Python
+import ettr.attribution.cancellations
+import ettr.attribution.controller_states
 import ettr.attribution.selected
-import ettr.attribution.verdicts  # noqa: F401  # facts made in Python
+import ettr.attribution.verdicts
+import ettr.facts.final
+import ettr.metrics.outages  # noqa: F401
 from ettr.analysis.assumptions import Assumptions
-from ettr.facts import Facts, made
+from ettr.facts import Facts
 from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
-from ettr.facts.interop import give
 from ettr.facts.opening import facts_of_store
-from ettr.tables import TABLES
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
         assumptions=stages.assumptions,
         kept_summary=cache(stages.kept_summary),
         taxonomy=Deferred(lambda _: stages.taxonomy),
-        tables=Deferred(lambda _: stages.tables),
         gpus_per_node=stages.assumptions.gpus_per_node,
         logs_start_us=Deferred(lambda _: microseconds(stages.logs_period.start)),
         logs_end_us=Deferred(lambda _: microseconds(stages.logs_period.end)),
@@ -70,21 +71,3 @@ def attribution_values(given: Assumptions) -> dict[str, object]:
         for name, length_s in lengths_s.items()
     }
     return {"folding": folding, "above_gpus": given.above_gpus, **lengths_us}
-
-
-def _register() -> None:
-    for name in TABLES:
-        changed = name in ("attempts", "node_states")
-        made(name, (), reads=(f"whole_{name}",), takes=("tables",) if changed else ())(_final(name))
-
-
-def _final(name: str) -> Callable[[Facts], str]:
-    def make(facts: Facts) -> str:
-        if name in ("attempts", "node_states") and not facts.given("tables").is_as_stored(name):
-            return give(facts, name, facts.given("tables")[name])
-        return facts.table(f"whole_{name}")
-
-    return make
-
-
-_register()

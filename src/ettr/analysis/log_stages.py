@@ -47,12 +47,7 @@ class LogStages:
     @cached_property
     def tables(self) -> StoredTables:
         """The tables by name that every stage reads."""
-        return StoredTables(self, "whole")
-
-    @cached_property
-    def parts(self) -> StoredTables:
-        """The same as the logs have them: one row for each part of a heterogeneous job."""
-        return StoredTables(self, "parts")
+        return StoredTables(self)
 
     @property
     def naming(self) -> Naming:

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 
 _OF_ALL_LOGS = (
-    *("read_store", "tables", "parts", "taxonomy", "logs_period", "logs_clusters"),
+    *("read_store", "tables", "taxonomy", "logs_period", "logs_clusters"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
     *("interrupted_allocations", "logs_list_every_node"),
-    *("logs_have_open_suspended"),
+    "logs_have_open_suspended",
     *("logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
