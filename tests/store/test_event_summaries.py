@@ -119,7 +119,7 @@ def test_the_store_answers_from_summaries_alone_where_all_parts_have_one(place: 
         for summary in EVENT_SUMMARIES.values():
             kept = store.summary(summary)
             assert kept is not None
-            name = kept.get_name().split(".")[-1]
+            name = kept.split(".")[-1].strip('"')
             (sql,) = store.connection.execute(
                 "SELECT sql FROM duckdb_views() WHERE view_name = ?", [name]
             ).fetchone()

@@ -27,7 +27,6 @@ from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.early_start import EarlyStart, early_start
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput, lost_goodput
-from ettr.metrics.instants import has_rows
 from ettr.metrics.left_out import LeftOut, left_out
 from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
@@ -160,11 +159,9 @@ class Analysis(SharedStages):
 
         Of the clusters asked about: another one's scheduler may account GPUs where theirs does not.
         """
-        attempts, asked = self.tables["attempts"], self.selection.cluster
-        if asked:
-            attempts = attempts.filter(attempts["cluster"].isin(asked))
-        ran = attempts.filter(attempts["elapsed_s"] > 0)
-        return not has_rows(ran) or has_rows(ran.filter(ran["n_gpus"].notnull()))
+        asked = self.selection.cluster
+        rows = [r for r in self.facts.rows("ran_of_clusters") if not asked or r["cluster"] in asked]
+        return not any(r["ran"] for r in rows) or any(r["names_gpus"] for r in rows)
 
     @cached_property
     def status(self) -> StatusMix:

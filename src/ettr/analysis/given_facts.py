@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 # facts made in Python
@@ -44,7 +43,6 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
         stages.read_store,
         logs=stages,
         assumptions=stages.assumptions,
-        kept_summary=cache(stages.kept_summary),
         taxonomy=Deferred(lambda _: stages.taxonomy),
         gpus_per_node=stages.assumptions.gpus_per_node,
         logs_start_us=Deferred(lambda _: microseconds(stages.logs_period.start)),

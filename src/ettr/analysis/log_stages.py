@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import ibis
-
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
 from ettr.analysis.selecting import selected_period
@@ -23,7 +21,6 @@ from ettr.metrics.logs_read import LogsRead, clusters_of, logs_read, named_clust
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.store.local_copy import on_duckdb
-from ettr.tables.event_summaries import EVENT_CENSUS, EVENT_SUMMARIES, EventSummary
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
@@ -121,24 +118,6 @@ class LogStages:
     def logs_clusters(self) -> tuple[str, ...]:
         """Names of the clusters in the logs."""
         return named_clusters(self.facts)
-
-    def kept_summary(self, name: str) -> ibis.Table | None:
-        """What the store keeps of its parts, by node under names of clusters; None: nothing."""
-        summary = EVENT_SUMMARIES[name]
-        if summary is EVENT_CENSUS:
-            return self.read_store.summary(summary)
-        return self._summary_by_node(summary)
-
-    def _summary_by_node(self, summary: EventSummary) -> ibis.Table | None:
-        """A summary of the store under names of clusters; None where it cannot answer."""
-        naming = self.naming
-        kept = None if naming.is_by_node else self.read_store.summary(summary)  # it knows no files
-        if kept is None or naming.cluster is None:
-            return kept
-        named = ibis.cases(
-            (kept["cluster"] == DEFAULT_CLUSTER, naming.cluster), else_=kept["cluster"]
-        )
-        return kept.mutate(cluster=named)
 
     @cached_property
     def logs_read(self) -> LogsRead:

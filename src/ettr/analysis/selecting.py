@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ibis.expr.types import Table
-
+from ettr.facts import Facts
 from ettr.metrics.availability import Service
-from ettr.metrics.instants import Period, fetch, to_seconds
-from ettr.metrics.selected import of_jobs
+from ettr.metrics.instants import Period, to_seconds
 from ettr.selection import Selection
 from ettr.tables.rows import SIMULATION, SITE_NOTE
 from ettr.words import by_number
@@ -69,7 +67,7 @@ class SelectionHead:
 def selection_head(stages: SharedStages) -> SelectionHead:
     """The selection of an analysis, with what its reader must know."""
     chosen = stages.selection
-    runs = _simulations(stages.tables["files"])
+    runs = _simulations(stages.facts)
     return SelectionHead(
         chosen.since,
         chosen.until,
@@ -83,16 +81,16 @@ def selection_head(stages: SharedStages) -> SelectionHead:
         chosen.is_everything,
         chosen.words,
         tuple(_notes(stages)),
-        simulated_words(stages.tables["files"]),
+        _simulated_words(stages.facts),
         ", ".join(dict.fromkeys(one["back_test"] for one in runs if one.get("back_test"))),
         _listed(runs, "not_validated"),
         _listed(runs, "not_simulated"),
     )
 
 
-def _simulations(files: Table) -> list[dict[str, Any]]:
+def _simulations(facts: Facts) -> list[dict[str, Any]]:
     """The options of each simulation of a store; those of older versions have the seed only."""
-    rows = fetch(files, "source", "options").to_pylist()
+    rows = facts.rows("files")
     return [json.loads(row["options"]) for row in rows if row["source"] == SIMULATION]
 
 
@@ -109,13 +107,9 @@ def head_of(heads: Sequence[SelectionHead]) -> SelectionHead | None:
     return replace(heads[0], simulated=words)
 
 
-def simulated_words(files: Table) -> str:
-    """That a store holds simulated rows, in a sentence; empty where it holds none.
-
-    Args:
-        files: The table `files`.
-    """
-    rows = fetch(files, "name", "source", "options").to_pylist()
+def _simulated_words(facts: Facts) -> str:
+    """That a store holds simulated rows, in a sentence; empty where it holds none."""
+    rows = facts.rows("files")
     names = sorted(
         f"{row['name']}, seed {json.loads(row['options']).get('seed')}"
         for row in rows
@@ -139,7 +133,7 @@ def selected_period(logs: Period, selection: Selection) -> Period:
 
 
 def selected_fleet(
-    logs: Service, period: Period, selection: Selection, tables: Mapping[str, Table]
+    logs: Service, period: Period, selection: Selection, facts: Facts
 ) -> Service:
     """The selected nodes in their time in service within the period.
 
@@ -151,7 +145,7 @@ def selected_fleet(
         logs: all nodes over all of the logs.
         period: the part of it that is selected.
         selection: which nodes.
-        tables: the tables by name.
+        facts: of the store.
     """
     chosen = set(logs.spans_s)
     if selection.cluster:
@@ -159,10 +153,10 @@ def selected_fleet(
     if selection.node:
         chosen = {key for key in chosen if key[1] in selection.node}
     if selection.gpu_type:
-        types = _column(tables["nodes"], "gpu_type")
+        types = _column(facts, "gpu_type")
         chosen = {key for key in chosen if types.get(key) in selection.gpu_type}
     if selection.partition:
-        chosen &= _of_partitions(selection.partition, tables)
+        chosen &= _of_partitions(selection.partition, facts)
     first_s, last_s = to_seconds(period.start), to_seconds(period.end)
     spans = {}
     for key, (begin_s, end_s) in logs.spans_s.items():
@@ -173,22 +167,23 @@ def selected_fleet(
     return Service(spans, gpus, logs.is_known, logs.gpus_of_jobs & spans.keys())
 
 
-def _of_partitions(names: tuple[str, ...], tables: Mapping[str, Table]) -> set[NodeKey]:
-    listed = _column(tables["nodes"], "partitions")
+def _of_partitions(names: tuple[str, ...], facts: Facts) -> set[NodeKey]:
+    listed = _column(facts, "partitions")
     found = {
         key
         for key, partitions in listed.items()
         if partitions and set(names) & {one.strip() for one in partitions.split(",")}
     }
-    ran = of_jobs(tables["attempts"], Selection(partition=names))
-    held = tables["allocations"].semi_join(ran, "attempt_id").select("cluster", "node").distinct()
-    worked = {(row["cluster"], row["node"]) for row in fetch(held).to_pylist()}
+    theirs = facts.under(selection=Selection(partition=names))
+    worked = {(cluster, node) for cluster, node in theirs.distinct("held", "cluster", "node")}
     return found | {key for key in worked if not listed.get(key)}
 
 
-def _column(nodes: Table, name: str) -> dict[NodeKey, str | None]:
-    rows = fetch(nodes, "cluster", "node", name).to_pylist()
-    return {(row["cluster"], row["node"]): row[name] for row in rows}
+def _column(facts: Facts, name: str) -> dict[NodeKey, str | None]:
+    return {
+        (cluster, node): value
+        for cluster, node, value in facts.distinct("nodes", "cluster", "node", name)
+    }
 
 
 def _notes(stages: SharedStages) -> Iterator[str]:
@@ -233,10 +228,8 @@ def _notes(stages: SharedStages) -> Iterator[str]:
 
 
 def _jobs_without_nodes(stages: SharedStages) -> int:
-    attempts = of_jobs(stages.tables["attempts"], stages.selection)
-    ran = attempts.filter(attempts["elapsed_s"] > 0)
-    without = ran.anti_join(stages.tables["allocations"], "attempt_id")
-    return int(without.count().to_pyarrow().as_py())
+    anywhere = stages.selection.without_nodes.at_any_time
+    return int(stages.facts.under(selection=anywhere).row("ran_unplaced")["attempts"])
 
 
 def _unknown_names(stages: SharedStages) -> Iterator[str]:
@@ -253,8 +246,8 @@ def _unknown_names(stages: SharedStages) -> Iterator[str]:
         elif column == "node":
             known = {node for _, node in stages.logs_fleet.spans_s}
         else:
-            rows = fetch(stages.tables[tables[column]].select(column).distinct())
-            known = {name for name in rows[column].to_pylist() if name is not None}
+            names_of = stages.facts.distinct(tables[column], column)
+            known = {name for (name,) in names_of if name is not None}
         unknown = [name for name in names if name not in known]
         if unknown:
             what = column.replace("gpu_type", "GPU type").replace("qos", "QOS")

@@ -25,7 +25,7 @@ from ettr.facts.interop import as_ibis
 from ettr.metrics.availability import Service, nodes_of, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.exposure import Exposure, exposure
-from ettr.metrics.instants import Period, has_rows
+from ettr.metrics.instants import Period
 from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.node_jobs import NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
@@ -105,7 +105,7 @@ class SharedStages(LogStages):
         """The selected nodes and their time in service."""
         if self.selected is None:
             return self.logs_fleet
-        return selected_fleet(self.logs_fleet, self.period, self.selection, self.tables)
+        return selected_fleet(self.logs_fleet, self.period, self.selection, self.facts)
 
     @cached_property
     def logs_fleet(self) -> Service:
@@ -188,9 +188,7 @@ class SharedStages(LogStages):
     @cached_property
     def logs_have_open_suspended(self) -> bool:
         """Whether any attempt without an end was suspended for a time."""
-        attempts = self.tables["attempts"]
-        suspended = (attempts["suspended_s"] > 0).fill_null(False)
-        return has_rows(attempts.filter(attempts["end"].isnull() & suspended))
+        return any(row["open_suspended"] for row in self.facts.rows("ran_of_clusters"))
 
     @cached_property
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:

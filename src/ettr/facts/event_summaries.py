@@ -18,6 +18,9 @@ from collections.abc import Callable
 
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
+from ettr.tables.columns import Kind
+from ettr.tables.event_summaries import EVENT_SUMMARIES
+from ettr.tables.rows import DEFAULT_CLUSTER
 
 _SUMMARIES = {
     "event_census": "event_census",
@@ -28,24 +31,51 @@ _SUMMARIES = {
 
 
 def _register() -> None:
+    takes = ("kept_summary", "naming")
     for name, kept in _SUMMARIES.items():
-        made(f"{name}_parts", (), takes=("kept_summary",))(_parts(kept))
+        made(f"{name}_parts", (), reads=("cluster_name",), takes=takes)(_parts(kept))
         either = (f"{name}_counted", f"{name}_summed")
-        made(name, (), reads=either, takes=("kept_summary",))(_whole(name, kept))
+        made(name, (), reads=either, takes=takes)(_whole(name, kept))
+
+
+def _place(facts: Facts, kept: str) -> str | None:
+    """Where a store keeps a summary; None where it keeps none that answers.
+
+    Where the nodes of a file say of which cluster its rows are, a summary does not: it knows no
+    files.
+    """
+    if "cluster" in EVENT_SUMMARIES[kept].table.names and facts.given("naming").is_by_node:
+        return None
+    place: str | None = facts.given("kept_summary")(kept)
+    return place
 
 
 def _parts(kept: str) -> Callable[[Facts], str]:
-    def make(facts: Facts) -> str:
-        from ettr.facts.interop import give
+    """A summary under names of clusters, its times as microseconds."""
+    table = EVENT_SUMMARIES[kept].table
 
-        return give(facts, kept, facts.given("kept_summary")(kept))
+    def make(facts: Facts) -> str:
+        place, columns, joined = _place(facts, kept), [], ""
+        for column in table:
+            if column.kind is Kind.TIME:
+                columns.append(f'epoch_us(r."{column.name}") AS "{column.name}_us"')
+            elif column.name == "cluster" and facts.given("naming").cluster is not None:
+                joined = f" CROSS JOIN {facts.table('cluster_name')} f"
+                columns.append(
+                    f"CASE WHEN r.cluster = '{DEFAULT_CLUSTER}' THEN f.cluster ELSE r.cluster END "
+                    "AS cluster"
+                )
+            else:
+                columns.append(f'r."{column.name}"')
+        sql = f"SELECT {', '.join(columns)} FROM {place} r{joined}"
+        return facts.keep(f"{kept}_parts", sql, view=True)
 
     return make
 
 
 def _whole(name: str, kept: str) -> Callable[[Facts], str]:
     def make(facts: Facts) -> str:
-        is_kept = facts.given("kept_summary")(kept) is not None
+        is_kept = _place(facts, kept) is not None
         return facts.table(f"{name}_summed" if is_kept else f"{name}_counted")
 
     return make

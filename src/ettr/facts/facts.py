@@ -33,6 +33,7 @@ class Facts:
 
     >>> facts.rows("status")          # a list of dictionaries; null is None
     >>> facts.columns("failures")     # NumPy arrays by column; null is NaN, or None in text
+    >>> facts.distinct("nodes", "gpu_type")
     >>> facts.table("failures")       # its name in the engine, for a statement of your own
     >>> facts.under(since_us=0)       # the same store, other values: what is shared stays
 
@@ -122,6 +123,16 @@ class Facts:
         booleans that may be null are objects with None.
         """
         found: Columns = self._kept(name, "columns", self.engine.columns)
+        return found
+
+    def distinct(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Each combination of values of some columns of a fact, in no order; null is None."""
+        listed = ", ".join(f'"{column}"' for column in columns)
+        key = self.table(name), "distinct", columns
+        if key not in self._fetched:
+            sql = f"SELECT DISTINCT {listed} FROM {key[0]}"
+            self._fetched[key] = [tuple(row.values()) for row in self.engine.rows(sql, {})]
+        found: list[tuple[Any, ...]] = self._fetched[key]
         return found
 
     def arrow(self, name: str) -> pa.Table:

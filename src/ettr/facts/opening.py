@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ettr.errors import UsageError
@@ -15,6 +16,7 @@ from ettr.facts.stored import gpuless_of
 from ettr.store import Store
 from ettr.tables import TABLES
 from ettr.tables.columns import Kind
+from ettr.tables.event_summaries import EVENT_SUMMARIES
 
 
 def facts_of_store(store: Store, **given: Any) -> Facts:
@@ -26,6 +28,7 @@ def facts_of_store(store: Store, **given: Any) -> Facts:
         "backend": Deferred(lambda _: store.backend),
         "small": frozenset(name for name in TABLES if store.is_small(name)),
         "sources": store.source,
+        "kept_summary": cache(lambda name: store.summary(EVENT_SUMMARIES[name])),
         "files": Deferred(lambda _: store.part_files()),
         "naming": Deferred(naming_of),
         "gpuless": Deferred(gpuless_of),

@@ -131,8 +131,11 @@ class Store(ABC):
         """Whether the rows of a table are few enough to be held in the engine's memory."""
         return False
 
-    def summary(self, summary: EventSummary) -> ibis.Table | None:
-        """Summaries of parts of the events, to be summed; None where none is kept."""
+    def summary(self, summary: EventSummary) -> str | None:
+        """The name in `connection` of summaries of parts of the events, to be summed.
+
+        None where none is kept.
+        """
         return None
 
     def part_files(self) -> tuple[str, ...]:

@@ -173,8 +173,8 @@ class FolderStore(Store):
         parts = self._manifest.parts.get(name, [])
         return sum((self._folder / part).stat().st_size for part in parts) <= SMALL_BYTES
 
-    def summary(self, summary: EventSummary) -> ibis.Table | None:
-        """Summaries of parts of the events; what has none is summed up as it is read."""
+    def summary(self, summary: EventSummary) -> str | None:
+        """The name of a view of them; what has none is summed up as it is read."""
         kept = self._verified_parts(summary.table.name)
         duck = self.connection
         if not kept or duck is None:
@@ -182,7 +182,7 @@ class FolderStore(Store):
         rows = summary_rows(duck, summary, self._verified_parts(EVENTS.name), kept)
         label = f"stored_{summary.table.name}_{next(_NUMBER)}"
         duck.execute(f"CREATE TEMP VIEW {label} AS {rows}")
-        return self._expressed(summary.table, f'"temp"."main"."{label}"')
+        return f'"temp"."main"."{label}"'
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order; read without the engine, before every ingestion."""
