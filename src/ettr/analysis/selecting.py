@@ -132,9 +132,7 @@ def selected_period(logs: Period, selection: Selection) -> Period:
     return Period(start, max(start, within(selection.until, logs.end)))
 
 
-def selected_fleet(
-    logs: Service, period: Period, selection: Selection, facts: Facts
-) -> Service:
+def selected_fleet(logs: Service, period: Period, selection: Selection, facts: Facts) -> Service:
     """The selected nodes in their time in service within the period.
 
     Nodes are chosen by name, GPU type, cluster, and partition: those that the inventory gives to

@@ -8,11 +8,15 @@ were not accounted, and `X` has heterogeneous jobs whole (`ettr.facts.het_jobs`)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
 from ettr.tables import TABLES, Table
 from ettr.tables.columns import Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SQL_TYPES = {
     Kind.STRING: "VARCHAR",
@@ -38,6 +42,35 @@ def selected(table: Table, source: str, changed: Mapping[str, str] | None = None
         f'{changed[name]} AS "{name}"' if name in changed else f'{source}."{name}"'
         for name in narrow_columns(table)
     )
+
+
+def stored_sql(table: Table, source: str, *names: str) -> str:
+    """A SELECT of rows of a fact in the columns of a table, times as timestamps.
+
+    Args:
+        table: stored or derived.
+        source: the engine's name of the fact.
+        names: only these columns, where any are named.
+    """
+    columns = ", ".join(
+        f'make_timestamptz("{column.name}_us") AS "{column.name}"'
+        if column.kind is Kind.TIME
+        else f'"{column.name}"'
+        for column in table
+        if not names or column.name in names
+    )
+    return f"SELECT {columns} FROM {source}"
+
+
+def stored_rows(facts: Facts, name: str, *names: str) -> pa.Table:
+    """Rows of a stored table in memory, as questions read them, times as timestamps.
+
+    Args:
+        facts: where.
+        name: the table.
+        names: only these columns, where any are named.
+    """
+    return facts.engine.arrow(stored_sql(TABLES[name], facts.table(name), *names), {})
 
 
 def kept(facts: Facts, name: str, sql: str, of: str) -> str:

@@ -220,9 +220,9 @@ def _no_progress(analysis: Analysis) -> Iterator[str]:
 
 def _unused_progress(analysis: Analysis) -> str:
     """Why progress that was read measures no run."""
-    jobs = analysis.tables["progress"].select("cluster", "job_id").distinct()
-    rows = jobs.order_by("cluster", "job_id").to_pyarrow().to_pylist()
-    first = "/".join(one for one in rows[0].values() if one) or "without an id"
+    jobs = analysis.facts.distinct("progress", "cluster", "job_id")
+    rows = sorted(jobs, key=lambda row: tuple((one is None, one) for one in row))
+    first = "/".join(one for one in rows[0] if one) or "without an id"
     clocks = ", or its clock is not that of the accounting" if analysis.clock_shifts else ""
     return (
         f"Progress records of {counted(len(rows), 'job')} were read (the first is {first}) and "
