@@ -18,7 +18,6 @@ from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.expressions import ENDING_COLUMNS, Attribution
 from ettr.attribution.rules import LogMatching
-from ettr.attribution.verdicts import HARDWARE_CANDIDATE
 from ettr.facts import Facts
 from ettr.facts.chosen import microseconds
 from ettr.facts.interop import as_ibis
@@ -39,7 +38,6 @@ from ettr.units import MICROSECONDS_PER_SECOND
 if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering, FailuresOfSize
     from ettr.analysis.lemon_signals import Exclusions
-    from ettr.facts.facts import Columns
     from ettr.lemons.blame import Blame
     from ettr.lemons.fleet import Placement, Stratum
     from ettr.lemons.model import LemonFit, NodeCounts
@@ -50,9 +48,7 @@ if TYPE_CHECKING:
 _OF_ALL_LOGS = (
     *("read_store", "tables", "taxonomy", "logs_period", "logs_clusters"),
     *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
-    *("interrupted_allocations", "logs_list_every_node"),
-    "logs_have_open_suspended",
-    *("logs_preemptions", "workload_weights"),
+    *("logs_list_every_node", "logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
 _OF_CLUSTERS = ("logs_read", "gpus_are_known")
@@ -125,7 +121,7 @@ class SharedStages(LogStages):
         found = outages(self.facts, period, self.taxonomy)
         if not any(one.is_planned and one.silent_from_s for one in found):
             return found
-        rows = self.ended_by_nodes
+        rows = self.facts.columns("ended_by_nodes")
         matching = self.assumptions.matching or LogMatching()
         return unplanned_where_jobs_ended(
             found,
@@ -137,14 +133,6 @@ class SharedStages(LogStages):
             ),
             matching.tolerance_s,
         )
-
-    @property
-    def ended_by_nodes(self) -> Columns:
-        """Attempts that a failed node ended: `attempt_id`, `cluster`, `node` and `end_us`.
-
-        A row for each node that such an attempt held.
-        """
-        return self.facts.columns("ended_by_nodes")
 
     @property
     def fleet_is_known(self) -> bool:
@@ -183,12 +171,9 @@ class SharedStages(LogStages):
         """
         if self.selection.of_nodes or not self.logs_list_every_node:
             return False
-        return not (self.selection.has_period and self.logs_have_open_suspended)
-
-    @cached_property
-    def logs_have_open_suspended(self) -> bool:
-        """Whether any attempt without an end was suspended for a time."""
-        return any(row["open_suspended"] for row in self.facts.rows("ran_of_clusters"))
+        if not self.selection.has_period:
+            return True
+        return not any(row["open_suspended"] for row in self.facts.rows("ran_of_clusters"))
 
     @cached_property
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
@@ -199,17 +184,6 @@ class SharedStages(LogStages):
     def attribution(self) -> Attribution:
         """Interruptions, episodes and failures, for what reads expressions."""
         return Attribution(self.facts)
-
-    @cached_property
-    def interrupted_allocations(self) -> ibis.Table:
-        """What interrupted attempts held in all of the logs, with `kind` and `attempt_end`."""
-        return as_ibis(self.facts, "interrupted_held")
-
-    @property
-    def held_by_candidates(self) -> ibis.Table:
-        """What those attempts held that their nodes may have ended, in all of the logs."""
-        held = self.interrupted_allocations
-        return held.filter(held["kind"] == HARDWARE_CANDIDATE)
 
     @cached_property
     def failures(self) -> ibis.Table:

@@ -318,7 +318,7 @@ def silent_ends(analysis: Analysis) -> set[str]:
     if not any(gone_s.values()):
         return set()
     tolerance_s = (analysis.assumptions.matching or LogMatching()).tolerance_s
-    rows = analysis.ended_by_nodes
+    rows = analysis.facts.columns("ended_by_nodes")
     names = (rows[name].tolist() for name in ("attempt_id", "cluster", "node"))
     return {
         attempt_id
