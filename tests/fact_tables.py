@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import duckdb
 import ibis
 import pyarrow as pa
 
@@ -15,7 +17,6 @@ from ettr.facts.chosen import microseconds
 from ettr.facts.duck import Duck
 from ettr.facts.facts import Deferred
 from ettr.facts.het_jobs import het_jobs_of
-from ettr.facts.interop import give
 from ettr.facts.naming import naming_of
 from ettr.facts.stored import gpuless_of
 from ettr.selection import Selection
@@ -25,43 +26,36 @@ from ettr.taxonomy import load_taxonomy
 _KINDS = (
     'SELECT "check", code, severity, count(*) AS events FROM {} GROUP BY "check", code, severity'
 )
+Rows = dict[str, Any]
+"""Rows by the table's name, as Arrow or as what `to_pyarrow` gives them of."""
 
 
-class _AsStored(dict[str, Any]):
-    """Tables by name; those not given are made without rows."""
-
-    def __missing__(self, name: str) -> ibis.Table:
-        backend = next(iter(self.values())).get_backend()
-        self[name] = backend.create_table(name, (TABLES | DERIVED)[name].empty())
-        return self[name]
-
-
-def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: Any) -> Facts:
+def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
     """Facts of stored tables by name; those that are left out have no rows.
 
     `given`: values that facts take, such as `selection` (everything without it), `logs_end_us`, or
     `all_listed`.
 
     Args:
-        tables: rows in the tables' schemas; those of Ibis are copied.
+        tables: rows in the tables' schemas.
     """
     rows = {
         name: table if isinstance(table, pa.Table) else table.to_pyarrow()
         for name, table in (tables or {}).items()
     }
-    connected = ibis.duckdb.connect()
-    connected.raw_sql("SET TimeZone = 'UTC'")
-    rows.setdefault("attempts", TABLES["attempts"].empty())
-    there = _AsStored({name: connected.create_table(name, table) for name, table in rows.items()})
-    backend = there["attempts"].get_backend()
+    engine = duckdb.connect()
+    engine.execute("SET TimeZone = 'UTC'")
 
+    @cache
     def place(name: str) -> str:
-        _ = there[name]
+        engine.register("given_rows", rows.get(name, (TABLES | DERIVED)[name].empty()))
+        engine.execute(f'CREATE TABLE "{name}" AS FROM given_rows')
+        engine.unregister("given_rows")
         return f'"memory"."main"."{name}"'
 
     selection = given.get("selection", Selection())
     values = {
-        "backend": backend,
+        "backend": Deferred(lambda _: ibis.duckdb.from_connection(engine)),
         "small": frozenset(TABLES),
         "sources": place,
         "naming": Deferred(naming_of),
@@ -80,28 +74,37 @@ def facts_of(tables: dict[str, pa.Table | ibis.Table] | None = None, **given: An
         "above_gpus": LARGE_JOB_GPUS,
         "tolerance_us": 600_000_000,
     }
-    facts = Facts(Duck(backend.con), values | given, {})
+    facts = Facts(Duck(engine), values | given, {})
     for name in DERIVED:
         # others are made from the logs where a test gives none
         if name in rows:
-            facts.store(name, give(facts, name, there[name]))
+            facts.store(name, facts.keep(name, _narrow(rows[name], place(name)), view=True))
     if "failures" in rows:
         facts.store("all_failures", facts.table("failures"))
     return facts
+
+
+def _narrow(rows: pa.Table, place: str) -> str:
+    """A SELECT of rows as facts have them: times as microseconds."""
+    columns = ", ".join(
+        f'epoch_us("{column.name}") AS "{column.name}_us"'
+        if pa.types.is_timestamp(column.type)
+        else f'"{column.name}"'
+        for column in rows.schema
+    )
+    return f"SELECT {columns} FROM {place}"  # noqa: S608 - names of ours
 
 
 def _nothing_kept(_: str) -> None:
     """A store that keeps no summaries of its events."""
 
 
-def with_rules(tables: dict[str, pa.Table | ibis.Table], **given: Any) -> Facts:
+def with_rules(tables: Rows, **given: Any) -> Facts:
     """The same under all rules of stored tables, such as GPUs that were not accounted."""
     return facts_of(tables, **{"gpuless": Deferred(gpuless_of)} | given)
 
 
-def attributed(
-    tables: dict[str, pa.Table | ibis.Table], assumed: Assumptions | None = None, **given: Any
-) -> Facts:
+def attributed(tables: Rows, assumed: Assumptions | None = None, **given: Any) -> Facts:
     """The same with what attribution takes: the package's own taxonomy, and rules."""
     assumed = assumed or Assumptions()
     values = {"assumptions": assumed, "taxonomy": load_taxonomy(), **attribution_values(assumed)}
