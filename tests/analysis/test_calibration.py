@@ -7,10 +7,11 @@ import json
 import math
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 
-import ibis
 import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -38,7 +39,7 @@ from ettr.analysis.calibration.record import (
 )
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
-from ettr.facts.interop import give
+from ettr.facts.stored import stored_rows
 from ettr.sim.cluster.drawing import drawn_scenario
 from ettr.sim.cluster.replay import Replay, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
@@ -49,6 +50,8 @@ from ettr.sim.cluster.sensitivity import sensitivity
 from ettr.sim.cluster.standing import standing_of, values_digest
 from ettr.sim.cluster.whatif import what_if
 from ettr.store import open_store
+from ettr.tables import NODES
+from fact_tables import put
 
 SPLIT = datetime(2026, 1, 29, tzinfo=UTC)  # after 24 of 32 days
 END = datetime(2026, 2, 6, tzinfo=UTC)
@@ -153,20 +156,14 @@ def test_nodes_that_differ_make_another_total_of_gpus_and_the_fit_says_so(
     per_node: int,
     gpu_type: str,
     says: str,
-    monkeypatch: pytest.MonkeyPatch,
 ):
     """So many of the 40 nodes have 4 GPUs and the others 8."""
     with open_store(store) as opened:
         analysis = Analysis(opened)
-        nodes = analysis.tables["nodes"]
-        few = sorted(nodes["node"].execute())[:smaller]
-        is_small = nodes["node"].isin(few) if few else ibis.literal(value=False)
-        nodes = nodes.mutate(
-            n_gpus=ibis.ifelse(is_small, 4, 8).cast(nodes["n_gpus"].type()),
-            gpu_type=ibis.ifelse(is_small, "A100", "H100"),
-        )
-        monkeypatch.setitem(analysis.tables._made, "nodes", nodes)
-        analysis.facts.store("nodes", give(analysis.facts, "nodes", nodes))
+        nodes = sorted(stored_rows(analysis.facts, "nodes").to_pylist(), key=itemgetter("node"))
+        for place, node in enumerate(nodes):
+            node["n_gpus"], node["gpu_type"] = (4, "A100") if place < smaller else (8, "H100")
+        put(analysis.facts, "nodes", pa.Table.from_pylist(nodes, NODES.arrow_schema))
         maker = ScenarioMaker(small(), "site")
         _machines(maker, analysis, site_record(analysis).machine)
     made = maker.scenario("site-fit").machines

@@ -4,7 +4,7 @@ import pytest
 
 from attribution.attribution_tables import CLUSTER, TAXONOMY, Cluster, at, by_job
 from ettr.facts.facts import to_moment
-from ettr.facts.interop import as_ibis
+from ettr.facts.stored import stored_sql
 from ettr.tables import INTERRUPTIONS
 
 # state, further columns, kind (None: no interruption), whether the scheduler says a node failed
@@ -64,8 +64,9 @@ def test_an_attempt_that_still_runs_is_no_interruption() -> None:
 def test_interruptions_match_their_schema() -> None:
     cluster = Cluster()
     cluster.attempt("1", "NODE_FAIL", ("n1", "n2"))
-    made = as_ibis(cluster.on(), "all_endings", only=INTERRUPTIONS.names)
-    assert INTERRUPTIONS.check(made.to_pyarrow()).num_rows == 1
+    facts = cluster.on()
+    made = facts.engine.arrow(stored_sql(INTERRUPTIONS, facts.table("all_endings")), {})
+    assert INTERRUPTIONS.check(made).num_rows == 1
 
 
 @pytest.mark.slow

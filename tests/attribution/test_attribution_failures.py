@@ -12,7 +12,7 @@ from ettr.attribution import Window
 from ettr.attribution.chance import co_occurrence, false_attribution
 from ettr.attribution.selected import failure_rows
 from ettr.errors import UsageError
-from ettr.facts.interop import as_ibis
+from ettr.facts.stored import stored_sql
 from ettr.tables import FAILURES
 
 pytestmark = pytest.mark.slow
@@ -182,8 +182,9 @@ def test_failures_match_their_schema() -> None:
     cluster.attempt("2", "FAILED", ("n3",))
     cluster.event("n3", END_S, "48")
     assert arrow(FAILURES, cluster.failures()).num_rows == 2
-    made = as_ibis(cluster.on(), "failure_texts")
-    assert FAILURES.check(made.to_pyarrow()).num_rows == 2
+    facts = cluster.on()
+    made = facts.engine.arrow(stored_sql(FAILURES, facts.table("failure_texts")), {})
+    assert FAILURES.check(made).num_rows == 2
 
 
 def test_empty_logs_have_no_failures() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-import ibis
 import pyarrow as pa
 import pytest
 
-from ettr.facts.interop import give
 from ettr.metrics.exposure import exposure
 from ettr.metrics.node_jobs import NOTHING_RAN, NodeJobs, node_jobs
 from ettr.tables import ALLOCATIONS, TABLES
-from fact_tables import facts_of
+from fact_tables import facts_of, put
 from synthetic.cluster import ClusterPlan, build_cluster
 
 ATTEMPTS = [
@@ -88,6 +86,5 @@ def test_a_row_of_another_attempt_is_found_however_short(held_s):
     held.append(held[0] | {"attempt_id": "of no attempt", "elapsed_s": held_s})
     facts = facts_of(tables)
     loose = pa.schema([(one.name, one.type) for one in tables["allocations"].schema])
-    rows = ibis.memtable(pa.Table.from_pylist(held, schema=loose))
-    facts.store("allocations", give(facts, "allocations", rows))
+    put(facts, "allocations", pa.Table.from_pylist(held, schema=loose))
     assert not exposure(facts).none_foreign

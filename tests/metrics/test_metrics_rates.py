@@ -13,13 +13,12 @@ import pytest
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate, mean_time_interval, rate_interval
 from ettr.estimates.spread import Spread
-from ettr.facts.interop import give
 from ettr.metrics.instants import observed_period, to_seconds
 from ettr.metrics.mttf import mttf_by_size, project, restarts_within_attempts
 from ettr.metrics.rates import estimated_rate, failure_rates, window_rate
 from ettr.metrics.trend import cumulative_node_days, rate_trend
 from ettr.models.dispersion import FailureTimeline, spread_over_time
-from fact_tables import facts_of
+from fact_tables import facts_of, put
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 from synthetic.tables import on_duckdb
 
@@ -236,7 +235,7 @@ def test_a_size_that_ran_for_a_month_has_a_share_of_what_failed_in_that_month():
     spread = Spread("time", 20, 90, 1.0, 9.0, 80.0, 1e-6)
     facts = facts_of()
     for name in ("exposure", "failures"):
-        facts.store(name, give(facts, name, ibis.memtable(pa.Table.from_pylist(rows))))
+        put(facts, name, pa.Table.from_pylist(rows))
     found = mttf_by_size(facts, estimated_rate(20, 45.0), spread=spread)
     by_size = {row.size.size_to: row for row in found.classes}
     # the other size failed once within the days in which 64 GPUs ran, and on all of its own

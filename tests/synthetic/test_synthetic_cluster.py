@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ettr.attribution.selected import failure_rows
-from ettr.facts.interop import as_ibis
+from ettr.facts.stored import stored_sql
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.mttf import mttf_by_size
 from ettr.metrics.preemptions import preemption_links
@@ -31,8 +31,8 @@ def tables(cluster):
     given = {k: v for k, v in cluster.tables.items() if k not in ("failures", "interruptions")}
     facts = attributed(given)
     failed = pa.Table.from_pylist(failure_rows(facts), schema=FAILURES.arrow_schema)
-    ended = as_ibis(facts, "all_endings", only=INTERRUPTIONS.names).to_pyarrow()
-    ends = {"failures": failed, "interruptions": ended.select(INTERRUPTIONS.names)}
+    ended = facts.engine.arrow(stored_sql(INTERRUPTIONS, facts.table("all_endings")), {})
+    ends = {"failures": failed, "interruptions": ended}
     return on_duckdb({**given, **ends})
 
 
