@@ -144,7 +144,7 @@ def forked_workers(server: ForkServer | None = None) -> Iterator[None]:
     """Supervisors and agents of this process start their workers as forks."""
     from ettr.elastic.membership.rendezvous import ENV_WORKER
     from ettr.elastic.supervision import agent, nodes
-    from ettr.elastic.supervision.process_exit import ExitWatch
+    from ettr.elastic.supervision.nodes import ExitWatch
 
     forks = server or fork_server()
 

@@ -10,7 +10,7 @@ import torch.distributed as dist  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from ettr.elastic.membership.abortable_gloo import AbortableGloo  # noqa: E402
-from ettr.elastic.membership.abortable_transfer import GenerationOverError  # noqa: E402
+from ettr.elastic.membership.abortable_work import GenerationOverError  # noqa: E402
 from ettr.elastic.membership.gathers import _SMALL_BYTES  # noqa: E402
 from gloo_ranks import GlooRanks  # noqa: E402
 

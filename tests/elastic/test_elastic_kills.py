@@ -162,9 +162,7 @@ def test_kills_from_outside_at_random_moments_change_nothing(
     undisturbed: Outcome, tmp_path: Path
 ) -> None:
     """Any process below the supervisor, spares too, while it imports, regroups or trains."""
-    from ettr.chaos.run import ChaosPlan, Fault, schedule
-
-    from ettr.chaos.run import run
+    from ettr.chaos.run import ChaosPlan, Fault, run, schedule
 
     # The ranks stay before the end until the last fault was done. Time stands still until they are
     # about to be started, and only they are named as `match` wants it: the launcher is no target.

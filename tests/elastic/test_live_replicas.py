@@ -21,7 +21,7 @@ from ettr.checkpoint import RunningCheckpoint
 from ettr.elastic.buddies.shard_history import ShardStore
 from ettr.elastic.buddies.shard_image import copied_parts
 from ettr.elastic.membership.control_store import RankMessages
-from ettr.elastic.restore.model_shard import ModelShard
+from ettr.elastic.restore.running_guard import ModelShard
 from ettr.elastic.restore.rank_inventory import Holdings, RankInventory
 from ettr.elastic.restore.running_source import RunningSource
 from ettr.recovery import RunTimings

@@ -17,18 +17,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ettr.elastic.backends import ElasticBackend, available_backends
     from ettr.elastic.elastic_group import ElasticGroup
-    from ettr.elastic.errors import EvictedError, RankFailedError
     from ettr.elastic.flight import FlightWatcher
-    from ettr.elastic.generation import Generation
-    from ettr.elastic.membership.timeouts import Timeouts
+    from ettr.elastic.generation import EvictedError, Generation, RankFailedError
+    from ettr.elastic.membership.process_group import Timeouts
     from ettr.elastic.protection import Protection
     from ettr.elastic.restore.rank_inventory import RecoveryReport
-    from ettr.elastic.supervision.report import Loss, SupervisorOptions, SupervisorReport
     from ettr.elastic.supervision.supervisor import supervise
+    from ettr.elastic.supervision.worker_process import Loss, SupervisorOptions, SupervisorReport
     from ettr.elastic.torchft import ReplicaTier
-    from ettr.elastic.torchrun import TorchrunGroup, group_from_env
+    from ettr.elastic.torchrun import (
+        ElasticBackend,
+        TorchrunGroup,
+        available_backends,
+        group_from_env,
+    )
 
 __all__ = [
     "ElasticBackend",
@@ -51,21 +54,21 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "ElasticBackend": "backends",
+    "ElasticBackend": "torchrun",
     "ElasticGroup": "elastic_group",
-    "EvictedError": "errors",
+    "EvictedError": "generation",
     "FlightWatcher": "flight",
     "Generation": "generation",
-    "Loss": "supervision.report",
+    "Loss": "supervision.worker_process",
     "Protection": "protection",
-    "RankFailedError": "errors",
+    "RankFailedError": "generation",
     "RecoveryReport": "restore.rank_inventory",
     "ReplicaTier": "torchft",
-    "SupervisorOptions": "supervision.report",
-    "SupervisorReport": "supervision.report",
-    "Timeouts": "membership.timeouts",
+    "SupervisorOptions": "supervision.worker_process",
+    "SupervisorReport": "supervision.worker_process",
+    "Timeouts": "membership.process_group",
     "TorchrunGroup": "torchrun",
-    "available_backends": "backends",
+    "available_backends": "torchrun",
     "group_from_env": "torchrun",
     "supervise": "supervision.supervisor",
 }

@@ -33,17 +33,16 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from ettr.checkpoint.notice import RunStopped, StopNotice
 from ettr.elastic.buddies.ring import Ring
 from ettr.elastic.buddies.shard_history import ShardStore
-from ettr.elastic.errors import EvictedError, RankFailedError
-from ettr.elastic.generation import Generation
+from ettr.elastic.generation import EvictedError, Generation, RankFailedError
 from ettr.elastic.membership import control_store, process_group, rendezvous
 from ettr.elastic.membership.heartbeat import HeartbeatThread
-from ettr.elastic.membership.own_error import OwnError, own_error
+from ettr.elastic.membership.process_group import Timeouts
 from ettr.elastic.membership.rendezvous import Membership
-from ettr.elastic.membership.timeouts import Timeouts
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.elastic.run_record import RunRecord
 from ettr.elastic.supervision.states import RANK_TRANSITIONS, RankState, transition
+from ettr.elastic.supervision.supervisor import OwnError, own_error
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery.timings import Measuring

@@ -6,27 +6,24 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.distributed as dist
 
 from ettr.checkpoint import RunStopped
-from ettr.elastic.buddies.exchange import BuddyExchange
 from ettr.elastic.buddies.parity import ParityExchange, parity_groups
+from ettr.elastic.buddies.shard_history import BuddyExchange
 from ettr.elastic.buddies.shard_image import Piece
-from ettr.elastic.errors import RankFailedError
-from ettr.elastic.group import RankGroup
 from ettr.elastic.membership.control_store import RankMessages
 from ettr.elastic.membership.process_group import device
 from ettr.elastic.membership.rendezvous import Membership
-from ettr.elastic.restore.full_schedule import FullSchedule
-from ettr.elastic.restore.model_shard import ModelShard
+from ettr.elastic.restore.full_checkpoint import FullSchedule
 from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.elastic.restore.recover import Recovery, RecoveryScope
-from ettr.elastic.restore.running_guard import RunningGuard, keep_earlier_run
+from ettr.elastic.restore.running_guard import ModelShard, RunningGuard, keep_earlier_run
 from ettr.elastic.supervision.states import GENERATION_TRANSITIONS, GenerationState, transition
-from ettr.errors import UsageError
+from ettr.errors import EttrError, UsageError
 from ettr.recovery import RecoverySource
 from ettr.recovery.restore_costs import write_timings
 
@@ -34,6 +31,13 @@ if TYPE_CHECKING:
     from torch import nn
     from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
+
+    from ettr.elastic.buddies.ring import Ring
+    from ettr.elastic.buddies.shard_history import ShardStore
+    from ettr.elastic.membership.rendezvous import Membership
+    from ettr.elastic.protection import Protection
+    from ettr.elastic.restore.rank_inventory import RecoveryReport
+    from ettr.recovery.timings import Measuring
 
 _NOTE_UPDATES = 64
 _TO_THE_SCRIPT = 4  # warn <- update <- contextlib <- the script's `with`
@@ -276,3 +280,44 @@ def _vote(step: int, *, asked: bool) -> bool:
             f"the one after what recover returned"
         )
     return stops
+
+
+class RankFailedError(EttrError):
+    """Training failed on this rank for a reason other than the loss of a peer."""
+
+
+class EvictedError(EttrError):
+    """This process was replaced: another one holds its slot now."""
+
+
+class RankGroup(Protocol):
+    """The ranks of a run, seen from one of them: `ElasticGroup` and `TorchrunGroup`."""
+
+    @property
+    def protection(self) -> Protection:
+        """What guards the shards."""
+
+    @property
+    def fingerprints(self) -> bool:
+        """Whether the shard is hashed at each recovery."""
+
+    @property
+    def shards(self) -> ShardStore:
+        """This rank's memory over the generations."""
+
+    @property
+    def timings(self) -> Measuring:
+        """What was timed of the run."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why this rank is to end after the next step; None: it goes on."""
+
+    def open_ring(self, membership: Membership, slot: int, following: int) -> Ring:
+        """Open a rank's connections to its neighbours in a generation."""
+
+    def recovered(self, membership: Membership, report: RecoveryReport, begin_s: float) -> None:
+        """Record that a generation has its state; `begin_s` is when it began to recover (Unix)."""
+
+    def updated(self, membership: Membership, step: int, step_s: float, save_s: float) -> None:
+        """Record that an update was made and copied."""

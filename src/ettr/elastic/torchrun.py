@@ -15,6 +15,7 @@ their slot has made a step, so that ranks killed while they start destroy nothin
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -46,17 +48,15 @@ from ettr.elastic.buddies.shm_handoff import (
 )
 from ettr.elastic.buddies.sockets import open_sockets, shut_down_connections
 from ettr.elastic.elastic_group import ElasticGroup
-from ettr.elastic.errors import RankFailedError
-from ettr.elastic.generation import Generation
+from ettr.elastic.generation import Generation, RankFailedError
 from ettr.elastic.membership import process_group
 from ettr.elastic.membership.control_store import prefixed
+from ettr.elastic.membership.process_group import Timeouts
 from ettr.elastic.membership.rendezvous import ENV_STORE, Cause, Membership
-from ettr.elastic.membership.timeouts import Timeouts
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.elastic.run_record import RunRecord
 from ettr.elastic.supervision.states import ATTEMPT_TRANSITIONS, AttemptState, transition
-from ettr.elastic.torchrun_agent import torchrun_pid
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery.timings import Measuring
@@ -315,3 +315,94 @@ def _on_sigterm(act: Callable[[], None]) -> None:
                 act()
 
     threading.Thread(target=wait, name="ettr-sigterm", daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticBackend:
+    """One way of going on after the loss of a rank.
+
+    Attributes:
+        present: What it needs is installed.
+        driven: ettr can use it.
+        tried: It was run with real kills in ettr's own tests.
+        active: It started this process.
+    """
+
+    name: str
+    present: bool
+    driven: bool
+    tried: bool
+    active: bool
+    note: str
+
+
+def available_backends() -> tuple[ElasticBackend, ...]:
+    """Every way that is known, present or not."""
+    return (
+        ElasticBackend(
+            name="supervisor",
+            present=True,
+            driven=True,
+            tried=True,
+            active=ENV_STORE in os.environ,
+            note="`ettr elastic`: survivors keep their process; gloo, one node or several",
+        ),
+        ElasticBackend(
+            name="torchrun",
+            present=True,
+            driven=True,
+            tried=True,
+            active=started_by_torchrun(),
+            note="all processes are restarted, shards wait in shared memory; one machine",
+        ),
+        ElasticBackend(
+            name="nccl",
+            present=_has_cuda(),
+            driven=True,
+            tried=False,
+            active=False,
+            note="under the supervisor, by NCCL's abort: written, never run by ettr's tests",
+        ),
+        ElasticBackend(
+            name="torchft",
+            present=importlib.util.find_spec("torchft") is not None,
+            driven=True,
+            tried=True,
+            active=False,
+            note="whole replicas in your own loop; `ReplicaTier` adds the disk and the record",
+        ),
+    )
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+_PROCESSES = Path("/proc")
+# torchrun gives them to a rank, and a wrapper between the two has them as well. Others, like
+# MASTER_PORT, a script may have changed before it asks.
+_OF_A_RANK = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "RANK")
+
+
+def torchrun_pid() -> int:
+    """The nearest ancestor that was not started for this rank and this attempt."""
+    pid = os.getppid()
+    while pid > 1 and _is_of_this_rank(pid):
+        pid = _parent_of(pid)
+    return pid
+
+
+def _is_of_this_rank(pid: int) -> bool:
+    """Whether a process was started with the environment that torchrun has given this one."""
+    try:
+        started_with = (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:  # of another user, or it has just ended
+        return False
+    return all(f"{name}={os.environ.get(name)}".encode() in started_with for name in _OF_A_RANK)
+
+
+def _parent_of(pid: int) -> int:
+    stat = (_PROCESSES / str(pid) / "stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])  # the name in parentheses may hold anything

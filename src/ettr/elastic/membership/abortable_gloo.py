@@ -25,8 +25,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ettr.elastic.membership import gathers
-from ettr.elastic.membership.abortable_transfer import AbortableTransfer, TransferWaiters
-from ettr.elastic.membership.abortable_work import AbortableWork, ComposedWork
+from ettr.elastic.membership.abortable_work import (
+    AbortableTransfer,
+    AbortableWork,
+    ComposedWork,
+    TransferWaiters,
+)
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store, _DistributedBackendOptions

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ettr.elastic.membership.mesh_identity import distinguish_meshes, take_groups_from_meshes
-from ettr.elastic.membership.timeouts import Timeouts
+from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -168,3 +170,66 @@ def _bound_collectives(wait: timedelta) -> None:
         dist.set_timeout(wait)
     else:
         dist.distributed_c10d._set_pg_timeout(wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; each must exceed the one before it, so that a waiting rank never gives up first.
+
+    Attributes:
+        collective_s: A collective without an answer fails after this time (a hang that no
+            heartbeat shows).
+        regroup_s: A rank whose collective failed waits this long for the supervisor to notice why.
+        rendezvous_s: The ranks of a new generation wait this long for each other; a replacement
+            that is not warm imports torch in the meantime.
+    """
+
+    collective_s: float = 60.0
+    regroup_s: float = 90.0
+    rendezvous_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Check the order.
+
+        Raises:
+            UsageError: they do not ascend.
+        """
+        if not 0 < self.collective_s < self.regroup_s < self.rendezvous_s:
+            raise UsageError(
+                f"timeouts of {self.collective_s} s for a collective, {self.regroup_s} s to "
+                f"regroup, {self.rendezvous_s} s to meet: give them ascending, above 0"
+            )
+
+
+def distinguish_meshes(generation: int) -> None:
+    """Make every mesh that is created from now on unequal to those of other generations.
+
+    Meshes that are made of it (slices, flattened ones) are distinguished too.
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+
+    current = DeviceMesh.__init__
+    original = getattr(current, "_ettr_original", current)
+    created: list[weakref.ref[DeviceMesh]] = []
+
+    @functools.wraps(original)
+    def init(self: DeviceMesh, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        if self._thread_id is None:
+            self._thread_id = generation
+        created.append(weakref.ref(self))
+
+    init._ettr_original = original  # type: ignore[attr-defined]
+    init._ettr_created = created  # type: ignore[attr-defined]
+    DeviceMesh.__init__ = init  # type: ignore[method-assign]
+
+
+def take_groups_from_meshes() -> None:
+    """Make the meshes of this generation hold none of their groups any more."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    for reference in getattr(DeviceMesh.__init__, "_ettr_created", ()):
+        mesh = reference()
+        groups = getattr(mesh, "_pg_registry", None)  # earlier versions of torch keep names alone
+        if groups:
+            groups.clear()

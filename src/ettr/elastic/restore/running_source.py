@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from ettr.checkpoint import CheckpointError, block_ages, restore
+from ettr.checkpoint.tensors.shards import Shard
 from ettr.elastic.buddies.shard_history import ShardStore
-from ettr.elastic.buddies.shard_image import put_parts
+from ettr.elastic.buddies.shard_image import Piece, put_parts
 from ettr.elastic.membership.control_store import RankMessages
-from ettr.elastic.restore.live_replicas import copy_from_survivors
-from ettr.elastic.restore.model_shard import ModelShard
 from ettr.elastic.restore.rank_inventory import RankInventory
+from ettr.elastic.restore.running_guard import ModelShard
 from ettr.recovery import Situation
 
 
@@ -230,3 +232,68 @@ def _relative(parts: Sequence[_CompositePart]) -> float | None:
         return None
     norm = math.hypot(*norms)
     return math.hypot(*deltas) / norm if norm > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Replicated:
+    """Message of each rank: the regions that it holds in common with others."""
+
+    regions: list[str]
+
+
+def copy_from_survivors(
+    pieces: Sequence[Piece], messages: RankMessages, *, slot: int, lost: Collection[int]
+) -> None:
+    """Bring the lost ranks' replicated shards, with their moments, from a survivor's live ones.
+
+    Every rank of the generation calls it, after the lost ones were restored. A region of which no
+    survivor has a copy stays as it was restored.
+
+    Args:
+        pieces: of this rank's rebuilt model.
+        slot: this rank.
+        lost: slots whose shard was in no survivor's process.
+
+    Raises:
+        RuntimeError: a rank was lost meanwhile.
+    """
+    mine = _replicated(pieces)
+    held = [rank.regions for rank in messages.gather("replicas", _Replicated(sorted(mine)))]
+    survivors = [other for other in range(len(held)) if other not in lost]
+    of_survivor = {other: frozenset(held[other]) for other in survivors}
+    for receiver in sorted(lost):
+        for region in held[receiver]:
+            sender = next((one for one in survivors if region in of_survivor[one]), None)
+            if sender is None:
+                continue
+            if slot == sender:
+                for piece in mine[region]:
+                    dist.send(_packed(piece), receiver)
+            elif slot == receiver:
+                for piece in mine[region]:
+                    value = torch.empty_like(_packed(piece))
+                    dist.recv(value, sender)
+                    _put(piece, value)
+
+
+def _replicated(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
+    """Region -> its pieces, of shards that others hold too."""
+    found: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        owner = piece.owner
+        if isinstance(owner, Shard) and owner.replica[1] > 1:
+            found.setdefault(f"{owner.spec.fqn} {owner.offsets} {owner.sizes}", []).append(piece)
+    return found
+
+
+def _packed(piece: Piece) -> Tensor:
+    """A copy of the live part in host memory; of a number as float64."""
+    value = piece.live()
+    if isinstance(value, Tensor):
+        return value.detach().cpu().contiguous().clone()
+    return torch.tensor(float(value), dtype=torch.float64)
+
+
+def _put(piece: Piece, value: Tensor) -> None:
+    with torch.no_grad():
+        piece.put(value if piece.shape is not None else float(value))

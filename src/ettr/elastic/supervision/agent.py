@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 
 from ettr.checkpoint.notice import StopNotice
 from ettr.elastic.membership.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
-from ettr.elastic.supervision.channel import (
+from ettr.elastic.supervision.handshake import (
     Channel,
     ChannelClosedError,
     Message,
+    check_proof,
     excerpt,
+    new_nonce,
     printable,
+    proof,
     whole_number,
 )
-from ettr.elastic.supervision.handshake import check_proof, new_nonce, proof
 from ettr.elastic.supervision.node_identity import Meeting, NodeIdentity, with_interface
 from ettr.elastic.supervision.nodes import ProcessEnd, WorkerProcess, start_process
 from ettr.errors import UsageError

@@ -10,6 +10,7 @@ from ettr.checkpoint.notice import StopNotice
 from ettr.elastic.supervision.agent import AgentReport, serve_node
 from ettr.elastic.supervision.handshake import check_node
 from ettr.elastic.supervision.node_identity import (
+    Gathering,
     Meeting,
     NodeIdentity,
     in_slurm_step,
@@ -17,9 +18,8 @@ from ettr.elastic.supervision.node_identity import (
     slurm_meeting,
     this_node,
 )
-from ettr.elastic.supervision.report import SupervisorOptions, SupervisorReport
-from ettr.elastic.supervision.run_store import Gathering
 from ettr.elastic.supervision.supervisor import supervise
+from ettr.elastic.supervision.worker_process import SupervisorOptions, SupervisorReport
 from ettr.errors import UsageError
 
 ENV_SECRET = "ETTR_ELASTIC_TOKEN"  # noqa: S105 its name

@@ -8,8 +8,12 @@ import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
 
 _LOOPBACK = "lo"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h: the IPv4 address of an interface
@@ -116,3 +120,50 @@ def with_interface(environment: Mapping[str, str], host: str) -> dict[str, str]:
 def in_slurm_step(environment: Mapping[str, str]) -> bool:
     """Whether `srun` started this process."""
     return "SLURM_STEP_ID" in environment and "SLURM_PROCID" in environment
+
+
+LOOPBACK = "127.0.0.1"
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How other nodes join a run.
+
+    Attributes:
+        meeting: Where; the host is this machine, by an address that all nodes reach.
+        listener: Listens there.
+        node: This machine.
+        token: The secret that agents must know; empty: none.
+    """
+
+    meeting: Meeting
+    listener: socket.socket
+    node: NodeIdentity
+    token: str = ""
+
+
+def serve_store(host: str) -> TCPStore:
+    """A store that listens on one address of this machine, at any free port.
+
+    torch's own listens on every interface, and asks nobody who they are.
+    """
+    from torch.distributed import TCPStore
+
+    def serve(*, use_libuv: bool) -> TCPStore:
+        listener = socket.create_server((host, 0), backlog=_BACKLOG)
+        port = listener.getsockname()[1]
+        store: TCPStore = TCPStore(
+            host,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+            use_libuv=use_libuv,
+        )
+        return store
+
+    try:
+        return serve(use_libuv=True)
+    except RuntimeError:  # before torch 2.8 libuv's server takes no listener
+        return serve(use_libuv=False)

@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ettr.elastic.membership.rendezvous import PROTOCOL
-from ettr.elastic.supervision.channel import Channel, ChannelClosedError
 from ettr.elastic.supervision.handshake import (
+    Channel,
+    ChannelClosedError,
     Hello,
     RefusedHelloError,
     new_nonce,

@@ -8,6 +8,7 @@ broken network no slot is ever held twice. A connection that is closed loses the
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ettr.elastic.membership.rendezvous import ENV_WORKER
-from ettr.elastic.supervision.channel import (
+from ettr.elastic.supervision.handshake import (
     Channel,
     ChannelClosedError,
     Message,
@@ -24,7 +25,6 @@ from ettr.elastic.supervision.channel import (
     whole_number,
 )
 from ettr.elastic.supervision.node_identity import NodeIdentity
-from ettr.elastic.supervision.process_exit import ExitWatch
 
 LEASE_SHARE = 0.6
 _PUMP_S = 0.02
@@ -225,3 +225,38 @@ class RemoteNode:
             action()
         except ChannelClosedError as error:
             self.lose(str(error))
+
+
+# field 9 of /proc/PID/stat, from include/linux/sched.h: the kernel is ending this task
+_PF_EXITING = 0x4
+_FLAGS_AFTER_NAME = 6
+_STAT_BYTES = 1024
+
+
+class ExitWatch:
+    """Watches one process through its open stat file, so that no later process of its pid is met.
+
+    Args:
+        pid: a child that was not waited for yet.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def ending(self) -> bool:
+        """Whether it is being ended, or has ended: none of its program runs any more."""
+        if self._fd < 0:
+            return True
+        try:
+            text = os.pread(self._fd, _STAT_BYTES, 0)
+        except ProcessLookupError:
+            return True
+        # The name in parentheses may itself hold spaces and parentheses.
+        fields = text[text.rindex(b")") + 1 :].split()
+        return bool(int(fields[_FLAGS_AFTER_NAME]) & _PF_EXITING)
+
+    def close(self) -> None:
+        """Close the file; twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

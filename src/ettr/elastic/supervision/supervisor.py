@@ -8,31 +8,46 @@ with the supervisor's own node, and is resumed by starting it again.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from ettr.checkpoint.notice import StopNotice
 from ettr.elastic.membership import rendezvous
-from ettr.elastic.membership.rendezvous import Cause, Membership
-from ettr.elastic.supervision.hang_detector import HangDetector
-from ettr.elastic.supervision.node_identity import this_node, with_interface
+from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership
+from ettr.elastic.supervision.node_identity import (
+    LOOPBACK,
+    Gathering,
+    serve_store,
+    this_node,
+    with_interface,
+)
 from ettr.elastic.supervision.node_pool import NodePool
 from ettr.elastic.supervision.nodes import LocalNode
-from ettr.elastic.supervision.own_errors import OwnErrors
-from ettr.elastic.supervision.regrouping import Regrouping
-from ettr.elastic.supervision.report import Loss, SupervisorOptions, SupervisorReport
-from ettr.elastic.supervision.run_store import LOOPBACK, Gathering, serve_store
-from ettr.elastic.supervision.staffing import Staffing
+from ettr.elastic.supervision.regrouping import Regrouping, Staffing
 from ettr.elastic.supervision.states import (
     RUN_TRANSITIONS,
     SupervisionState,
     WorkerState,
     transition,
 )
-from ettr.elastic.supervision.worker_process import Roster, Worker
+from ettr.elastic.supervision.worker_process import (
+    Loss,
+    Roster,
+    SupervisorOptions,
+    SupervisorReport,
+    Worker,
+)
 from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 _POLL_S = 0.01
 _HEARTBEAT_POLL_S = 0.25
@@ -378,3 +393,218 @@ class Supervisor:
 
     def _enter(self, state: SupervisionState) -> None:
         self.state = transition(self.state, state, RUN_TRANSITIONS, "the run")
+
+
+_N_GENERATIONS = 2  # the first may have been a mishap: it is tried once more
+_N_SLOTS = 2  # one slot alone may have a bad device
+
+
+class OwnErrors:
+    """Collects what ranks report, and what speaks against it: ranks that died without a word."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._errors: set[OwnError] = set()
+        self._with_losses: set[int] = set()
+
+    def listen(self, workers: Iterable[str], ended: Iterable[str], generation: int) -> None:
+        """Read the reports.
+
+        Args:
+            workers: all that may have left one.
+            ended: those found dead or hung in this generation. Without a report of their own they
+                may be the reason for the errors of others.
+        """
+        reported = set()
+        for worker in workers:
+            key = rendezvous.own_error_key(worker)
+            if self._store.check([key]) and (text := self._store.get(key)):
+                self._errors.add(OwnError.from_json(text))
+                reported.add(worker)
+        if set(ended) - reported:
+            self._with_losses.add(generation)
+
+    def reason(self, world: int) -> str | None:
+        """Why the run is given up: one error, in two generations and at one step; or None."""
+        at_place: dict[str, list[OwnError]] = {}
+        for error in self._errors:
+            if error.generation not in self._with_losses:
+                at_place.setdefault(error.place, []).append(error)
+        for place, errors in at_place.items():
+            # Steps were made since then: the newest failure only counts with those at its step.
+            step = max(error.step for error in errors)
+            same = [error for error in errors if error.step in (step, -1)]
+            generations = sorted({error.generation for error in same})
+            slots = sorted({error.slot for error in same})
+            if len(generations) >= _N_GENERATIONS and len(slots) >= min(_N_SLOTS, world):
+                return (
+                    f"the script failed by the same error in generations "
+                    f"{', '.join(map(str, generations))}, on slots {', '.join(map(str, slots))}, "
+                    f"and no process had been lost: {same[0].text} ({place}); mend it and start "
+                    f"the run again"
+                )
+        return None
+
+
+# Where collectives and the recovery itself raise, as parts of a file's path.
+_OF_PEERS = ("/ettr/elastic/", "/torch/distributed/")
+_OF_PEERS_BY_NAME = ("FencedError", "EvictedError")
+_OF_PEERS_IN_WORDS = re.compile(
+    r"gloo|nccl|socket|connection|connect\b|timeout|timed out|peer|broken pipe|aborted"
+    r"|\bstore\b|process group|cuda error|device-side|hip error",
+    re.IGNORECASE,
+)
+_TEXT_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class OwnError:
+    """One error that a rank met and that seems to be the script's own.
+
+    Attributes:
+        generation, slot: Of the rank that met it.
+        step: The last step that the rank had made; -1: none.
+        place: The kind of error and the line that raised it.
+        text: The error in words.
+    """
+
+    generation: int
+    slot: int
+    step: int
+    place: str
+    text: str
+
+    def to_json(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> OwnError:
+        """The error that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+def own_error(
+    kind: type[BaseException],
+    failure: traceback.TracebackException,
+    *,
+    generation: int,
+    slot: int,
+    step: int,
+) -> OwnError | None:
+    """What to report of an error that broke a generation off; None: a peer may be the cause."""
+    text = "".join(failure.format_exception_only()).strip()
+    if not failure.stack or kind.__name__ in _OF_PEERS_BY_NAME:
+        return None
+    last = failure.stack[-1]
+    if issubclass(kind, OSError) or any(part in last.filename for part in _OF_PEERS):
+        return None
+    if issubclass(kind, RuntimeError) and _OF_PEERS_IN_WORDS.search(text):
+        return None
+    place = f"{kind.__name__} at {last.filename}, line {last.lineno}"
+    return OwnError(generation, slot, step, place, text[:_TEXT_CHARACTERS])
+
+
+_N_HEARTBEATS_BEFORE_JUDGED = 2
+# A wait that its own timeout ends is no reason to be replaced.
+OVER_COLLECTIVE_S = 15.0
+
+
+class HangDetector:
+    """Judges the ranks of a supervisor; every method takes the time now (monotonic, seconds)."""
+
+    def __init__(self, store: Store, roster: Roster, options: SupervisorOptions) -> None:
+        self._store, self._roster, self._options = store, roster, options
+        self._regrouped_s = 0.0
+        self._failed_since_s: float | None = None
+
+    def regrouped(self, now_s: float) -> None:
+        """A new generation was called."""
+        self._regrouped_s = now_s
+        self._failed_since_s = None
+
+    def listen(self, now_s: float) -> bool:
+        """Read the heartbeats of ranks and of spares, which are to be ranks; whether any stepped.
+
+        A smaller step counts too: after a rollback steps are done again.
+        """
+        stepped = False
+        for worker in [*self._roster.ranks, *self._roster.spares]:
+            key = rendezvous.heartbeat_key(worker.name)
+            if not self._store.check([key]):
+                continue
+            heartbeat = Heartbeat.from_text(self._store.get(key))
+            if heartbeat == worker.heartbeat:
+                continue
+            stepped |= heartbeat.step != worker.heartbeat.step
+            self._roster.best_step = max(self._roster.best_step, heartbeat.step)
+            if heartbeat.generation != worker.heartbeat.generation:
+                worker.behind_since_s = None
+            worker.heartbeat, worker.heard_s = heartbeat, now_s
+            worker.n_heartbeats += 1
+        return stepped
+
+    def silent(self, now_s: float) -> dict[str, float]:
+        """Ranks without a heartbeat for too long -> seconds without one."""
+        found = {}
+        for worker in self._roster.ranks:
+            silent_s = now_s - worker.heard_s
+            if worker.n_heartbeats < _N_HEARTBEATS_BEFORE_JUDGED:
+                # It is importing: its exit shows whether it fails, or the others' vain wait for it.
+                hung = self._waited_in_vain(now_s)
+            else:
+                hung = silent_s > self._options.heartbeat_timeout_s
+            if hung:
+                found[worker.name] = silent_s
+        return found
+
+    def stuck(self, now_s: float) -> dict[str, float]:
+        """Ranks that do not leave an older generation -> seconds since the next one began."""
+        found = {}
+        for worker in self._roster.ranks:
+            behind_s = self._behind_s(worker, now_s)
+            # Where the others' collectives have run into their timeout already, its own has too.
+            in_vain = behind_s > self._options.failed_grace_s and self._waited_in_vain(now_s)
+            if behind_s > self._leave_s(worker) or in_vain:
+                found[worker.name] = behind_s
+        return found
+
+    def wait_for_nobody(self, now_s: float) -> bool:
+        """Whether ranks wait for a new generation though no process died.
+
+        Either all of them do, or some have for a while. In the next generation those that still
+        report nothing are behind the others, and are judged by that.
+        """
+        membership = self._roster.membership
+        failed = [
+            name
+            for name in membership.workers
+            if self._store.check([rendezvous.failed_key(membership.generation, name)])
+        ]
+        if not failed:
+            self._failed_since_s = None
+            return False
+        if len(failed) == len(membership.workers):
+            return True
+        if self._failed_since_s is None:
+            self._failed_since_s = now_s
+        return now_s - self._failed_since_s > self._options.failed_grace_s
+
+    def _waited_in_vain(self, now_s: float) -> bool:
+        """Whether the ranks have waited for each other in vain, and were called together again."""
+        called_again = self._roster.membership.cause is Cause.NETWORK
+        return called_again and now_s - self._regrouped_s > self._options.failed_grace_s
+
+    def _behind_s(self, worker: Worker, now_s: float) -> float:
+        """How long a rank's loop has been in an older generation while its heartbeats go on."""
+        if not 0 < worker.heartbeat.generation < self._roster.membership.generation:
+            worker.behind_since_s = None
+            return 0.0
+        if worker.behind_since_s is None:
+            worker.behind_since_s = now_s
+        return now_s - worker.behind_since_s
+
+    def _leave_s(self, worker: Worker) -> float:
+        if self._options.leave_s is not None:
+            return self._options.leave_s
+        return worker.heartbeat.collective_s + OVER_COLLECTIVE_S
