@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.models.competing import CompetingRisks
 from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes, fleet_on_calendar
 from ettr.models.gamma_mixed import GammaMixed
@@ -146,34 +145,6 @@ def test_change_points_are_found_where_they_were_planted():
         found = fit.parameter(f"rate {i + 1}")
         assert found.low * 0.95 <= rate <= found.high * 1.05
     assert "The rate steps at day" in fit.meaning
-
-
-def test_competing_risks_add_up():
-    rng = np.random.default_rng(7)
-    a, b = 50 * rng.standard_exponential(4000), 150 * rng.standard_exponential(4000)
-    raw = np.minimum(a, b)
-    seen = raw < 40
-    symptom = np.where(~seen, "", np.where(a < b, "gpu", "network"))
-    data = Lifetimes(np.minimum(raw, 40) * DAY_S, seen, symptom=symptom)
-    fit = CompetingRisks().fit(data)
-    assert [name for name, _ in fit.parts] == ["gpu", "network"]
-    for name, rate in (("gpu", 1 / 50), ("network", 1 / 150)):
-        found = fit.parameter(name)
-        assert found.low <= rate <= found.high
-    total = ConstantRate().fit(data).rate_per_node_day.estimate
-    assert sum(p.estimate for p in fit.parameters) == pytest.approx(total)
-
-
-def test_a_symptom_that_never_struck_still_has_an_upper_end():
-    data = Lifetimes(np.full(10, DAY_S), np.zeros(10, bool), symptom=np.full(10, ""))
-    fit = CompetingRisks(symptoms=("nvlink",)).fit(data)
-    assert fit.parameter("nvlink").high == pytest.approx(0.29957, rel=1e-4)
-    assert "Nothing failed" in fit.meaning
-
-
-def test_competing_risks_need_symptoms():
-    with pytest.raises(UsageError, match="carry no symptoms"):
-        CompetingRisks().fit(Lifetimes([1.0], [True]))
 
 
 def test_gamma_mixed_agrees_with_a_direct_maximisation():

@@ -13,7 +13,6 @@ from scipy.special import gammainc, ndtr
 from scipy.stats import kstest
 
 from ettr.errors import UsageError
-from ettr.models.competing import CompetingRisks
 from ettr.models.data import Lifetimes, NodeRepair
 from ettr.models.law import LifeLaw
 from ettr.models.law_file import fit_of_text, fit_text, read_fit, write_fit
@@ -261,21 +260,6 @@ def test_a_file_by_hand_needs_values_and_sources_alone() -> None:
 def test_a_file_that_cannot_be_says_why(given: str, written: str, message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("[", r"\[")):
         fit_of_text(WRITTEN.replace(given, written), "nodes.toml")
-
-
-def test_competing_risks_name_the_symptom_that_strikes() -> None:
-    rng = np.random.default_rng(4)
-    symptom = rng.choice(["gpu", "network"], 400, p=[0.75, 0.25])
-    data = Lifetimes(rng.exponential(50 * DAY_S, 400), np.ones(400), symptom=symptom)
-    model = CompetingRisks()
-    fit = model.fit(data)
-    law = model.law(fit)
-    left_s, which = law.sample_by_symptom(DRAWS, np.random.default_rng(3), 10 * DAY_S)
-    per_s = 400 / float(data.duration_s.sum())
-    assert kstest(left_s, lambda t: 1.0 - np.exp(-per_s * t)).pvalue > 0.01
-    first = float(np.mean(which == 0))
-    assert abs(first - fit.parts[0][1].rate.failures / 400) < 4 * math.sqrt(0.19 / DRAWS)
-    assert law.sample(DRAWS, np.random.default_rng(3)).shape == (DRAWS,)
 
 
 def test_negative_ages_are_refused() -> None:
