@@ -21,7 +21,6 @@ from ettr.attribution.chance import (
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.attribution.selected import failure_rows
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
-from ettr.facts.interop import as_ibis
 from ettr.metrics.availability import Availability, WholeLogs, availability
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.early_start import EarlyStart, early_start
@@ -52,8 +51,6 @@ from ettr.metrics.user_failures import UserFailures, user_failures
 from ettr.selection import Selection
 
 if TYPE_CHECKING:
-    from ibis.expr.types import Table
-
     from ettr.analysis.causes import CauseSummary
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.evidence import EvidenceCoverage
@@ -104,11 +101,6 @@ class Analysis(SharedStages):
         from ettr.analysis.failure_list import failure_list
 
         return failure_list(self)
-
-    @cached_property
-    def evidence_events(self) -> Table:
-        """The events that failures rest on, found in one pass for all that show them."""
-        return as_ibis(self.facts, "evidence_events")
 
     @cached_property
     def co_occurrence(self) -> CoOccurrences:

@@ -108,12 +108,8 @@ def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
 
     Of the selected failures; what followed them is read beyond the ends of a period.
     """
-    t = analysis.tables
     return recovery_times(
-        analysis.failures,
-        t["attempts"],
-        t["allocations"],
-        analysis.evidence_events,
+        analysis.facts,
         _outages(analysis, analysis.logs_period, analysis.logs_fleet),
         analysis.logs_period,
         analysis.assumptions.confidence,

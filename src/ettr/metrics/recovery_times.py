@@ -18,15 +18,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
-from ettr.metrics.instants import Floats, Period, fetch, seconds_of, to_seconds
+from ettr.facts import Facts
+from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.outages import Outage
+from ettr.metrics.stitching import with_run_jobs
 from ettr.metrics.survival import Durations, durations
-from ettr.tables.ibis_time import epoch_day
-from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 SPANS = ("detect", "drain", "requeue", "repair", "return")
 DRAIN_WITHIN_S = float(SECONDS_PER_DAY)
@@ -81,10 +81,7 @@ class _Failure:
 
 
 def recovery_times(
-    failures: ibis.Table,
-    attempts: ibis.Table,
-    allocations: ibis.Table,
-    events: ibis.Table,
+    facts: Facts,
     outages: Sequence[Outage] | None,
     period: Period,
     confidence: float = CONFIDENCE,
@@ -92,23 +89,22 @@ def recovery_times(
     """Times by symptom, all together first, then the most frequent symptom.
 
     Args:
-        failures: the table `failures`; those that no node is blamed for are left out.
-        attempts: all attempts.
-        allocations: all allocations.
-        events: observations; those that `failures.evidence` names.
+        facts: of a store; of the failures of its selection, those that no node is blamed for are
+            left out. What followed them is read beyond the ends of a period.
         outages: of all nodes in order of node and start; None where no log has states of nodes.
         period: time that the logs cover.
         confidence: of the intervals, between 0 and 1.
     """
-    blamed = _blamed(failures)
+    blamed = _blamed(facts)
     if not blamed:
         return ()
     last_s = to_seconds(period.end)
-    _detect(blamed, events)
+    _detect(facts, blamed)
     if outages is not None:
         _drain_and_repair(blamed, outages, last_s)
-    _requeue(blamed, _starts_of_jobs(attempts, failures), last_s)
-    _return(blamed, _next_on_node(allocations, failures), last_s)
+    _requeue(blamed, _starts_of_jobs(facts), last_s)
+    next_us = {row["attempt_id"]: row["next_us"] for row in facts.rows("next_on_nodes")}
+    _return(blamed, next_us, last_s)
     by_symptom: dict[str, list[_Failure]] = defaultdict(list)
     for one in blamed:
         by_symptom[one.symptom].append(one)
@@ -119,31 +115,40 @@ def recovery_times(
     )
 
 
-def _blamed(failures: ibis.Table) -> list[_Failure]:
-    rows = fetch(
-        failures.filter(failures["node"].notnull()),
-        *(*_WORDS, "start", "end", "evidence"),
-    )
-    starts_s, ends_s = (seconds_of(rows[name]).tolist() for name in ("start", "end"))
-    evidence = [(text or "").split(",") for text in rows["evidence"].to_pylist()]
-    return [
-        _Failure(cluster, node, attempt, job, symptom, start_s, end_s, [one for one in ids if one])
-        for cluster, node, attempt, job, symptom, start_s, end_s, ids in zip(
-            *(rows[name].to_pylist() for name in _WORDS), starts_s, ends_s, evidence, strict=True
+def _blamed(facts: Facts) -> list[_Failure]:
+    rows = [row for row in facts.rows("failures") if row["node"] is not None]
+    episodes: dict[str, list[str]] = defaultdict(list)
+    for cause in facts.rows("causes"):
+        episodes[cause["attempt_id"]].append(cause["episode_id"])
+    found = []
+    for row in rows:
+        evidence = episodes[row["attempt_id"]]
+        if evidence and row["named_event"] is not None:
+            evidence.append(row["named_event"])
+        start_us = row["start_us"]
+        found.append(
+            _Failure(
+                cluster=row["cluster"],
+                node=row["node"],
+                attempt_id=row["attempt_id"],
+                job_id=row["job_id"],
+                symptom=row["symptom"],
+                start_s=np.nan if start_us is None else start_us / MICROSECONDS_PER_SECOND,
+                end_s=row["end_us"] / MICROSECONDS_PER_SECOND,
+                evidence=evidence,
+            )
         )
-    ]
+    return found
 
 
-def _detect(blamed: list[_Failure], events: ibis.Table) -> None:
+def _detect(facts: Facts, blamed: list[_Failure]) -> None:
     """Errors that were recorded only after the end say nothing of how long they went unnoticed."""
-    wanted = sorted({one for failure in blamed for one in failure.evidence})
-    if not wanted:
+    if not any(failure.evidence for failure in blamed):
         return
-    keys = ibis.memtable({"event_id": wanted}, schema={"event_id": "string"})
-    rows = fetch(events.semi_join(keys, "event_id"), "event_id", "time")
-    times_s = dict(
-        zip(rows["event_id"].to_pylist(), seconds_of(rows["time"]).tolist(), strict=True)
-    )
+    times_s = {
+        row["event_id"]: row["time_us"] / MICROSECONDS_PER_SECOND
+        for row in facts.rows("evidence_events")
+    }
     for failure in blamed:
         first_s = min((times_s[one] for one in failure.evidence if one in times_s), default=None)
         if first_s is not None and first_s <= failure.end_s:
@@ -171,61 +176,19 @@ def _drain_and_repair(blamed: list[_Failure], outages: Sequence[Outage], last_s:
             failure.spans["repair"] = (out.end_s - out.start_s, not out.is_open)
 
 
-_WORDS = ("cluster", "node", "attempt_id", "job_id", "symptom")
 _Starts = dict[tuple[str, str], Floats]
 
 
-def _starts_of_jobs(attempts: ibis.Table, failures: ibis.Table) -> _Starts:
+def _starts_of_jobs(facts: Facts) -> _Starts:
     """When each attempt of a job that failed started; infinite where it has not."""
-    of_failed = attempts.semi_join(failures, ["cluster", "job_id"])
-    # what was cancelled in the queue never started and waits no longer
-    of_failed = of_failed.filter(of_failed["start"].notnull() | of_failed["end"].isnull())
-    rows = fetch(of_failed, "cluster", "job_id", "start")
-    starts_s = np.nan_to_num(seconds_of(rows["start"]), nan=np.inf)
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for cluster, name, start_s in zip(
-        rows["cluster"].to_pylist(), rows["job_id"].to_pylist(), starts_s.tolist(), strict=True
-    ):
-        groups[cluster, name].append(start_s)
+    for row in with_run_jobs(facts, {}).rows("failed_jobs_attempts"):
+        start_us = row["start_us"]
+        # what was cancelled in the queue never started and waits no longer
+        if start_us is not None or row["end_us"] is None:
+            start_s = np.inf if start_us is None else start_us / MICROSECONDS_PER_SECOND
+            groups[row["cluster"], row["job_id"]].append(start_s)
     return {name: np.sort(np.array(found)) for name, found in groups.items()}
-
-
-def _next_on_node(allocations: ibis.Table, failures: ibis.Table) -> dict[str, float]:
-    """By failed attempt, when the next one began on the node that is blamed.
-
-    The backend finds it: a large site has millions of allocations on nodes that have failed. Most
-    nodes run again within a day, and are met by the day; all that began later is looked at only for
-    the others.
-    """
-    ended = failures.filter(failures["node"].notnull()).select(
-        "cluster", "node", "attempt_id", began="start", ended="end"
-    )
-    held = allocations.select("cluster", "node", next_start="start")
-    day = epoch_day(ended["ended"])
-    near = ibis.union(ended.mutate(day=day), ended.mutate(day=day + 1), distinct=False)
-    by_day = held.mutate(day=epoch_day(held["next_start"]))
-    next_s = _first_after(near.inner_join(by_day, ["cluster", "node", "day"]))
-    if next_s:
-        known = ibis.memtable({"attempt_id": list(next_s)}, schema={"attempt_id": "string"})
-        ended = ended.anti_join(known, "attempt_id")
-    return next_s | _first_after(ended.inner_join(held, ["cluster", "node"]))
-
-
-def _first_after(both: ibis.Table) -> dict[str, float]:
-    """By failed attempt, the first start after its end."""
-    # an attempt of no length is not its own next one
-    no_length = (both["began"] == both["ended"]).fill_null(False)
-    later = (both["next_start"] > both["ended"]) | (
-        (both["next_start"] == both["ended"]) & ~no_length
-    )
-    after = both.filter(later)
-    rows = fetch(
-        after.group_by("attempt_id").aggregate(first=after["next_start"].min()),
-        *("attempt_id", "first"),
-    )
-    return dict(
-        zip(rows["attempt_id"].to_pylist(), seconds_of(rows["first"]).tolist(), strict=True)
-    )
 
 
 def _requeue(blamed: list[_Failure], starts_s: _Starts, last_s: float) -> None:
@@ -241,13 +204,13 @@ def _requeue(blamed: list[_Failure], starts_s: _Starts, last_s: float) -> None:
             failure.spans["requeue"] = (max(until_s - failure.end_s, 0.0), is_over)
 
 
-def _return(blamed: list[_Failure], next_s: dict[str, float], last_s: float) -> None:
+def _return(blamed: list[_Failure], next_us: dict[str, int], last_s: float) -> None:
     for failure in blamed:
-        until_s = next_s.get(failure.attempt_id)
+        until_us = next_us.get(failure.attempt_id)
         failure.spans["return"] = (
             (max(last_s - failure.end_s, 0.0), False)
-            if until_s is None
-            else (until_s - failure.end_s, True)
+            if until_us is None
+            else (until_us / MICROSECONDS_PER_SECOND - failure.end_s, True)
         )
 
 
