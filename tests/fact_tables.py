@@ -48,11 +48,14 @@ def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
 
     @cache
     def place(name: str) -> str:
-        engine.register("given_rows", rows.get(name, (TABLES | DERIVED)[name].empty()))
+        given_rows = rows[name] if name in rows else TABLES[name].empty()
+        engine.register("given_rows", given_rows)
         engine.execute(f'CREATE TABLE "{name}" AS FROM given_rows')
         engine.unregister("given_rows")
         return f'"memory"."main"."{name}"'
 
+    for name in rows:
+        place(name)
     selection = given.get("selection", Selection())
     values = {
         "backend": Deferred(lambda _: ibis.duckdb.from_connection(engine)),
