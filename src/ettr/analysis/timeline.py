@@ -16,15 +16,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import ibis
-from ibis.expr.types import Table
-
 from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import TIMELINE_JOBS, TIMELINE_NODES
 from ettr.errors import UsageError
-from ettr.metrics.instants import fetch, in_utc, to_datetime, to_seconds
+from ettr.facts import Facts
+from ettr.facts.chosen import microseconds
+from ettr.facts.facts import at, to_moment
+from ettr.metrics.instants import to_datetime
 from ettr.metrics.outages import OUT_STATES, PLANNED_STATES, Outage
 from ettr.metrics.sizes import SizeUnit
+from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import counted
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ NodeKey = tuple[str, str]
 MOST_OUTAGES = 20_000
 MOST_MARKS = 10_000
 _NUMBERS = re.compile(r"(\d+)")
-_SIZES = {SizeUnit.GPUS: "n_gpus", SizeUnit.NODES: "n_nodes"}
 
 
 class OutageKind(StrEnum):
@@ -198,13 +198,14 @@ def timeline(analysis: Analysis, limits: TimelineLimits | None = None) -> Timeli
     """
     limits = limits or TimelineLimits()
     left_out: list[NotDrawn] = []
-    rows = _large_jobs(analysis, limits, left_out)
-    held = _nodes_of(analysis, [row["attempt_id"] for row in rows])
+    facts = _asked(analysis, limits)
+    rows = _large_jobs(facts, analysis.size_unit, limits, left_out)
+    held = _nodes_of(facts)
     states = _states(analysis, left_out)
     # those of the selection; a job that is drawn may have failed after the period or elsewhere
     failures = {row["attempt_id"]: row for row in analysis.failure_rows}
     shown = _shown_nodes(analysis, limits, rows, held, states, failures, left_out)
-    jobs = _jobs(analysis, rows, held, shown, left_out)
+    jobs = _jobs(rows, held, shown, left_out)
     outages = None
     if analysis.logs_read.node_states:
         outages = _outages(analysis, states, shown, left_out)
@@ -231,40 +232,39 @@ def _leave_out(left_out: list[NotDrawn], what: str, count: int, why: str) -> Non
 # -- jobs -----------------------------------------------------------------------------------------
 
 
-def _large_jobs(
-    analysis: Analysis, limits: TimelineLimits, left_out: list[NotDrawn]
-) -> list[dict[str, Any]]:
-    """The attempts that are shown, as rows with their `size`, the largest first."""
+def _asked(analysis: Analysis, limits: TimelineLimits) -> Facts:
+    """The facts of the attempts that are shown."""
     unit = analysis.size_unit
     if limits.min_gpus is not None and unit is not SizeUnit.GPUS:
         raise UsageError(
             f"--min-gpus {limits.min_gpus}: no job names its GPUs; leave it out, or say with "
             "--gpus-per-node how many a node has"
         )
-    chosen = analysis.jobs.attempts.select("attempt_id")
-    # the times of the whole attempt, of which a selection holds the part in its period
-    ran = analysis.tables["attempts"].semi_join(chosen, "attempt_id")
-    ran = ran.filter(ran["start"].notnull())
-    # accounting of Slurm gives a start to what was cancelled in the queue
-    with_nodes = ran.filter(ran["n_nodes"].isnull() | (ran["n_nodes"] > 0))
-    n_with_nodes = _count(with_nodes)
-    _leave_out(left_out, "attempts", _count(ran) - n_with_nodes, "ended before they had a node")
-    ran = with_nodes.mutate(size=with_nodes[_SIZES[unit]])
-    n_ran = n_with_nodes
-    sized = ran.filter(ran["size"].notnull())
-    n_sized = _count(sized)
-    _leave_out(left_out, "attempts", n_ran - n_sized, f"no log says how many {_words(unit)}")
-    least = limits.min_gpus or 0
-    large = sized.filter(sized["size"] >= least)
-    n_large = _count(large)
-    _leave_out(left_out, "attempts", n_sized - n_large, f"fewer than {least} GPUs")
-    names = ("cluster", "job_id", "attempt_id", "name", "user", "state", "start", "end")
-    ordered = large.order_by(
-        large["size"].desc(), large["elapsed_s"].desc(nulls_first=False), "attempt_id"
+    return analysis.facts.under(
+        sized_by_nodes=unit is SizeUnit.NODES,
+        least_size=limits.min_gpus or 0,
+        most_shown=limits.most_jobs,
     )
-    rows: list[dict[str, Any]] = fetch(
-        ordered.limit(limits.most_jobs), *names, "elapsed_s", "n_gpus", "n_nodes", "size"
-    ).to_pylist()
+
+
+def _large_jobs(
+    facts: Facts, unit: SizeUnit, limits: TimelineLimits, left_out: list[NotDrawn]
+) -> list[dict[str, Any]]:
+    """The attempts that are shown, as rows with their `size`, the largest first."""
+    shapes = facts.rows("chosen_shapes")
+    n_ran = sum(row["n_rows"] for row in shapes)
+    # accounting of Slurm gives a start to what was cancelled in the queue
+    shapes = [row for row in shapes if row["n_nodes"] is None or row["n_nodes"] > 0]
+    n_with_nodes = sum(row["n_rows"] for row in shapes)
+    _leave_out(left_out, "attempts", n_ran - n_with_nodes, "ended before they had a node")
+    sized = [(row[unit.column], row["n_rows"]) for row in shapes if row[unit.column] is not None]
+    n_sized = sum(n for _, n in sized)
+    why = f"no log says how many {_words(unit)}"
+    _leave_out(left_out, "attempts", n_with_nodes - n_sized, why)
+    least = limits.min_gpus or 0
+    n_large = sum(n for size, n in sized if size >= least)
+    _leave_out(left_out, "attempts", n_sized - n_large, f"fewer than {least} GPUs")
+    rows = sorted(facts.rows("large_attempts"), key=lambda row: row["place"])
     if n_large > len(rows):
         last = f"{rows[-1]['size']:,} {_words(unit)}" if rows else "any size"
         why = f"smaller than {last}, or of as many and shorter; the {len(rows):,} largest are shown"
@@ -276,31 +276,21 @@ def _words(unit: SizeUnit) -> str:
     return unit.value.replace("gpus", "GPUs")
 
 
-def _count(table: Table) -> int:
-    return int(table.count().to_pyarrow().as_py())
-
-
-def _nodes_of(analysis: Analysis, attempts: Sequence[str]) -> dict[str, list[str]]:
+def _nodes_of(facts: Facts) -> dict[str, list[str]]:
     """Names of the nodes of each attempt, by its id; without those that a selection leaves out."""
-    held = analysis.jobs.allocations.semi_join(_asked(attempts), "attempt_id")
-    rows = fetch(held.filter(held["node"].notnull()), "attempt_id", "node")
     found: dict[str, list[str]] = defaultdict(list)
-    for attempt_id, node in zip(
-        rows["attempt_id"].to_pylist(), rows["node"].to_pylist(), strict=True
-    ):
-        found[attempt_id].append(node)
+    for row in facts.rows("held_by_large"):
+        found[row["attempt_id"]].append(row["node"])
     return found
 
 
 def _jobs(
-    analysis: Analysis,
     rows: Sequence[Mapping[str, Any]],
     held: Mapping[str, list[str]],
     shown: frozenset[NodeKey],
     left_out: list[NotDrawn],
 ) -> tuple[TimelineJob, ...]:
-    failures, kinds = _ends(analysis, [row["attempt_id"] for row in rows])
-    made = [_job(row, held, shown, failures, kinds) for row in rows]
+    made = [_job(row, held, shown) for row in rows]
     nameless = sum(one.attempt_id not in held for one in made)
     _leave_out(
         left_out, "large attempts", nameless, "the logs do not name their nodes; in the table alone"
@@ -312,53 +302,30 @@ def _jobs(
     return tuple(sorted(made, key=lambda one: (one.start, one.attempt_id)))
 
 
-def _ends(
-    analysis: Analysis, attempts: Sequence[str]
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Of all logs, the failures and the kinds of interruptions of those attempts, by their ids."""
-    asked = _asked(attempts)
-    failed = analysis.attribution.failures.semi_join(asked, "attempt_id")
-    columns = ("attempt_id", "symptom", "confidence", "node")
-    failures = {row["attempt_id"]: row for row in fetch(failed, *columns).to_pylist()}
-    ended = analysis.attribution.interruptions.semi_join(asked, "attempt_id")
-    rows = fetch(ended, "attempt_id", "kind")
-    kinds = zip(rows["attempt_id"].to_pylist(), rows["kind"].to_pylist(), strict=True)
-    return failures, dict(kinds)
-
-
-def _asked(attempts: Sequence[str]) -> Table:
-    return ibis.memtable({"attempt_id": list(attempts)}, schema={"attempt_id": "string"})
-
-
 def _job(
-    row: Mapping[str, Any],
-    held: Mapping[str, list[str]],
-    shown: frozenset[NodeKey],
-    failures: Mapping[str, Mapping[str, Any]],
-    kinds: Mapping[str, str],
+    row: Mapping[str, Any], held: Mapping[str, list[str]], shown: frozenset[NodeKey]
 ) -> TimelineJob:
     attempt_id, cluster = row["attempt_id"], row["cluster"]
-    failure = failures.get(attempt_id, {})
-    if row["end"] is None:
+    if row["end_us"] is None:
         ended = JobEnd.RUNNING
-    elif failure:
+    elif row["symptom"] is not None:
         ended = JobEnd.FAILURE
-    elif kinds.get(attempt_id) == PREEMPTION:
+    elif row["kind"] == PREEMPTION:
         ended = JobEnd.PREEMPTION
     else:
         ended = JobEnd.COMPLETED if row["state"] == "COMPLETED" else JobEnd.OTHER
     nodes = {name for name in held.get(attempt_id, ()) if (cluster, name) in shown}
-    names = ("job_id", "name", "user", "state", "n_gpus", "n_nodes")
+    names = (
+        *("job_id", "name", "user", "state", "n_gpus", "n_nodes"),
+        *("symptom", "confidence", "blamed"),
+    )
     return TimelineJob(
         cluster=cluster,
         attempt_id=attempt_id,
-        start=in_utc(row["start"]),
-        end=None if row["end"] is None else in_utc(row["end"]),
+        start=at(row["start_us"]),
+        end=to_moment(row["end_us"]),
         nodes=tuple(sorted(nodes, key=natural)),
         ended=ended,
-        symptom=failure.get("symptom"),
-        confidence=failure.get("confidence"),
-        blamed=failure.get("node"),
         **{name: row[name] for name in names},
     )
 
@@ -428,9 +395,8 @@ def _ordered(analysis: Analysis, shown: frozenset[NodeKey]) -> tuple[TimelineNod
 
 def _places(analysis: Analysis) -> dict[NodeKey, str]:
     """Rack of each node, else its switch; with the word where the name lacks it."""
-    rows = fetch(analysis.tables["nodes"], "cluster", "node", "rack", "switch").to_pylist()
     found = {}
-    for row in rows:
+    for row in analysis.facts.rows("nodes"):
         kind = next((kind for kind in ("rack", "switch") if row[kind]), None)
         if kind is not None:
             name = row[kind]
@@ -444,15 +410,11 @@ def _places(analysis: Analysis) -> dict[NodeKey, str]:
 
 def _states(analysis: Analysis, left_out: list[NotDrawn]) -> list[dict[str, Any]]:
     """States of the selected nodes in the period that take them out of service."""
-    period, fleet = analysis.period, analysis.fleet.spans_s
-    table = analysis.tables["node_states"]
-    columns = ("cluster", "node", "state", "reason", "start", "end")
-    found, others = [], Counter[str]()
-    for row in fetch(table, *columns).to_pylist():
-        row["start"] = in_utc(row["start"])
-        row["end"] = None if row["end"] is None else in_utc(row["end"])
-        is_past = row["end"] is not None and row["end"] < period.start
-        if (row["cluster"], row["node"]) not in fleet or is_past or row["start"] > period.end:
+    start_us, end_us = microseconds(analysis.period.start), microseconds(analysis.period.end)
+    fleet, found, others = analysis.fleet.spans_s, [], Counter[str]()
+    for row in analysis.facts.rows("node_states"):
+        is_past = row["end_us"] is not None and row["end_us"] < start_us
+        if (row["cluster"], row["node"]) not in fleet or is_past or row["start_us"] > end_us:
             continue
         if row["state"] in OUT_STATES or row["state"] in PLANNED_STATES:
             found.append(row)
@@ -475,8 +437,8 @@ def _outages(
 ) -> tuple[OutageSpan, ...]:
     own = [row for row in states if (row["cluster"], row["node"]) in shown]
     if len(own) > MOST_OUTAGES:
-        last = analysis.period.end
-        own.sort(key=lambda row: row["start"] - (row["end"] or last))
+        last_us = microseconds(analysis.period.end)
+        own.sort(key=lambda row: row["start_us"] - (row["end_us"] or last_us))
         why = f"shorter than the {MOST_OUTAGES:,} that are shown"
         _leave_out(left_out, "states of nodes", len(own) - MOST_OUTAGES, why)
         own = own[:MOST_OUTAGES]
@@ -491,14 +453,14 @@ def _outages(
 
 def _outage(row: Mapping[str, Any], outages: Sequence[Outage]) -> OutageSpan:
     """A state with its kind; `outages` are those of its node, in order of time."""
-    place = bisect_right(outages, to_seconds(row["start"]), key=lambda one: one.start_s) - 1
+    start_s = row["start_us"] / MICROSECONDS_PER_SECOND
+    place = bisect_right(outages, start_s, key=lambda one: one.start_s) - 1
     if place >= 0 and outages[place].is_planned:
         kind = OutageKind.PLANNED
     else:
         kind = OutageKind.DRAIN if row["state"] == "DRAIN" else OutageKind.DOWN
-    return OutageSpan(
-        row["cluster"], row["node"], kind, row["state"], row["reason"], row["start"], row["end"]
-    )
+    names = (row["cluster"], row["node"], kind, row["state"], row["reason"])
+    return OutageSpan(*names, at(row["start_us"]), to_moment(row["end_us"]))
 
 
 def _marks(
@@ -527,7 +489,7 @@ def _marks(
         FailureMark(
             row["cluster"],
             row["node"],
-            in_utc(row["end"]),
+            row["end"],
             row["job_id"],
             row["symptom"],
             row["confidence"],

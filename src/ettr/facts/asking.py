@@ -23,6 +23,7 @@ _OF_A_QUESTION = frozenset(
         *("run_jobs", "restarts", "linked"),
         *("first_day", "last_day", "fleet_in_service", "repaired", "scored_from_s", "scored_to_s"),
         *("first_rows", "least_share"),
+        *("least_size", "most_shown", "sized_by_nodes"),
     }
 )
 """Values that one question gives to its facts."""
