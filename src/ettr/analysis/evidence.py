@@ -142,11 +142,6 @@ def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvi
     )
 
 
-@made("asked_nodes", (("node", "VARCHAR"),), takes=("asked_node_names",))
-def _asked_nodes(facts: Facts) -> list[tuple[object, ...]]:
-    return [(name,) for name in sorted(facts.given("asked_node_names"))]
-
-
 def _attempt_evidence(
     attempt: AttemptHistory, day: int, with_rows: set[tuple[str, int]], is_uncovered: bool
 ) -> AttemptEvidence:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
@@ -73,7 +72,7 @@ def fleet_models(
     Args:
         facts: of the store under the selection; failures that blame no node count in the rate of
             the fleet, not of any node.
-        counts: failures and exposure of each node (`node_counts`); None where nothing ran.
+        counts: failures and exposure of each node (`counts_by_node`); None where nothing ran.
         confidence: of the intervals, between 0 and 1.
         clustering: how the failures cluster over time and between nodes.
     """
@@ -96,36 +95,13 @@ def fleet_models(
     )
 
 
-def node_counts(exposed_nodes: ibis.Table, failures: ibis.Table) -> Counts | None:
-    """Failures and node-days of each node; None where nothing ran.
-
-    Jobs whose nodes are not named count in the rate of the fleet, not of any node. Where no job
-    names its nodes, the fleet is the one unit.
-
-    Args:
-        exposed_nodes: `Exposure.by_node` of the jobs that count.
-        failures: their failures.
-    """
-    node_s = exposed_nodes["elapsed_s"] * exposed_nodes["n_nodes"]
-    used = (
-        exposed_nodes.group_by("cluster", "node")
-        .aggregate(exposure_s=node_s.sum())
-        .filter(lambda t: t["exposure_s"] > 0)
-        .order_by("cluster", "node")
-        .to_pyarrow()
-        .to_pylist()
-    )
-    blamed = (
-        failures.group_by("cluster", "node").aggregate(n=failures.count()).to_pyarrow().to_pylist()
-    )
-    failed = {(row["cluster"], row["node"]): int(row["n"]) for row in blamed}
-    return counts_by_node(used, failed)
-
-
 def counts_by_node(
     used: Sequence[Mapping[str, Any]], failed: Mapping[tuple[str, str | None], int]
 ) -> Counts | None:
     """Failures and node-days of each node; None where nothing ran.
+
+    Jobs whose nodes are not named count in the rate of the fleet, not of any node. Where no job
+    names its nodes, the fleet is the one unit.
 
     Args:
         used: rows of the fact `node_seconds`.

@@ -7,27 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-import ibis
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.clustering import (
-    FailuresOfSize,
-    calendar_edges,
-    failures_of_size,
-    timeline,
-)
-from ettr.analysis.fleet import FLEET, node_counts
+from ettr.analysis.clustering import FailuresOfSize, clustering_of_all
+from ettr.analysis.fleet import FLEET
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
-from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
-from ettr.metrics.instants import Floats, fetch, first_row, floats_of, has_rows, seconds_of
+from ettr.facts import Facts
+from ettr.facts.chosen import facts_of_jobs
+from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
+from ettr.metrics.instants import Floats
+from ettr.metrics.logs_read import clusters_of
 from ettr.models.data import Counts, Labels
 from ettr.models.ratio import PairedCounts
 from ettr.selection import Selection
-from ettr.tables.ibis_time import epoch_s
-from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +118,12 @@ def fleet_evidence(
     Raises:
         UsageError: no such job has run.
     """
-    chosen, failures = chosen_jobs(analysis, partition, cluster, others, above_gpus)
+    chosen = facts_of_jobs(analysis.facts, partition, cluster, others, above_gpus)
     whole = None if partition or cluster else _of_all_partitions(analysis, above_gpus)
-    shown = whole or _shown(analysis, chosen, failures)
+    shown = whole or clustering_of_all(chosen, analysis.period, analysis.assumptions.confidence)
     if shown.counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
-    sizes = _sizes(analysis, chosen)
-    found = _evidence(analysis, name, shown.counts, failures, sizes, above_gpus)
+    found = _evidence(analysis, name, shown.counts, chosen, above_gpus)
     return replace(found, spread=shown.spread, spread_by_symptom=shown.spread_by_symptom)
 
 
@@ -138,61 +132,6 @@ def _of_all_partitions(analysis: Analysis, above_gpus: int | None) -> FailuresOf
     if above_gpus is None:
         return analysis.clustering_of_all
     return analysis.clustering.large if above_gpus == analysis.assumptions.above_gpus else None
-
-
-def _shown(analysis: Analysis, chosen: ibis.Table, failures: ibis.Table) -> FailuresOfSize:
-    """Failures of some jobs by node, and how they cluster."""
-    counts = node_counts(analysis.exposure.by_node.semi_join(chosen, "attempt_id"), failures)
-    edges_s = calendar_edges(analysis.period)
-    held = analysis.exposure.by_attempt.semi_join(chosen, "attempt_id")
-    failed = fetch(failures, "end", "symptom", "cluster", "node")
-    rows = {
-        name: np.array(failed[name].to_pylist(), dtype=object)
-        for name in ("symptom", "cluster", "node")
-    }
-    rows["end_us"] = seconds_of(failed["end"]) * MICROSECONDS_PER_SECOND
-    line = timeline(rows, edges_s, _node_days_before(held, edges_s))
-    return failures_of_size(rows, line, counts, analysis.assumptions.confidence)
-
-
-def _node_days_before(exposed: ibis.Table, edges_s: Floats) -> Floats:
-    """Node-days that some jobs ran before each edge (`cumulative_node_days`)."""
-    ran = exposed.filter(exposed["start"].notnull() & (exposed["elapsed_s"] > 0))
-    origin_s = int(edges_s[0])
-    begin = epoch_s(ran["start"]) - origin_s
-    until = (epoch_s(ran["end"]) - origin_s).fill_null(begin + ran["elapsed_s"].cast("int64"))
-    spans = ran.select(
-        begin=begin,
-        until=ibis.greatest(until, begin + 1),
-        node_s=ran["node_s"].fill_null(0.0),
-    )
-    spans = spans.mutate(weight=spans["node_s"] / (spans["until"] - spans["begin"]))
-    step_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1
-    total = np.zeros(len(edges_s))
-    for name, sign in (("begin", 1.0), ("until", -1.0)):
-        # An edge is never inside a cell: cells are the steps between the edges.
-        cell = ((spans[name] + step_s - 1) // step_s).cast("int64")
-        rows = (
-            spans.mutate(cell=cell, moment=spans["weight"] * spans[name])
-            .group_by("cell")
-            .aggregate(
-                lambda t: t["weight"].sum().name("weight"),
-                lambda t: t["moment"].sum().name("moment"),
-            )
-            .order_by("cell")
-            .to_pyarrow()
-        )
-        cells = rows["cell"].to_numpy()
-        weights, moments = (
-            np.cumsum(floats_of(rows["weight"])),
-            np.cumsum(floats_of(rows["moment"])),
-        )
-        for place, edge in enumerate(edges_s):
-            t = edge - origin_s
-            upto = int(np.searchsorted(cells * step_s, t, side="right"))
-            if upto:
-                total[place] += sign * (t * weights[upto - 1] - moments[upto - 1])
-    return total / SECONDS_PER_DAY
 
 
 def evidence_to_plan_with(analysis: Analysis, name: str) -> FleetEvidence:
@@ -269,7 +208,6 @@ def periods(
             f"{name}: its logs hold no jobs, and compare counts failures of jobs; for a log of "
             "faults give the counts before and after, as in before=30/5000 after=12/6000"
         )
-    _ = analysis.attribution  # of all of the logs: both periods take it over
 
     def one(when: str, chosen: Selection) -> FleetEvidence:
         evidence = period_evidence(analysis.of(chosen), when, analysis, above_gpus)
@@ -295,30 +233,29 @@ def period_evidence(
             known better from more of the logs, and from the same ones for both of two periods.
         above_gpus: jobs of more GPUs only; None takes them all.
     """
-    attempts, failures = part.exposure.by_attempt, part.failures
-    if above_gpus is not None:
-        attempts = attempts.filter(attempts["n_gpus"] > above_gpus)
-        failures = failures.semi_join(attempts, "attempt_id")
-    shown = _of_all_partitions(part, above_gpus) or _shown(part, attempts, failures)
+    chosen = facts_of_jobs(part.facts, above_gpus=above_gpus)
+    shown = _of_all_partitions(part, above_gpus) or clustering_of_all(
+        chosen, part.period, part.assumptions.confidence
+    )
     if shown.counts is None:
         return None
-    evidence = _evidence(part, name, shown.counts, failures, _sizes(part, attempts), above_gpus)
+    evidence = _evidence(part, name, shown.counts, chosen, above_gpus)
     return replace(
         evidence,
         spread=shown.spread,
         spread_by_symptom=shown.spread_by_symptom,
-        placed=_placed(whole, failures, shown.counts),
+        placed=_placed(whole, chosen, shown.counts),
     )
 
 
-def _placed(whole: Analysis, failures: ibis.Table, counts: Counts) -> dict[str, float] | None:
+def _placed(whole: Analysis, chosen: Facts, counts: Counts) -> dict[str, float] | None:
     """These failures by the names that the counts have for nodes."""
     from ettr.analysis.blame import placed
 
     if counts.group is None:
         return None
     known = set(counts.group.tolist())
-    parts = placed(whole.blame, set(fetch(failures, "attempt_id")["attempt_id"].to_pylist()))
+    parts = placed(whole.blame, set(chosen.columns("failures")["attempt_id"].tolist()))
     # clusters are named where there are several
     named = {
         f"{cluster}/{node}" if f"{cluster}/{node}" in known else node: part
@@ -348,28 +285,11 @@ def same_nodes(early: FleetEvidence, late: FleetEvidence) -> PairedCounts | None
     return PairedCounts(*a, *b, *map(float, unplaced))
 
 
-def chosen_jobs(
-    analysis: Analysis,
-    partition: tuple[str, ...] = (),
-    cluster: tuple[str, ...] = (),
-    others: bool = False,
-    above_gpus: int | None = None,
-) -> tuple[ibis.Table, ibis.Table]:
-    """The attempts of some jobs, and their failures; arguments as for `fleet_evidence`."""
-    attempts = analysis.jobs.attempts
-    for column, names in (("partition", partition), ("cluster", cluster)):
-        if names:
-            wanted = attempts[column].isin(names).fill_null(False)
-            attempts = attempts.filter(~wanted if others else wanted)
-    if above_gpus is not None:
-        attempts = attempts.filter(attempts["n_gpus"] > above_gpus)
-    return attempts, analysis.failures.semi_join(attempts, "attempt_id")
-
-
 def names_of(analysis: Analysis, column: str) -> tuple[str, ...]:
     """The partitions or clusters of the store's jobs."""
-    found = analysis.tables["attempts"].select(column).distinct().to_pyarrow()[column]
-    return tuple(sorted(name for name in found.to_pylist() if name is not None))
+    if column == "cluster":
+        return tuple(sorted(clusters_of(analysis.facts, "attempts")))
+    return tuple(sorted(row["partition"] for row in analysis.facts.rows("partitions")))
 
 
 def _nothing(analysis: Analysis, name: str, above_gpus: int | None) -> str:
@@ -393,37 +313,19 @@ def _evidence(
     analysis: Analysis,
     name: str,
     counts: Counts,
-    failures: ibis.Table,
-    sizes: tuple[int | None, int | None],
+    chosen: Facts,
     above_gpus: int | None,
 ) -> FleetEvidence:
-    symptoms = Counter(failures.select("symptom").to_pyarrow()["symptom"].to_pylist())
-    smallest, largest = sizes
+    symptoms = Counter(chosen.columns("failures")["symptom"].tolist())
+    basis = chosen.row("exposure_basis")
     return FleetEvidence(
         name=name,
         counts=counts,
         by_symptom=dict(symptoms),
         jobs="all jobs" if above_gpus is None else f"jobs of more than {above_gpus} GPUs",
-        largest_n_nodes=largest,
-        smallest_n_nodes=smallest,
+        largest_n_nodes=basis["most_nodes"],
+        smallest_n_nodes=basis["least_nodes"],
         gpus_per_node=analysis.gpus_per_node,
         span_days=analysis.period.days,
-        by_confidence=counted_confidences(fetch(failures, "confidence")["confidence"].to_pylist()),
+        by_confidence=failures_by_confidence(chosen),
     )
-
-
-def _sizes(analysis: Analysis, attempts: ibis.Table) -> tuple[int | None, int | None]:
-    """Nodes of the smallest and the largest job; nodes named count where no number is known."""
-    ran = attempts.filter(attempts["elapsed_s"] > 0)
-    nodes = ran.filter(ran["n_nodes"] > 0).select("n_nodes")
-    uncounted = ran.filter(ran["n_nodes"].isnull())
-    if has_rows(uncounted):
-        named = analysis.exposure.by_node.semi_join(uncounted, "attempt_id")
-        counted = named.group_by("attempt_id").aggregate(n_nodes=named["n_nodes"].sum())
-        nodes = ibis.union(nodes, counted.select(n_nodes=counted["n_nodes"].cast("int64")))
-    row = first_row(nodes.aggregate(least=nodes["n_nodes"].min(), most=nodes["n_nodes"].max()))
-    return _int(row["least"]), _int(row["most"])
-
-
-def _int(value: float | None) -> int | None:
-    return None if value is None or np.isnan(value) else int(value)

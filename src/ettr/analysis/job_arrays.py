@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ibis.expr.types import Table
-
 from ettr.analysis.analysis import Analysis
 from ettr.errors import UsageError
-from ettr.metrics.instants import has_rows
+from ettr.facts.facts import at, to_moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +73,23 @@ def job_array(analysis: Analysis, job_id: str) -> JobArray | None:
         UsageError: several clusters have an array of that id.
     """
     cluster, _, plain = job_id.rpartition("/")
-    attempts = analysis.tables["attempts"]
-    if cluster:
-        attempts = attempts.filter(attempts["cluster"] == cluster)
-    tasks = attempts.filter((attempts["array_job_id"] == plain).fill_null(False))
-    if has_rows(attempts.filter(attempts["job_id"] == plain)) or not has_rows(tasks):
+    facts = analysis.facts.under(job_id=plain, job_cluster=cluster or None)
+    rows = facts.rows("history_tasks")
+    if not rows or not all(row["is_task"] and row["job_id"] != plain for row in rows):
         return None
-    clusters = sorted({row["cluster"] for row in _listed(tasks, "cluster")})
+    clusters = sorted({row["cluster"] for row in rows})
     if len(clusters) > 1:
         forms = ", ".join(f"{name}/{plain}" for name in clusters)
         raise UsageError(f"array {plain} is in {len(clusters)} clusters; say which: {forms}")
-    return _array(plain, tasks, analysis.failures)
+    return _array(plain, rows, analysis.facts.rows("failures"))
 
 
-def _listed(table: Table, *columns: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.select(*columns).distinct().to_pyarrow().to_pylist()
-    return rows
-
-
-def _array(array_job_id: str, attempts: Table, failures: Table) -> JobArray:
-    order = attempts.order_by("submit", "attempt_id").to_pyarrow().to_pylist()
-    failed = failures.semi_join(attempts, "attempt_id").order_by("end", "attempt_id")
-    verdicts = {row["attempt_id"]: row for row in failed.to_pyarrow().to_pylist()}
+def _array(
+    array_job_id: str, attempts: list[dict[str, Any]], failures: list[dict[str, Any]]
+) -> JobArray:
+    order = sorted(attempts, key=_submitted)
+    ids = set(_ids(order))
+    verdicts = {row["attempt_id"]: row for row in failures if row["attempt_id"] in ids}
     by_task: dict[str, list[dict[str, Any]]] = {}
     for row in order:
         by_task.setdefault(row["job_id"], []).append(row)
@@ -121,6 +114,10 @@ def _ids(rows: list[dict[str, Any]]) -> list[str]:
     return [row["attempt_id"] for row in rows]
 
 
+def _submitted(row: dict[str, Any]) -> tuple[bool, int, str]:
+    return row["submit_us"] is None, row["submit_us"] or 0, row["attempt_id"]
+
+
 def _place(job_id: str) -> tuple[int, str]:
     """Tasks by number; what is pending is one row, such as 7_[3-9], by its first number."""
     first = job_id.rpartition("_")[2].strip("[]").split("-")[0].split(",")[0]
@@ -129,14 +126,14 @@ def _place(job_id: str) -> tuple[int, str]:
 
 def _task(job_id: str, rows: list[dict[str, Any]], verdicts: list[dict[str, Any]]) -> ArrayTask:
     last = rows[-1]
-    starts = [row["start"] for row in rows if row["start"] is not None]
+    starts_us = [row["start_us"] for row in rows if row["start_us"] is not None]
     verdict = verdicts[-1] if verdicts else None
     return ArrayTask(
         job_id=job_id,
         attempts=len(rows),
         state=last["state"],
-        start=min(starts, default=None),
-        end=last["end"],
+        start=at(min(starts_us)) if starts_us else None,
+        end=to_moment(last["end_us"]),
         n_gpus=last["n_gpus"],
         elapsed_s=sum(row["elapsed_s"] or 0.0 for row in rows),
         failures=len(verdicts),

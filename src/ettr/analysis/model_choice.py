@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.fleet_evidence import FleetEvidence, chosen_jobs
+from ettr.analysis.fleet_evidence import FleetEvidence
 from ettr.analysis.node_faults import fault_tables
 from ettr.errors import UsageError
+from ettr.facts import Facts
+from ettr.facts.chosen import facts_of_jobs
 from ettr.models.base import Fit
 from ettr.models.data import Floats, Lifetimes
-from ettr.models.from_tables import ModelData, from_tables
 from ettr.models.registry import (
     CALENDAR_MODELS,
     COUNT_MODELS,
@@ -29,6 +28,11 @@ from ettr.models.registry import (
 from ettr.projection.ageing import fit_at_ages, fit_since_last_step
 from ettr.projection.renewal import RepairLaw
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ettr.models.from_tables import ModelData
 
 CLOCKS = ("use", "age")
 _REPAIR_OF = {"use": RepairLaw.GOOD_AS_NEW, "age": RepairLaw.MINIMAL}
@@ -71,20 +75,18 @@ def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
     """
     if not analysis.logs_read.jobs:
         return _spans_of_faults(analysis)
-    attempts, failures = chosen_jobs(analysis, above_gpus=above_gpus)
-    exposed = analysis.exposure.by_node.semi_join(attempts, "attempt_id")
-
-    def ended() -> pa.Table:
-        return _with_cluster(failures).select("end", "node", "symptom").to_pyarrow()
+    facts = facts_of_jobs(analysis.facts, above_gpus=above_gpus)
 
     def observed() -> ModelData:
-        used = _with_cluster(exposed.filter(exposed["node"].notnull()))
-        nodes = _with_cluster(analysis.tables["nodes"]).select("node", "in_service_from")
-        allocations = used.select("node", "start", "elapsed_s")
-        return from_tables(ended(), allocations.to_pyarrow(), nodes.to_pyarrow())
+        import pyarrow.compute as pc
+
+        from ettr.models.from_tables import from_tables
+
+        used = _held(facts)
+        return from_tables(_ended(facts), used.filter(pc.is_valid(used["node"])), _nodes(facts))
 
     def calendar() -> tuple[Lifetimes, datetime]:
-        return _calendar(ended(), exposed.select("start", "elapsed_s", "n_nodes").to_pyarrow())
+        return _calendar(_ended(facts), _held(facts))
 
     return Spans(observed, calendar)
 
@@ -94,15 +96,52 @@ def _spans_of_faults(analysis: Analysis) -> Spans:
     ended, served = fault_tables(analysis)
 
     def observed() -> ModelData:
-        nodes = _with_cluster(analysis.tables["nodes"]).select("node", "in_service_from")
-        return from_tables(ended, served, nodes.to_pyarrow())
+        from ettr.models.from_tables import from_tables
+
+        return from_tables(ended, served, _nodes(analysis.facts))
 
     return Spans(observed, lambda: _calendar(ended, served))
 
 
-def _with_cluster(table: ibis.Table) -> ibis.Table:
-    """Node names that hold over several clusters."""
-    return table.mutate(node=table["cluster"] + "/" + table["node"])
+def _held(facts: Facts) -> pa.Table:
+    """What ran on each node: `node`, with its cluster, `start`, `elapsed_s` and `n_nodes`."""
+    import pyarrow as pa
+
+    held = facts.arrow("held_spans")
+    start = held["start_us"].cast(pa.timestamp("us", tz="UTC"))
+    return held.drop_columns(["start_us"]).append_column("start", start)
+
+
+def _ended(facts: Facts) -> pa.Table:
+    """Failures: `end`, `node`, with its cluster, and `symptom`."""
+    import pyarrow as pa
+
+    rows = facts.rows("failures")
+    return pa.table(
+        {
+            "end": pa.array([row["end_us"] for row in rows], pa.timestamp("us", tz="UTC")),
+            "node": pa.array([_with_cluster(row) for row in rows], pa.string()),
+            "symptom": pa.array([row["symptom"] for row in rows], pa.string()),
+        }
+    )
+
+
+def _nodes(facts: Facts) -> pa.Table:
+    """The inventory: `node`, with its cluster, and `in_service_from`."""
+    import pyarrow as pa
+
+    rows, moment = facts.rows("nodes"), pa.timestamp("us", tz="UTC")
+    return pa.table(
+        {
+            "node": pa.array([_with_cluster(row) for row in rows], pa.string()),
+            "in_service_from": pa.array([row["in_service_from_us"] for row in rows], moment),
+        }
+    )
+
+
+def _with_cluster(row: Mapping[str, Any]) -> str | None:
+    """The name of a node that holds over several clusters."""
+    return None if row["node"] is None else f"{row['cluster']}/{row['node']}"
 
 
 def _calendar(failures: pa.Table, exposed: pa.Table) -> tuple[Lifetimes, datetime]:
@@ -130,6 +169,9 @@ def _calendar(failures: pa.Table, exposed: pa.Table) -> tuple[Lifetimes, datetim
 
 
 def _seconds(column: pa.ChunkedArray) -> Floats:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     micros = pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False)
     result: Floats = micros.astype(np.float64) / MICROSECONDS_PER_SECOND
     return result

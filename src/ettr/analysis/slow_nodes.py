@@ -14,9 +14,6 @@ from ettr.analysis.slow_runs import ComparedRuns, compared_runs
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
 from ettr.lemons.slow import MIN_SLOW, enough_steps, slow_nodes
-from ettr.metrics.instants import fetch
-from ettr.metrics.run_progress import with_cluster
-from ettr.metrics.selected import in_period, of_jobs
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -125,8 +122,7 @@ def _asked_nodes(analysis: Analysis) -> Callable[[str | None, str | None], bool]
     chosen = analysis.selection
     types: defaultdict[tuple[str | None, str], set[bool]] = defaultdict(set)
     if chosen.gpu_type:
-        rows = fetch(analysis.tables["nodes"], "cluster", "node", "gpu_type").to_pylist()
-        for row in rows:
+        for row in analysis.facts.rows("nodes"):
             for cluster in (row["cluster"], None):
                 types[cluster, row["node"]].add(row["gpu_type"] in chosen.gpu_type)
 
@@ -150,20 +146,12 @@ class _RunSteps:
 
 
 def _runs(analysis: Analysis) -> dict[_RunKey, _RunSteps]:
-    progress = analysis.tables["progress"]
-    steps = progress.filter((progress["event"] == "step") & progress["duration_s"].notnull())
     chosen = analysis.selection
-    if chosen.cluster:
-        steps = steps.filter(steps["cluster"].isin(chosen.cluster).fill_null(False))
-    if chosen.partition or chosen.account or chosen.user or chosen.qos:
-        # steps that name no job are of no partition, account, user or QOS that could be known
-        attempts = analysis.tables["attempts"]
-        jobs = of_jobs(attempts, chosen)
-        steps = with_cluster(steps, attempts).semi_join(jobs, ["cluster", "job_id"])
-    if chosen.has_period:
-        steps = steps.filter(in_period(steps["time"], chosen))
+    # steps that name no job are of no partition, account, user or QOS that could be known
+    of_jobs = chosen.partition or chosen.account or chosen.user or chosen.qos
+    facts = analysis.facts.under(selection=chosen.without_nodes.at_any_time)
+    rows = facts.arrow("rank_steps_of_jobs" if of_jobs else "rank_steps")
     columns = ("cluster", "run_id", "job_id", "rank", "step", "duration_s", "detail")
-    rows = fetch(steps.order_by("run_id", "rank", "time"), *columns)
     clusters: defaultdict[str, set[str]] = defaultdict(set)
     for cluster, run_id in zip(*(rows[name].to_pylist() for name in columns[:2]), strict=True):
         clusters[run_id] |= {cluster} - {None}
@@ -175,8 +163,8 @@ def _runs(analysis: Analysis) -> dict[_RunKey, _RunSteps]:
         known = min(clusters[run_id]) if len(clusters[run_id]) == 1 else cluster
         run = runs[known, run_id]
         run.ranks.add(rank)
-        facts = _facts(detail)
-        node, wait_s = facts.get("node"), facts.get("wait_s")
+        further = _facts(detail)
+        node, wait_s = further.get("node"), further.get("wait_s")
         if isinstance(node, str):
             run.moved |= run.node.setdefault(rank, node) != node
         if isinstance(wait_s, int | float) and 0 <= wait_s < duration_s and step is not None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 
 from ettr.estimates import Interval
 from ettr.lemons.slow_runs import RunSegments, SlowGroup, slow_by_runs
-from ettr.metrics.instants import fetch
-from ettr.metrics.run_progress import with_cluster
-from ettr.metrics.selected import in_period, of_jobs
 from ettr.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
+    from ettr.facts import Facts
 
 MIN_STEPS = 20
 """Steps of a segment at least: its median step is known to a few per cent of what steps vary by."""
@@ -81,10 +78,14 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
         analysis: of the store.
         false_discovery: largest probability of being ordinary of each that is claimed.
     """
-    measured = _segments(analysis)
+    jobs = analysis.selection.without_nodes.at_any_time
+    facts = analysis.facts.under(selection=jobs)
+    rows = facts.rows("run_segments")
+    names = [field.name for field in fields(_Segment)]
+    measured = [_Segment(*(row[name] for name in names)) for row in rows if row["n"] >= MIN_STEPS]
     if not measured:
         return ComparedRuns((), 0, 0, "no run with step times names its job, and the job its nodes")
-    nodes_of = _nodes_of(analysis, [one.attempt_id for one in measured])
+    nodes_of = _nodes_of(facts)
     placed = [one for one in measured if one.attempt_id in nodes_of]
     if not placed:
         return ComparedRuns((), 0, 0, "no log names the nodes of the jobs of the runs")
@@ -133,7 +134,7 @@ def _named(group: SlowGroup, nodes: Sequence[tuple[str, str]]) -> SlowByRuns:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """An attempt of a run: its median step, and all of them together."""
+    """An attempt of a run: its median step, and all of them together, by its first rank."""
 
     cluster: str
     run_id: str
@@ -143,42 +144,8 @@ class _Segment:
     n_gpus: int | None
 
 
-def _segments(analysis: Analysis) -> list[_Segment]:
-    """Median step and its steps of each attempt of a run, as its first rank records them."""
-    attempts, chosen = analysis.tables["attempts"], analysis.selection
-    progress = with_cluster(analysis.tables["progress"], attempts)
-    steps = progress.filter((progress["event"] == "step") & (progress["duration_s"] > 0))
-    if chosen.has_period:
-        steps = steps.filter(in_period(steps["time"], chosen))
-    job = ("run_id", "cluster", "job_id")
-    first = steps.group_by(*job).agg(first_rank=steps["rank"].min())
-    steps = steps.join(first, job)
-    steps = steps.filter(steps["rank"] == steps["first_rank"])
-    ran = of_jobs(attempts, chosen)
-    held = ran.filter(ran["start"].notnull())
-    held = held.select("attempt_id", "cluster", "job_id", "start", "end", "n_gpus")
-    steps = steps.select("run_id", "job_id", "cluster", "time", "duration_s")
-    met = steps.join(held, ["cluster", "job_id"])
-    met = met.filter(
-        (met["time"] >= met["start"]) & (met["end"].isnull() | (met["time"] <= met["end"]))
-    )
-    by_attempt = met.group_by("run_id", "attempt_id", "cluster").agg(
-        n=met.count(),
-        step_s=met["duration_s"].median(),
-        steps_s=met["duration_s"].sum(),
-        n_gpus=met["n_gpus"].max(),
-    )
-    kept = by_attempt.filter(by_attempt["n"] >= MIN_STEPS)
-    columns = ("cluster", "run_id", "attempt_id", "step_s", "steps_s", "n_gpus")
-    rows = fetch(kept.order_by("cluster", "run_id", "attempt_id"), *columns).to_pylist()
-    return [_Segment(**row) for row in rows]
-
-
-def _nodes_of(analysis: Analysis, attempts: list[str]) -> dict[str, list[str]]:
-    allocations = analysis.tables["allocations"]
-    mine = ibis.memtable({"attempt_id": attempts})
-    held = allocations.filter(allocations["node"].notnull()).semi_join(mine, "attempt_id")
+def _nodes_of(facts: Facts) -> dict[str, list[str]]:
     made: defaultdict[str, list[str]] = defaultdict(list)
-    for row in fetch(held.order_by("attempt_id", "node"), "attempt_id", "node").to_pylist():
+    for row in facts.rows("run_segments_held"):
         made[row["attempt_id"]].append(row["node"])
-    return dict(made)
+    return {attempt_id: sorted(nodes) for attempt_id, nodes in made.items()}

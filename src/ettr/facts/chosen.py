@@ -52,6 +52,12 @@ def _asked(facts: Facts) -> list[tuple[object, ...]]:
     return [(kind, name) for kind, names in kinds.items() for name in names]
 
 
+@made("asked_nodes", (("node", "VARCHAR"),), takes=("asked_node_names",))
+def _asked_nodes(facts: Facts) -> list[tuple[object, ...]]:
+    """Names of nodes that a question asks about."""
+    return [(name,) for name in sorted(facts.given("asked_node_names"))]
+
+
 @made(
     "chosen",
     (),
@@ -114,6 +120,49 @@ def _accounted(facts: Facts) -> str:
     if facts.given("selection").is_everything:
         return _everything(facts, source)
     return kept(facts, "accounted", _attempts_sql(facts, source), "attempts")
+
+
+def facts_of_jobs(
+    facts: Facts,
+    partition: tuple[str, ...] = (),
+    cluster: tuple[str, ...] = (),
+    others: bool = False,
+    above_gpus: int | None = None,
+) -> Facts:
+    """The facts where `chosen`, `exposure`, `exposure_nodes` and `failures` are of some jobs alone.
+
+    Args:
+        facts: of a selection.
+        partition: its jobs of these partitions only; of all where empty.
+        cluster: jobs of these clusters only.
+        others: all jobs but those instead.
+        above_gpus: jobs of more GPUs only; None takes them all.
+    """
+    bound: dict[str, object] = {}
+    conditions = []
+    for column, names in (("partition", partition), ("cluster", cluster)):
+        if names:
+            given = {f"{column}_{place}": name for place, name in enumerate(names)}
+            bound |= given
+            wanted = f'coalesce("{column}" IN ({", ".join(f"${one}" for one in given)}), FALSE)'
+            conditions.append(f"NOT {wanted}" if others else wanted)
+    if above_gpus is not None:
+        bound["above"] = above_gpus
+        conditions.append("n_gpus > $above")
+    if not conditions:
+        return facts
+    sql = f"SELECT attempt_id FROM {facts.table('chosen')} WHERE {' AND '.join(conditions)}"
+    ids = facts.keep("part_attempts", sql, view=False, bound=bound)
+    parts = {
+        name: facts.keep(
+            f"part_{name}",
+            f"SELECT t.* FROM {facts.table(name)} t "
+            f"WHERE t.attempt_id IN (SELECT attempt_id FROM {ids})",
+            view=True,
+        )
+        for name in ("chosen", "exposure", "exposure_nodes", "failures")
+    }
+    return facts.over(**parts)
 
 
 def _of_wholes(facts: Facts) -> _Source:

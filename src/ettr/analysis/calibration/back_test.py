@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from ettr.analysis.calibration.held_back import overlap_note
 from ettr.analysis.calibration.quantities import Quantity, quantities_of
@@ -25,6 +24,9 @@ from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_dige
 from ettr.sim.sweeps import results_of
 from ettr.tables import TABLES
 from ettr.units import SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 REPLICAS = 30
 LEAST_REPLICAS, MOST_REPLICAS = 8, 1000
@@ -179,6 +181,8 @@ def _replica(
     scenario: ClusterScenario, begin: datetime, end: datetime, warm_up: int, seed: int, number: int
 ) -> dict[str, Quantity]:
     """The quantities of one simulation."""
+    import pyarrow as pa
+
     start = begin - timedelta(days=warm_up)
     days = (end - start).total_seconds() / SECONDS_PER_DAY
     period = SimulatedPeriod(start.date().isoformat(), days)

@@ -16,7 +16,7 @@ from ettr.analysis.calibration.fit_faults import fit_faults
 from ettr.analysis.calibration.fit_jobs import fit_jobs
 from ettr.analysis.calibration.record import Machine, SiteRecord, site_record
 from ettr.errors import UsageError
-from ettr.metrics.instants import fetch, to_seconds
+from ettr.metrics.instants import to_seconds
 from ettr.selection import Selection
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE, ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
@@ -178,8 +178,7 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
             f"nodes have {machine.per_node} {machine.unit}; a scenario has at most "
             f"{MOST_GPUS_PER_NODE}"
         )
-    columns = ("cluster", "node", "gpu_type", "n_gpus", "rack", "pod")
-    rows = fetch(analysis.tables["nodes"], *columns).to_pylist()
+    rows = analysis.facts.rows("nodes")
     rows = [row for row in rows if machine.has(row["cluster"], row["node"])]
     racks = Counter(row["rack"] for row in rows if row["rack"])
     pods = {(row["pod"], row["rack"]) for row in rows if row["pod"] and row["rack"]}

@@ -25,14 +25,14 @@ from ettr.analysis.node_faults import faults_of
 from ettr.estimates.exact import share_interval
 from ettr.metrics.availability import Service
 from ettr.metrics.faults_of_nodes import NodeFaults
-from ettr.metrics.instants import Floats, fetch, seconds_of
+from ettr.metrics.instants import Floats
 from ettr.metrics.rates import estimated_rate
 from ettr.metrics.survival import durations
 from ettr.models.data import Lifetimes
 from ettr.models.log_location_scale import Lognormal
 from ettr.sim.cluster.scenario import EVIDENCE
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
-from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -161,13 +161,12 @@ def faults_with_effects(raw: NodeFaults, analysis: Analysis, end_s: float) -> _F
 
 def _held(analysis: Analysis, nodes: set[str]) -> dict[str, list[tuple[float, float]]]:
     """When jobs held the nodes that had faults."""
-    table = analysis.tables["allocations"]
-    rows = fetch(table.filter(table["node"].isin(sorted(nodes - {None}))), "node", "start", "end")
+    facts = analysis.facts.under(asked_node_names=frozenset(nodes - {None}))
     made: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    ends = np.nan_to_num(seconds_of(rows["end"]), nan=math.inf).tolist()
-    for node, a, b in zip(
-        rows["node"].to_pylist(), seconds_of(rows["start"]).tolist(), ends, strict=True
-    ):
+    held = facts.columns("held_on_asked")
+    starts_s, ends_s = (held[name] / MICROSECONDS_PER_SECOND for name in ("start_us", "end_us"))
+    ends_s = np.nan_to_num(ends_s, nan=math.inf)
+    for node, a, b in zip(held["node"].tolist(), starts_s.tolist(), ends_s.tolist(), strict=True):
         made[node].append((a, b))
     return made
 

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ettr.analysis.node_faults import faults_of
 from ettr.attribution.rules import LogMatching
-from ettr.metrics.instants import Floats, fetch, floats_of, seconds_of
+from ettr.metrics.instants import Floats, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE
 from ettr.sim.cluster.scenario_parts import Checkpoints
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ettr.analysis.analysis import Analysis
+    from ettr.facts import Facts
     from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey
 
 Flags = npt.NDArray[np.bool_]
@@ -262,9 +264,11 @@ def site_record(analysis: Analysis, *, with_bare_jobs: bool = False) -> SiteReco
         with_bare_jobs: Jobs that ask for no GPUs are among its attempts.
     """
     check_one_cluster(analysis)
-    rows = fetch(analysis.tables["attempts"], *COLUMNS)
+    import pyarrow as pa
+
+    rows = recorded_attempts(analysis.facts)
     machine = machine_of(analysis, rows)
-    failures = fetch(analysis.attribution.failures, "attempt_id")["attempt_id"].to_pylist()
+    failures = analysis.facts.columns("all_failures")["attempt_id"].tolist()
     read = analysis.logs_read
     bare_jobs = 0
     if machine.unit == "GPUs" and not with_bare_jobs:
@@ -279,6 +283,18 @@ def site_record(analysis: Analysis, *, with_bare_jobs: bool = False) -> SiteReco
         has_failures=bool(read.jobs),
         bare_jobs=bare_jobs,
     )
+
+
+def recorded_attempts(facts: Facts) -> pa.Table:
+    """Attempts of all of the logs, with `COLUMNS`, their accounts and times as timestamps."""
+    import pyarrow as pa
+
+    rows, moment = facts.arrow("recorded_attempts"), pa.timestamp("us", tz="UTC")
+    columns = {
+        name.removesuffix("_us"): column.cast(moment) if name.endswith("_us") else column
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+    }
+    return pa.table(columns)
 
 
 def machine_of(analysis: Analysis, rows: pa.Table) -> Machine:

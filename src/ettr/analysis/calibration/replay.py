@@ -11,7 +11,6 @@ import numpy as np
 
 from ettr.analysis.calibration.fit_faults import faults_with_effects, named_symptoms
 from ettr.analysis.calibration.record import (
-    COLUMNS,
     OWN_ENDS,
     Attempts,
     Flags,
@@ -19,13 +18,14 @@ from ettr.analysis.calibration.record import (
     SiteRecord,
     check_one_cluster,
     machine_of,
+    recorded_attempts,
     site_record,
     whole_sizes,
     work_of,
 )
 from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
-from ettr.metrics.instants import Floats, fetch, to_seconds
+from ettr.metrics.instants import Floats, to_seconds
 from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod, n_writes
@@ -212,7 +212,7 @@ def _owners(
     analysis: Analysis, attempts: Attempts, firsts: Places
 ) -> tuple[list[int], list[int], Owners]:
     """Users and accounts of the jobs, and their names; a user counts in each of his accounts."""
-    rows = fetch(analysis.tables["attempts"], "attempt_id", "account")
+    rows = recorded_attempts(analysis.facts)
     account_of = dict(zip(rows["attempt_id"].to_pylist(), rows["account"].to_pylist(), strict=True))
     users = [attempts.user[first] or _NOBODY for first in firsts]
     accounts = [account_of[attempts.attempt_id[first]] or _NOBODY for first in firsts]
@@ -258,7 +258,7 @@ def _with_faults(
     everything, _ = faults_of(analysis)
     if not len(everything):
         raise UsageError(f"{where}: has no faults of nodes to replay")
-    machine = machine_of(analysis, fetch(analysis.tables["attempts"], *COLUMNS))
+    machine = machine_of(analysis, recorded_attempts(analysis.facts))
     named = everything.of_nodes([node is not None for _, node in everything.nodes])
     if not len(named):
         raise UsageError(
