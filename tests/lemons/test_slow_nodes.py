@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
-import ibis
 import numpy as np
 import pytest
 
@@ -91,10 +90,9 @@ def test_runs_of_one_name_on_two_clusters_are_two_runs(tmp_path: Path):
 def test_a_gpu_type_is_that_of_the_nodes_own_cluster():
     rows = [("a", "n3", "h100"), ("b", "n3", "a100"), ("b", "n4", "a100")]
     names = ("cluster", "node", "gpu_type")
-    analysis = SimpleNamespace(
-        selection=Selection(gpu_type=("a100",)),
-        tables={"nodes": ibis.memtable([dict(zip(names, row, strict=True)) for row in rows])},
-    )
+    nodes = {"nodes": [dict(zip(names, row, strict=True)) for row in rows]}
+    facts = SimpleNamespace(rows=nodes.__getitem__)
+    analysis = SimpleNamespace(selection=Selection(gpu_type=("a100",)), facts=facts)
     asked = _asked_nodes(analysis)
     assert [asked("a", "n3"), asked("b", "n3"), asked("a", "n4")] == [False, True, False]
     # where no record names the cluster, n3 may be either
