@@ -483,7 +483,7 @@ def measure_lemons(folder: Path, threads: int) -> dict[str, Any]:
     with open_store(str(folder)) as store:
         if store.connection is not None:
             store.connection.execute(f"SET threads = {threads}")
-        found = Analysis(store, shows_lines=False).lemon_nodes
+        found = Analysis(store).lemon_nodes
     return {
         "nodes": sum(group.nodes for group in found.groups),
         "s": time.perf_counter() - began,

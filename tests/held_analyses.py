@@ -97,7 +97,7 @@ class Memory:
         given, file = analysis.assumptions, analysis.assumptions.taxonomy_file
         rows = file.read_bytes() if file is not None and file.is_file() else file
         key = (type(analysis), given, rows, analysis.selection, analysis.price)
-        return Answers(_newest(held.answers, (*key, analysis.shows_lines), dict, MOST_ANALYSES))
+        return Answers(_newest(held.answers, key, dict, MOST_ANALYSES))
 
     def _held_of(self, store: Any) -> Held | None:
         from ettr.store.folder import FolderStore

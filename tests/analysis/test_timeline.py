@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(store: Path, limits: TimelineLimits | None = None, **chosen: object) -> Timeline:
     with open_store(str(store)) as opened:
-        return timeline(Analysis(opened, selection=Selection(**chosen), shows_lines=False), limits)  # type: ignore[arg-type]
+        return timeline(Analysis(opened, selection=Selection(**chosen)), limits)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

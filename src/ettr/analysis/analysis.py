@@ -77,9 +77,7 @@ class Analysis(SharedStages):
 
     def of(self, selection: Selection) -> Analysis:
         """The same logs under another selection; what all of the logs say is not computed again."""
-        made = Analysis(
-            self.store, self.assumptions, selection, self.price, shows_lines=self.shows_lines
-        )
+        made = Analysis(self.store, self.assumptions, selection, self.price)
         made.take_stages_of(self)
         return made
 

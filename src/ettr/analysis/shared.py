@@ -60,8 +60,7 @@ class SharedStages(LogStages):
 
     `tables`, `attribution` and what begins with `logs` are of all of the logs, so that no selection
     changes a verdict (`logs_read`, of the selected clusters, is part of none); the rest is of the
-    selection. Where no log line behind a failure will be shown, `shows_lines=False` makes the
-    attribution cheaper.
+    selection.
     """
 
     def __init__(
@@ -70,11 +69,8 @@ class SharedStages(LogStages):
         assumptions: Assumptions | None = None,
         selection: Selection | None = None,
         price: Price | None = None,
-        *,
-        shows_lines: bool = True,
     ) -> None:
         super().__init__(store, assumptions, selection)
-        self.shows_lines = shows_lines
         self.price = price
 
     def take_stages_of(self, other: SharedStages) -> None:

@@ -60,10 +60,10 @@ def causes(
 
     given, selection = rating.assumptions(), selecting.selection()
     with open_store(store) as opened:
-        analysis, default = Analysis(opened, given, selection, shows_lines=False), None
+        analysis, default = Analysis(opened, given, selection), None
         if rating.taxonomy is not None or rating.believe is not None:
             shipped = replace(rating, taxonomy=None, believe=None).assumptions()
-            default = Analysis(opened, shipped, selection, shows_lines=False)
+            default = Analysis(opened, shipped, selection)
         most = 0 if printing.as_text else limit
         ledger, head = cause_ledger(analysis, default, most), analysis.selection_head
     if printing.as_text:

@@ -114,7 +114,7 @@ def lemons(
     _check_back_test(back_test, name, fit_days, score_days)
     with open_store(store) as opened:
         given, selection = rating.assumptions(), selecting.selection()
-        analysis = Analysis(opened, given, selection, shows_lines=name is not None)
+        analysis = Analysis(opened, given, selection)
         if name is not None:
             from ettr.analysis.lemon_evidence import lemon_evidence
 

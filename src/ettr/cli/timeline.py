@@ -74,7 +74,7 @@ def timeline(
     limits = spans.TimelineLimits(min_gpus, most_jobs, most_nodes)
     with open_store(store) as opened:
         assumptions, selection = metric.assumptions(metric.gpus_per_node), selecting.selection()
-        analysis = Analysis(opened, assumptions, selection, shows_lines=False)
+        analysis = Analysis(opened, assumptions, selection)
         found, head = spans.timeline(analysis, limits), analysis.selection_head
     if printing.as_text:
         write_text(output, render(timeline_page(found, head)))
