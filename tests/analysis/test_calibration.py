@@ -132,6 +132,7 @@ def test_a_fit_finds_what_was_planted(fitted: SiteFit):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("monkeypatch")  # other nodes than the store has: no held answers
 @pytest.mark.parametrize(
     ("smaller", "per_node", "gpu_type", "says"),
     [
