@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,8 +18,9 @@ _NOTHING = ""
 """The text of the style element that Plotly adds, before it puts rules in one by one."""
 
 
+@cache
 def environment() -> Environment:
-    """Templates of the report, escaping whatever is not marked as safe."""
+    """Templates of the report, escaping whatever is not marked as safe; each compiled once."""
     made = Environment(
         loader=PackageLoader("ettr.report"),
         autoescape=True,
