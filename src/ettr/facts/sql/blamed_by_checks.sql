@@ -2,6 +2,7 @@
 -- scheduler does not say so. n: how many. explained: a fault was observed in their window.
 -- large: of more than $above_gpus GPUs. reach_s: seconds in which a check could blame them; one of unknown
 -- runtime may have run for the whole window.
+-- keep: no
 WITH faulty AS (SELECT DISTINCT attempt_id FROM all_observed WHERE fault),
 sized AS (
   SELECT e.n_nodes, coalesce(e.n_gpus > $above_gpus, FALSE) AS large, f.attempt_id IS NOT NULL AS explained,

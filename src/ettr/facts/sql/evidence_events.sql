@@ -1,4 +1,5 @@
 -- One row is an event that a selected failure rests on, and where it stands in the logs.
+-- keep: no
 WITH explained AS (
   SELECT f.attempt_id, f.named_event, c.episode_id
   FROM failures f JOIN causes c ON f.attempt_id = c.attempt_id),

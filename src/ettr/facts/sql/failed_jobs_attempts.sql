@@ -1,6 +1,7 @@
 -- One row is an attempt of a job that the infrastructure failed, or of another job of its run
 -- (run_jobs), in all of the logs.
 -- start_us: null where it never started; end_us: where it has not ended.
+-- keep: no
 WITH jobs AS (
   SELECT cluster, job_id FROM all_failures
   UNION

@@ -3,6 +3,7 @@
 -- by_job_us: when the first job began that was not on its way (600 s), where one began more than a day
 -- later: zones lie less far apart. by_state_us: when the other state began. Either may be null.
 -- end_us: the first of the two.
+-- keep: no
 WITH unended AS (
   SELECT cluster, node, start_us, state, file_id FROM whole_node_states
   WHERE end_us IS NULL AND state IN (SELECT state FROM states_of_outages)),

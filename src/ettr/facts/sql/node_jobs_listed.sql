@@ -1,5 +1,6 @@
 -- One row is a node, as in node_jobs_joined.sql, where the node lists of all attempts say all that
 -- they held: no join of all, and the list of an attempt on one node is that node's name.
+-- keep: no
 WITH times AS (
   SELECT cluster, node,
          sum(CASE WHEN elapsed_s > 0 THEN elapsed_s END) AS elapsed_s,

@@ -1,5 +1,6 @@
 -- One row is a cluster in a stored table (table_name); cluster: null where rows name none.
 -- n_rows: how many rows.
+-- keep: no
 SELECT 'attempts' AS table_name, cluster, count(*) AS n_rows FROM attempts GROUP BY cluster
 UNION ALL
 SELECT 'events' AS table_name, cluster, count(*) AS n_rows FROM events GROUP BY cluster
