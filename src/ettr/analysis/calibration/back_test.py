@@ -161,11 +161,16 @@ def warm_up_days(scenario: ClusterScenario) -> int:
     weight = sum(job.share * job.gpus * job.mean_s for job in scenario.jobs)
     if not scenario.arrivals.jobs_per_day or not weight:
         return 1
-    mean_s = sum(
-        job.share * job.gpus * job.mean_s * min(job.mean_s * math.exp(job.sigma**2),
-                                                scenario.scheduling.longest_job_s)
-        for job in scenario.jobs
-    ) / weight  # fmt: skip
+    mean_s = (
+        sum(
+            job.share
+            * job.gpus
+            * job.mean_s
+            * min(job.mean_s * math.exp(job.sigma**2), scenario.scheduling.longest_job_s)
+            for job in scenario.jobs
+        )
+        / weight
+    )
     return min(MOST_WARM_UP_DAYS, max(1, math.ceil(3.0 * mean_s / SECONDS_PER_DAY)))
 
 
@@ -230,8 +235,9 @@ def _placed(
     reality = None if real is None else real.value
     n = len(found)
     if n < LEAST_REPLICAS:
-        return PlacedQuantity(name, unit, reality, None, None, None, None, n, None, None,
-                              "not measured")  # fmt: skip
+        return PlacedQuantity(
+            name, unit, reality, None, None, None, None, n, None, None, "not measured"
+        )
     scaled = np.array([one.scaled for one in found])
     centre, spread = float(scaled.mean()), float(scaled.std(ddof=1))
     least = max(one.least_spread for one in found)
@@ -239,13 +245,15 @@ def _placed(
     low, high = _ends(values, scaled, half, 1.0 if unit == "share" else math.inf)
     median = float(np.median(values))
     if real is None or reality is None:
-        return PlacedQuantity(name, unit, None, median, low, high, None, n, None, None,
-                              "not measured")  # fmt: skip
+        return PlacedQuantity(
+            name, unit, None, median, low, high, None, n, None, None, "not measured"
+        )
     error = max(spread, least, real.least_spread) * math.sqrt(1.0 + 1.0 / n)
     p_value = 2.0 * float(stdtr(n - 1, -abs(real.scaled - centre) / error))
     rank = float((values < reality).sum() + 0.5 * (values == reality).sum())
-    return PlacedQuantity(name, unit, reality, median, low, high, rank, n, min(1.0, p_value), None,
-                          "passed")  # fmt: skip
+    return PlacedQuantity(
+        name, unit, reality, median, low, high, rank, n, min(1.0, p_value), None, "passed"
+    )
 
 
 def _ends(values: np.ndarray, scaled: np.ndarray, half: float, most: float) -> tuple[float, float]:
@@ -286,19 +294,34 @@ def judged(placed: Sequence[PlacedQuantity], family_error: float) -> tuple[Place
 
 
 def _result(
-    scenario: ClusterScenario, store: str, begin: datetime, end: datetime, warm_up: int,
-    replicas: int, seed: int, placed: tuple[PlacedQuantity, ...], simulated: str = "",
-) -> BackTest:  # fmt: skip
+    scenario: ClusterScenario,
+    store: str,
+    begin: datetime,
+    end: datetime,
+    warm_up: int,
+    replicas: int,
+    seed: int,
+    placed: tuple[PlacedQuantity, ...],
+    simulated: str = "",
+) -> BackTest:
     by_verdict = {
         verdict: tuple(one.name for one in placed if one.verdict == verdict)
         for verdict in ("passed", "failed", "not measured")
     }
     last = (end.astimezone(UTC)).date().isoformat()
     validation = Validation(
-        store, begin.date().isoformat(), last, replicas, seed, FAMILY_ERROR, by_verdict["passed"],
-        by_verdict["failed"], by_verdict["not measured"], values_digest(scenario),
+        store,
+        begin.date().isoformat(),
+        last,
+        replicas,
+        seed,
+        FAMILY_ERROR,
+        by_verdict["passed"],
+        by_verdict["failed"],
+        by_verdict["not measured"],
+        values_digest(scenario),
         simulated,
-    )  # fmt: skip
+    )
     standing = standing_of(replace(scenario, validation=validation))
     notes = []
     if not scenario.intervals:
@@ -312,6 +335,18 @@ def _result(
             f"than {warm_up} days of warm-up, and waits that depend on it may fail for that."
         )
     return BackTest(
-        scenario.name, store, validation.held_back_from, last, warm_up, replicas, seed,
-        FAMILY_ERROR, standing.verdict, placed, validation, standing, (), tuple(notes),
-    )  # fmt: skip
+        scenario.name,
+        store,
+        validation.held_back_from,
+        last,
+        warm_up,
+        replicas,
+        seed,
+        FAMILY_ERROR,
+        standing.verdict,
+        placed,
+        validation,
+        standing,
+        (),
+        tuple(notes),
+    )

@@ -98,9 +98,16 @@ def fit_site(
     text = text_of(scenario, _head(maker, since, last))
     fitted = sum(one.startswith("fitted") for one in scenario.sources.values())
     return SiteFit(
-        scenario, text, origin, since, last, fitted, len(scenario.sources),
-        tuple(maker.not_fitted), tuple(maker.notes),
-    )  # fmt: skip
+        scenario,
+        text,
+        origin,
+        since,
+        last,
+        fitted,
+        len(scenario.sources),
+        tuple(maker.not_fitted),
+        tuple(maker.notes),
+    )
 
 
 def _doubts(analysis: Analysis) -> Iterator[str]:

@@ -113,15 +113,24 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     entries = []
     for name in names:
         own = faults.only(faults.name == name)
-        entries.append((replace(_PLAIN, symptom=name), {
-            "symptom": Fitted(name, "attribution"),
-            "per_1000_node_days": _rate(
-                analysis, fleet, own, (counts[name], alone[name]), node_days, of_others
-            ),
-            **(laws[name] or {}),
-            **_effects(own),
-            **(_repair(own.repair_s, own.is_over, "outages") or _drawn_to(everything, own) or {}),
-        }))  # fmt: skip
+        entries.append(
+            (
+                replace(_PLAIN, symptom=name),
+                {
+                    "symptom": Fitted(name, "attribution"),
+                    "per_1000_node_days": _rate(
+                        analysis, fleet, own, (counts[name], alone[name]), node_days, of_others
+                    ),
+                    **(laws[name] or {}),
+                    **_effects(own),
+                    **(
+                        _repair(own.repair_s, own.is_over, "outages")
+                        or _drawn_to(everything, own)
+                        or {}
+                    ),
+                },
+            )
+        )
     maker.assumed("faults.as_new_share (a fault sets the node's clock back)")
     maker.entries("faults", entries)  # type: ignore[arg-type]
     maker.entries("bursts", bursts)  # type: ignore[arg-type]
@@ -237,8 +246,13 @@ def fault_times(
     until_s = np.where(follows, np.append(start_s[1:], 0.0)[: own.size], end_s[node])
     down_s = np.minimum(repaired_s[until] - repaired_s[own], np.maximum(until_s - start_s, 0.0))
     earlier_s = repaired_s[own] - repaired_s[np.searchsorted(number, node, side="left")]
-    down_of = dict(zip(names.tolist(), np.bincount(
-        number, np.diff(repaired_s), minlength=len(names)).tolist(), strict=True))  # fmt: skip
+    down_of = dict(
+        zip(
+            names.tolist(),
+            np.bincount(number, np.diff(repaired_s), minlength=len(names)).tolist(),
+            strict=True,
+        )
+    )
     struck = set(names[np.unique(node)].tolist())
     quiet_s = [b - a - down_of.get(one, 0.0) for one, (a, b) in spans.items() if one not in struck]
     return FaultTimes(
@@ -271,9 +285,13 @@ def _ordinary_spans(analysis: Analysis, fleet: Service) -> dict[str, tuple[float
 
 
 def _rate(
-    analysis: Analysis, fleet: Service, own: _Faults, singles: tuple[int, int], node_days: float,
+    analysis: Analysis,
+    fleet: Service,
+    own: _Faults,
+    singles: tuple[int, int],
+    node_days: float,
     of_others: float,
-) -> Fitted:  # fmt: skip
+) -> Fitted:
     """Faults of an ordinary node per 1,000 days in service; wider where they cluster.
 
     Args:
@@ -312,13 +330,18 @@ def _effects(own: _Faults) -> dict[str, Fitted | None]:
     what = f"{crashed} of {rest.name.size} on nodes with jobs"
     is_exact = silent in (0, n)
     return {
-        "severity": Fitted("high" if high else "low", f"{int(rest.ended.sum())} of "
-                           f"{rest.name.size} ended jobs"),
-        "node_down_chance": Fitted(silent / n, f"{silent} of {n} silent",
-                                   *((None, None) if is_exact else (down.low, down.high))),
+        "severity": Fitted(
+            "high" if high else "low", f"{int(rest.ended.sum())} of {rest.name.size} ended jobs"
+        ),
+        "node_down_chance": Fitted(
+            silent / n,
+            f"{silent} of {n} silent",
+            *((None, None) if is_exact else (down.low, down.high)),
+        ),
         "crash_chance": Fitted(min(share * loud, 1.0 - silent / n), what)
-                        if rest.name.size else None,
-    }  # fmt: skip
+        if rest.name.size
+        else None,
+    }
 
 
 def _repair(repair_s: Floats, is_over: Flags, what: str) -> dict[str, Fitted | None] | None:
@@ -409,13 +432,18 @@ def _bursts(
             continue
         single[place[np.concatenate(found.groups)]] = False
         unseen[name] = found.unseen_faults
-        entries.append((BurstProcess(name, "cluster", 0.0, 0.0, 0.0), {
-            "symptom": Fitted(name, found.what),
-            "scope": Fitted("cluster", "places of bursts are not distinguished"),
-            "per_year": Fitted.of(found.per_year, found.what),
-            "hit_share": Fitted.of(found.hit_share, found.what),
-            "spread_s": Fitted(found.spread_s, found.what),
-        }))  # fmt: skip
+        entries.append(
+            (
+                BurstProcess(name, "cluster", 0.0, 0.0, 0.0),
+                {
+                    "symptom": Fitted(name, found.what),
+                    "scope": Fitted("cluster", "places of bursts are not distinguished"),
+                    "per_year": Fitted.of(found.per_year, found.what),
+                    "hit_share": Fitted.of(found.hit_share, found.what),
+                    "spread_s": Fitted(found.spread_s, found.what),
+                },
+            )
+        )
     if not entries:
         maker.notes.append(
             "No bursts: no symptom hit several nodes at a time more often than chance."
@@ -459,12 +487,18 @@ def _from_jobs(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> No
     for name, n in sorted(totals.items()):
         rate = estimated_rate(n, node_days, 0.9, spread.thinned(1.0)).per_1000_node_days
         silent = name == OF_HARDWARE
-        entries.append((replace(_PLAIN, symptom=name), {
-            "symptom": Fitted(name, "failures of jobs"),
-            "per_1000_node_days": Fitted.of(rate, f"{n} failures in {node_days:,.0f} node-days "
-                                            "of jobs"),
-            "node_down_chance": Fitted(1.0 if silent else 0.0, "no log of nodes"),
-        }))  # fmt: skip
+        entries.append(
+            (
+                replace(_PLAIN, symptom=name),
+                {
+                    "symptom": Fitted(name, "failures of jobs"),
+                    "per_1000_node_days": Fitted.of(
+                        rate, f"{n} failures in {node_days:,.0f} node-days of jobs"
+                    ),
+                    "node_down_chance": Fitted(1.0 if silent else 0.0, "no log of nodes"),
+                },
+            )
+        )
     maker.assumed("faults.repair_mean_s, repair_sigma (no log of node states)")
     maker.assumed("faults.severity, crash_chance, law (no log of nodes)")
     maker.assumed("bursts")

@@ -96,9 +96,13 @@ def _resubmissions(attempts: Attempts, end_s: float) -> Places:
 
 
 def lengths_of(
-    attempts: Attempts, follows: Places, base: ClusterScenario, machine: Machine, known: Flags,
+    attempts: Attempts,
+    follows: Places,
+    base: ClusterScenario,
+    machine: Machine,
+    known: Flags,
     end_s: float,
-) -> tuple[Floats, Flags, Flags]:  # fmt: skip
+) -> tuple[Floats, Flags, Flags]:
     """How long each piece of work takes, whatever the ids under which it was submitted.
 
     Args:
@@ -145,13 +149,24 @@ def _arrivals(
             ratio, what, ratio * math.exp(-Z90 * spread), ratio * math.exp(Z90 * spread)
         )
     expected = np.where(is_weekend, weekend.mean() if weekend.size else 0.0, week.mean())
-    index = max(1.0, float(np.sum((daily - expected) ** 2 / np.maximum(expected, 1e-9)))
-                / max(1, daily.size - 2)) if daily.size > 3 else 1.0  # fmt: skip
+    index = (
+        max(
+            1.0,
+            float(np.sum((daily - expected) ** 2 / np.maximum(expected, 1e-9)))
+            / max(1, daily.size - 2),
+        )
+        if daily.size > 3
+        else 1.0
+    )
     half = Z90 * math.sqrt(max(n, 1) * index)
     known_factor = maker.base.arrivals.weekend_factor if factor is None else float(factor.value)
     days = _days_of_mean_rate(week.size, weekend.size, known_factor)
-    rate = Fitted(n / days, f"{n:,} jobs in {daily.size} days, variance of days over Poisson's "
-                  f"{index:.2g}", max(0.0, n - half) / days, (n + half) / days)  # fmt: skip
+    rate = Fitted(
+        n / days,
+        f"{n:,} jobs in {daily.size} days, variance of days over Poisson's {index:.2g}",
+        max(0.0, n - half) / days,
+        (n + half) / days,
+    )
     # a simulation has one rate from each full hour to the next, the highest from the peak on
     hours = times_s % SECONDS_PER_DAY // SECONDS_PER_HOUR
     angle = 2.0 * math.pi * hours / 24.0
@@ -163,13 +178,17 @@ def _arrivals(
     maker.part(
         "arrivals",
         jobs_per_day=rate,
-        day_amplitude=Fitted(amplitude, "first harmonic of the hours of submission",
-                             max(0.0, amplitude - Z90 * error), min(0.99, amplitude + Z90 * error))
+        day_amplitude=Fitted(
+            amplitude,
+            "first harmonic of the hours of submission",
+            max(0.0, amplitude - Z90 * error),
+            min(0.99, amplitude + Z90 * error),
+        )
         if known
         else None,
         peak_hour=Fitted(hour, "the same") if known else None,
         weekend_factor=factor,
-    )  # fmt: skip
+    )
 
 
 def _days_of_mean_rate(weekdays: int, weekend_days: int, factor: float) -> float:
@@ -188,8 +207,10 @@ def _days_of_mean_rate(weekdays: int, weekend_days: int, factor: float) -> float
 
 def _mean_error(counts: npt.NDArray[np.generic]) -> float:
     """Standard error of the logarithm of a mean of counts of days."""
-    return max(float(counts.std(ddof=1)) / math.sqrt(counts.size), math.sqrt(counts.mean())
-               / math.sqrt(counts.size)) / max(float(counts.mean()), 1e-9)  # fmt: skip
+    return max(
+        float(counts.std(ddof=1)) / math.sqrt(counts.size),
+        math.sqrt(counts.mean()) / math.sqrt(counts.size),
+    ) / max(float(counts.mean()), 1e-9)
 
 
 def _sizes(attempts: Attempts, new: Flags, machine: Machine) -> tuple[Floats, Floats]:
@@ -204,9 +225,15 @@ def _sizes(attempts: Attempts, new: Flags, machine: Machine) -> tuple[Floats, Fl
 
 
 def _lengths(
-    maker: ScenarioMaker, attempts: Attempts, machine: Machine, known: Flags, end_s: float,
-    follows: Places, sizes: Floats, classes: Floats,
-) -> None:  # fmt: skip
+    maker: ScenarioMaker,
+    attempts: Attempts,
+    machine: Machine,
+    known: Flags,
+    end_s: float,
+    follows: Places,
+    sizes: Floats,
+    classes: Floats,
+) -> None:
     work_s, ended, last = lengths_of(attempts, follows, maker.base, machine, known, end_s)
     new = attempts.is_first & known & (follows < 0) & ~np.isnan(sizes)
     total = int(new.sum())
@@ -224,12 +251,17 @@ def _lengths(
         else:
             maker.assumed(f"length of {gpus:.0f}-{machine.unit[:-1]} jobs (too few; as of all)")
         share = share_interval(n, total)
-        entries.append((JobClass(1, 0.0, 1.0, 0.0), {
-            "gpus": Fitted(gpus, f"{machine.unit} asked for"),
-            "share": Fitted.of(share, f"{n:,} of {total:,} jobs"),
-            "requeued_share": _requeued_share(is_requeued[new & (sizes == gpus)]),
-            **law,
-        }))  # fmt: skip
+        entries.append(
+            (
+                JobClass(1, 0.0, 1.0, 0.0),
+                {
+                    "gpus": Fitted(gpus, f"{machine.unit} asked for"),
+                    "share": Fitted.of(share, f"{n:,} of {total:,} jobs"),
+                    "requeued_share": _requeued_share(is_requeued[new & (sizes == gpus)]),
+                    **law,
+                },
+            )
+        )
     shares = sum(values["share"].value for _, values in entries)  # type: ignore[union-attr, misc]
     if abs(shares - 1.0) > 1e-9:
         raise AssertionError(f"shares of sizes sum to {shares}")
@@ -392,10 +424,13 @@ def _priorities(maker: ScenarioMaker, attempts: Attempts, new: Flags, machine: M
         maker.entries("priorities", [(one, {})])
         return
     levels = {
-        name: float(np.nan_to_num(np.nanmedian(np.append(
-            attempts.priority[new & (attempts.qos == name)], 0.0))))
+        name: float(
+            np.nan_to_num(
+                np.nanmedian(np.append(attempts.priority[new & (attempts.qos == name)], 0.0))
+            )
+        )
         for name in names
-    }  # fmt: skip
+    }
     order = sorted(names, key=lambda name: (levels[name], name))
     distinct = len(set(levels.values())) == len(levels)
     if not distinct and len(order) > 1:
@@ -406,14 +441,20 @@ def _priorities(maker: ScenarioMaker, attempts: Attempts, new: Flags, machine: M
         counts = {
             side: int((new & (gang == side) & (attempts.qos == name)).sum()) for side in whole
         }
-        share = {side: counts[side] / whole[side] if whole[side] else 1.0 / len(order)
-                 for side in whole}  # fmt: skip
-        entries.append((Priority(name or "none", 10, 0.0, 0.0), {
-            "name": Fitted(name or "none", "quality of service"),
-            "level": Fitted(10 * (rank + 1) if distinct else 10, "order of priorities"),
-            "share_of_shared": Fitted(share[False], f"{counts[False]:,} jobs"),
-            "share_of_gangs": Fitted(share[True], f"{counts[True]:,} jobs"),
-        }))  # fmt: skip
+        share = {
+            side: counts[side] / whole[side] if whole[side] else 1.0 / len(order) for side in whole
+        }
+        entries.append(
+            (
+                Priority(name or "none", 10, 0.0, 0.0),
+                {
+                    "name": Fitted(name or "none", "quality of service"),
+                    "level": Fitted(10 * (rank + 1) if distinct else 10, "order of priorities"),
+                    "share_of_shared": Fitted(share[False], f"{counts[False]:,} jobs"),
+                    "share_of_gangs": Fitted(share[True], f"{counts[True]:,} jobs"),
+                },
+            )
+        )
     maker.entries("priorities", entries)  # type: ignore[arg-type]
 
 

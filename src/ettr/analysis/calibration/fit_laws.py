@@ -176,9 +176,11 @@ def service_times(times: FaultTimes) -> ServiceTimes:
     in_service_s = np.maximum(until_s - start_s - down_s, 0.0)
     is_first = np.append(True, node[1:] != node[:-1])[: node.size]
     return ServiceTimes(
-        times.before_s[order][is_first], in_service_s[follows], in_service_s[~follows],
+        times.before_s[order][is_first],
+        in_service_s[follows],
+        in_service_s[~follows],
         times.quiet_s,
-    )  # fmt: skip
+    )
 
 
 def log_likelihood(law: LogLocationScaleLife, seen: ServiceTimes) -> float:

@@ -162,8 +162,9 @@ def _count(n: int, factor: float, unit: str) -> Quantity:
 def _share(n: int, whole: int) -> Quantity:
     if whole < LEAST_WAITS:
         return Quantity(None, "share")
-    return Quantity(n / whole, "share", _arc_sine((n + 0.375) / (whole + 0.75)),
-                    0.5 / math.sqrt(whole))  # fmt: skip
+    return Quantity(
+        n / whole, "share", _arc_sine((n + 0.375) / (whole + 0.75)), 0.5 / math.sqrt(whole)
+    )
 
 
 def _arc_sine(share: float) -> float:

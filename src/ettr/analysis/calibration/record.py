@@ -185,9 +185,13 @@ def whole_sizes(attempts: Attempts, machine: Machine) -> Floats:
 
 
 def work_of(
-    attempts: Attempts, rules: Checkpoints, silence_s: float, machine: Machine, known: Flags,
+    attempts: Attempts,
+    rules: Checkpoints,
+    silence_s: float,
+    machine: Machine,
+    known: Flags,
     end_s: float,
-) -> tuple[Floats, Flags]:  # fmt: skip
+) -> tuple[Floats, Flags]:
     """Length of the work of each job, at its last attempt, and whether it came to its end.
 
     Args:

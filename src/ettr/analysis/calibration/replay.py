@@ -138,10 +138,17 @@ def _with_jobs(
         first, last = int(firsts[job]), int(lasts[job])
         made.append(
             _job(
-                scenario, attempts, first, last, span, float(work_s[last]), int(size[first]),
-                (users[job], accounts[job], places[at]), is_over=bool(ended[last]),
+                scenario,
+                attempts,
+                first,
+                last,
+                span,
+                float(work_s[last]),
+                int(size[first]),
+                (users[job], accounts[job], places[at]),
+                is_over=bool(ended[last]),
             )
-        )  # fmt: skip
+        )
     made.sort(key=lambda one: one.submit_s)
     cut = int((~ended[lasts])[kept].sum())
     notes = [f"{counted(len(made), 'job')} are replayed from {where}, not drawn."]
@@ -175,9 +182,17 @@ def _lengths(scenario: ClusterScenario, record: SiteRecord, span: _Span) -> tupl
 
 
 def _job(
-    scenario: ClusterScenario, attempts: Attempts, first: int, last: int, span: _Span,
-    work_s: float, gpus: int, who: tuple[int, int, int], *, is_over: bool,
-) -> ReplayedJob:  # fmt: skip
+    scenario: ClusterScenario,
+    attempts: Attempts,
+    first: int,
+    last: int,
+    span: _Span,
+    work_s: float,
+    gpus: int,
+    who: tuple[int, int, int],
+    *,
+    is_over: bool,
+) -> ReplayedJob:
     submit_s = max(0, round(attempts.submit_s[first] - span.begin_s))
     eligible_s = attempts.eligible_s[first] - span.begin_s
     outcome = STATES.index(attempts.state[last]) if is_over else COMPLETED
