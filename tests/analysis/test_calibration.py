@@ -17,7 +17,13 @@ from typer.testing import CliRunner
 
 from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
-from ettr.analysis.calibration.back_test import PlacedQuantity, back_test, judged, offered_load
+from ettr.analysis.calibration.back_test import (
+    PlacedQuantity,
+    back_test,
+    judged,
+    offered_load,
+    overlap_note,
+)
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit import SiteFit, _machines, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
@@ -28,7 +34,6 @@ from ettr.analysis.calibration.fit_jobs import (
     fit_jobs,
     lengths_of,
 )
-from ettr.analysis.calibration.held_back import overlap_note
 from ettr.analysis.calibration.quantities import quantities_of
 from ettr.analysis.calibration.record import (
     Attempts,

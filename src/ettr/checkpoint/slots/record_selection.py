@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import queue
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,10 +18,10 @@ from pathlib import Path
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.renaming import check_rename, live_name
+from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.layout import EXTRA, MOVEMENT, OBJECTS, RESERVED, Key
 from ettr.checkpoint.slots.ownership import slot_of
-from ettr.checkpoint.slots.prefetch import read_ahead
 from ettr.checkpoint.slots.reader import (
     BadBlock,
     PayloadReader,
@@ -438,3 +441,87 @@ def _file_order(
     best = records[0]
     offset = best.file.places.offset(best.block, best.place)
     return (not is_rolled_back(best), best.header.step, str(best.file.path), offset)
+
+
+_DEPTH = 4  # payloads in flight: enough to hide a slow one, few enough for the shared cache
+_THREADED_FROM_BYTES = 1 << 18
+
+
+@dataclass(slots=True)
+class _Check:
+    """The checksum of one payload in flight; whoever takes `claim` first computes it."""
+
+    record: Record
+    payload: memoryview | None
+    digest: Callable[[memoryview], int]
+    good: bool = True
+    claim: threading.Lock = field(default_factory=threading.Lock)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Compute the checksum, unless another thread has begun to."""
+        if self.payload is None or not self.claim.acquire(blocking=False):
+            return
+        self.good = self.digest(self.payload) == self.record.header.payload_sum
+        self.done.set()
+
+    def result(self) -> tuple[Record, memoryview | None]:
+        """The record with its payload, or None where that is short or fails its checksum."""
+        if self.payload is not None and not self.done.is_set():
+            self.run()
+            self.done.wait()
+        return self.record, self.payload if self.good else None
+
+
+def read_ahead(
+    records: Iterable[Record], *, check: bool = True
+) -> Iterator[tuple[Record, memoryview | None]]:
+    """Each record with its payload, or None where that is short or fails its checksum.
+
+    The memory is overwritten once the next ones have been asked for: copy it before.
+
+    Args:
+        check: False returns payloads unchecked, to measure what checking costs.
+    """
+    with ExitStack() as stack:
+        checker = _start_checker(stack) if check and _cores() > 1 else None
+        readers = [PayloadReader(check=False) for _ in range(_DEPTH)]
+        inline = PayloadReader(check=check)
+        in_flight: deque[_Check] = deque()
+        for number, record in enumerate(records):
+            small = record.header.payload_bytes < _THREADED_FROM_BYTES
+            if small or (check and checker is None):
+                # In order: what was read before it is returned before it.
+                while in_flight:
+                    yield in_flight.popleft().result()
+                yield record, inline.read(record)
+                continue
+            if len(in_flight) == _DEPTH - 1:
+                yield in_flight.popleft().result()
+            digest = checksums.digest_function(record.file.superblock.checksum)
+            pending = _Check(record, readers[number % _DEPTH].read(record), digest)
+            in_flight.append(pending)
+            if checker is None:
+                pending.done.set()
+            else:
+                checker.put(pending)
+        while in_flight:
+            yield in_flight.popleft().result()
+
+
+def _start_checker(stack: ExitStack) -> queue.SimpleQueue[_Check | None]:
+    checks: queue.SimpleQueue[_Check | None] = queue.SimpleQueue()
+
+    def work() -> None:
+        while (check := checks.get()) is not None:
+            check.run()
+
+    thread = threading.Thread(target=work, name="ettr-check", daemon=True)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(checks.put, None)
+    return checks
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ettr.checkpoint.retention import Keep, Retention
 from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
-from ettr.checkpoint.rounds.change_tracking import ChangeTracker
 from ettr.checkpoint.rounds.finite import FiniteCheck
 from ettr.checkpoint.rounds.scores import Scorer
 from ettr.checkpoint.rounds.selection import POLICIES, BlockView, choose
@@ -28,11 +27,11 @@ from ettr.checkpoint.rounds.writer import Round, RoundWriter
 from ettr.checkpoint.slots.durable_io import Disk
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, earlier_records
 from ettr.checkpoint.slots.layout import OBJECTS, aligned
-from ettr.checkpoint.slots.metadata_records import MetadataRecords
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.plan import SlotPlan, plan_slot
 from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.checkpoint.state import State
+from ettr.checkpoint.tensors.shards import UNCOUNTED
 from ettr.errors import UsageError
 
 _RECORDING_MOVEMENT = ("priority", "touched", "dirty")  # policies that know which blocks have moved
@@ -274,3 +273,118 @@ def _capacity_bytes(sizes: NDArray[np.int64], n_data: int, options: SlotOptions)
     if wanted is None:
         wanted = int(total * (options.budget.fraction or _DEFAULT_STAGING_SHARE)) + 1
     return min(wanted + int(sizes.max()) + int(sizes[n_data:].sum()), total)
+
+
+_NEVER_SAVED = -1
+_RESERVED = -2
+
+
+class ChangeTracker:
+    """Touches and version counters of one slot's blocks.
+
+    Attributes:
+        touches: Touches of each block since it was last saved.
+
+    Args:
+        count_versions: compare the version counters of tensors; without, every block counts as
+            changed.
+    """
+
+    def __init__(self, plan: SlotPlan, *, count_versions: bool) -> None:
+        self._plan, self._count_versions = plan, count_versions
+        self.touches = np.zeros(plan.n_blocks, np.int64)
+        self._saved_versions = np.full(plan.n_blocks, _NEVER_SAVED, np.int64)
+        self._last_blocks: list[int] = []
+        self._last_touches = np.zeros(0, np.int64)
+
+    def touch(self, name: str, rows: ArrayLike | None) -> None:
+        """Count touches of a tensor, or of those whose names begin so; None: of all its rows."""
+        touched_before = None
+        if rows is not None:
+            touched_before = np.concatenate(
+                ([0], np.cumsum(np.bincount(np.asarray(rows).reshape(-1))))
+            )
+        for fqn, (blocks, first, end) in self._plan.rows_of.items():
+            if fqn != name and not fqn.startswith(name + "."):
+                continue
+            if touched_before is None:
+                self.touches[blocks] += 1
+            else:
+                last = len(touched_before) - 1
+                self.touches[blocks] += (
+                    touched_before[np.minimum(end, last)] - touched_before[np.minimum(first, last)]
+                )
+
+    def changed(self) -> NDArray[np.bool_]:
+        """Whether each block may have changed since it was last saved."""
+        if not self._count_versions:
+            return np.ones(self._plan.n_blocks, bool)
+        now = self._versions()
+        return np.asarray((now != self._saved_versions) | (now == UNCOUNTED), np.bool_)
+
+    def note_staged(self, blocks: list[int]) -> None:
+        """Start over for blocks that a round has staged."""
+        self._last_blocks, self._last_touches = blocks, self.touches[blocks]
+        self.touches[blocks] = 0
+        if self._count_versions:
+            self._saved_versions[blocks] = self._versions()[blocks]
+
+    def undo_last(self) -> None:
+        """The round that was staged last has failed: its touches and changes are still to save."""
+        self.touches[self._last_blocks] += self._last_touches
+        self._saved_versions[self._last_blocks] = _NEVER_SAVED
+
+    def _versions(self) -> NDArray[np.int64]:
+        of_shard = [shard.version() for shard in self._plan.shards]
+        # Reserved blocks have no shard (-1) and take the last entry.
+        return np.array([*of_shard, _RESERVED], np.int64)[self._plan.shard_of_block]
+
+
+# Largest share of the bytes written that the record of movement may be: for tables of small rows it
+# would otherwise cost as much as the rows.
+_MOVEMENT_SHARE = 0.02
+_MOVEMENT_ROW_BYTES = 12
+
+
+class MetadataRecords:
+    """The reserved blocks of one slot file, and those that the next round is to write."""
+
+    def __init__(self, plan: SlotPlan) -> None:
+        self._n_data = plan.n_data
+        self._blocks = {plan.layout.key(b)[0]: b for b in range(plan.n_data, plan.n_blocks)}
+        objects = self._blocks.get(OBJECTS)
+        self.objects_room_bytes = 0 if objects is None else plan.layout.payload_bytes(objects)
+        self._since_movement_bytes = 0
+
+    def due(
+        self, step: int, n_bytes: int, movement: NDArray[np.float64], objects: bytes
+    ) -> dict[int, bytes]:
+        """Reserved block -> its payload, for a round.
+
+        Args:
+            n_bytes: that the round writes into the other blocks.
+            movement: a row per block: distance, from the step of its copy to the step of the
+                measurement (both the same: not measured).
+            objects: their record; empty: none in this round.
+        """
+        payloads = {}
+        self._since_movement_bytes += n_bytes
+        for name, block in self._blocks.items():
+            if name == OBJECTS:
+                if objects:
+                    payloads[block] = objects
+            elif self._movement_fits() and (movement[:, 2] > movement[:, 1]).any():
+                payloads[block] = _movement_rows(movement[: self._n_data], step)
+                self._since_movement_bytes = 0
+        return payloads
+
+    def _movement_fits(self) -> bool:
+        n_bytes = _MOVEMENT_ROW_BYTES * self._n_data
+        return n_bytes <= _MOVEMENT_SHARE * self._since_movement_bytes
+
+
+def _movement_rows(movement: NDArray[np.float64], step: int) -> bytes:
+    # As differences: they stay exact in half the room, however many steps a run has.
+    distance, copy_step, scored_step = movement.T
+    rows = np.stack([distance, scored_step - copy_step, step - scored_step], axis=1)
+    return rows.astype("<f4").tobytes()

@@ -7,21 +7,17 @@ memory: tensor subclasses have none of their own, and buffers are replaced by as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import _get_fqns
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.tensors.fsdp_parameters import (
-    FsdpParameter,
-    fsdp_parameters,
-    shards_of_gathered,
-)
 from ettr.checkpoint.tensors.objects import Stateful
 
 _EXTRA_STATE = "_extra_state"
@@ -233,3 +229,43 @@ def _place(model: nn.Module, raw_name: str) -> TensorPlace | None:
         if holder.get(key) is not None:
             return TensorPlace(holder, key)
     return None
+
+
+# An object of FSDP2's that has the shard of one parameter as `sharded_param`.
+FsdpParameter = Any
+
+
+def fsdp_parameters(model: nn.Module) -> dict[int, FsdpParameter]:
+    """Identity of each sharded parameter -> FSDP2's object that has it."""
+    return {
+        id(parameter.sharded_param): parameter
+        for module in model.modules()
+        for group in _groups(module)
+        for parameter in group.fsdp_params
+    }
+
+
+def shards_of_gathered(module: nn.Module) -> dict[int, Tensor]:
+    """Identity of each whole parameter that lies in a model now -> its shard.
+
+    Only those that one `fully_shard` call manages, in this module and below.
+    """
+    shards: dict[int, Tensor] = {}
+    for group in _groups(module):
+        if group.is_sharded:
+            continue
+        for parameter in group.fsdp_params:
+            info = parameter._module_info
+            now = info.module._parameters.get(info.param_name)
+            shards[id(now)] = parameter.sharded_param
+    return shards
+
+
+def _groups(module: nn.Module) -> Iterator[Any]:
+    if not isinstance(module, FSDPModule):
+        return
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch before 2.13 has one at most
+        groups = [state._fsdp_param_group]
+    yield from (group for group in groups if group is not None)
