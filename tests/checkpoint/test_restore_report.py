@@ -21,7 +21,7 @@ from ettr.checkpoint import (  # noqa: E402
     verify,
 )
 from ettr.checkpoint.perturbation import distance  # noqa: E402
-from ettr.checkpoint.slots import prefetch  # noqa: E402
+from ettr.checkpoint.slots import record_selection  # noqa: E402
 from ettr.checkpoint.tensors.model_tensors import TensorPlace  # noqa: E402
 from ettr.recovery import RecoveryPolicy  # noqa: E402
 
@@ -198,7 +198,7 @@ def test_reading_ahead_keeps_the_order_and_refuses_what_is_damaged(
     for fqn, offsets, sizes in damaged:
         expected[fqn][offsets[0] : offsets[0] + sizes[0]] -= 1
     for cores in (1, 2):
-        monkeypatch.setattr(prefetch, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(record_selection, "_cores", lambda cores=cores: cores)
         into = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
         report = restore(tmp_path, into)
         assert [(b.fqn, b.offsets, b.sizes) for b in report.fell_back] == damaged
