@@ -366,7 +366,7 @@ class Analysis(SharedStages):
         """How far the logs can be trusted."""
         return data_quality(
             self.facts,
-            self.exposure.basis,
+            self.exposure,
             assumed(self.assumptions, self.taxonomy, self._foreign_clusters()),
             Doubts(
                 unknown_checks(self.facts, self.taxonomy),

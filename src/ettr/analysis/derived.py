@@ -1,4 +1,4 @@
-"""The derived tables, for export and for whoever goes on with them: tables in, tables out."""
+"""Stored and derived tables by name, for export and for whoever goes on with them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
+from itertools import count
 from typing import Any
 
-import ibis
 import pyarrow as pa
 
 from ettr.analysis.analysis import Analysis
@@ -17,18 +16,20 @@ from ettr.analysis.blame import blame_table, summed
 from ettr.analysis.causes import causes_table
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.facts.interop import give
+from ettr.facts.stored import stored_sql
 from ettr.metrics.availability import outages_in_service
 from ettr.metrics.node_records import blamed_failures
 from ettr.metrics.outages import Outage
 from ettr.metrics.runs import JobRun
 from ettr.tables import DERIVED, TABLES
-from ettr.tables.columns import Kind
-from ettr.tables.schemas import INTERRUPTIONS, NODE_SUMMARY, OUTAGES, RUNS
+from ettr.tables.schemas import NODE_SUMMARY, OUTAGES, RUNS
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 Row = dict[str, Any]
 _EVERY_RUN = 1 << 40
+_NUMBER = count()
+_FACTS = {"interruptions": "endings", "failures": "failure_texts"}
+"""Derived tables that are facts of another name."""
 
 
 def table_sql(analysis: Analysis, name: str) -> str:
@@ -46,27 +47,11 @@ def table_sql(analysis: Analysis, name: str) -> str:
     if name not in tables:
         raise UsageError(f"no table named {name!r}; there are: {', '.join(tables)}")
     facts = analysis.facts
-    place = facts.table(name) if name in TABLES else give(facts, name, _derived()[name](analysis))
-    columns = ", ".join(
-        f'make_timestamptz("{column.name}_us") AS "{column.name}"'
-        if column.kind is Kind.TIME
-        else f'"{column.name}"'
-        for column in tables[name]
-    )
-    return f"SELECT {columns} FROM {place}"  # noqa: S608 - names of ours
-
-
-@cache
-def _derived() -> dict[str, Callable[[Analysis], ibis.Table]]:
-    return {
-        "interruptions": lambda analysis: analysis.endings.select(*INTERRUPTIONS.names),
-        "failures": lambda analysis: analysis.failures,
-        "blame": lambda analysis: ibis.memtable(blame_table(analysis)),
-        "causes": lambda analysis: ibis.memtable(causes_table(analysis)),
-        "runs": lambda analysis: ibis.memtable(runs_table(analysis)),
-        "outages": lambda analysis: ibis.memtable(outages_table(analysis)),
-        "node_summary": lambda analysis: ibis.memtable(node_summary(analysis)),
-    }
+    if name in TABLES or name in _FACTS:
+        return stored_sql(tables[name], facts.table(_FACTS.get(name, name)))
+    place = f"derived_{name}_{next(_NUMBER)}"
+    facts.engine.put_arrow(place, _MADE[name](analysis))
+    return f"SELECT * FROM {place}"  # noqa: S608 - a name of ours
 
 
 def runs_table(analysis: Analysis) -> pa.Table:
@@ -171,3 +156,12 @@ def _run_row(run: JobRun) -> Row:
         row[f"{name}_low"] = bounds.low if math.isfinite(bounds.low) else None
         row[f"{name}_high"] = bounds.high if math.isfinite(bounds.high) else None
     return row
+
+
+_MADE: dict[str, Callable[[Analysis], pa.Table]] = {
+    "blame": blame_table,
+    "causes": causes_table,
+    "runs": runs_table,
+    "outages": outages_table,
+    "node_summary": node_summary,
+}

@@ -10,7 +10,6 @@ from functools import cached_property
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
 from ettr.analysis.selecting import selected_period
-from ettr.analysis.stored_tables import StoredTables
 from ettr.errors import StoreError
 from ettr.facts import Facts
 from ettr.facts.het_jobs import HetJobs
@@ -40,11 +39,6 @@ class LogStages:
         self.store = store
         self.assumptions = assumptions or Assumptions()
         self.selection = selection or Selection()
-
-    @cached_property
-    def tables(self) -> StoredTables:
-        """The tables by name that every stage reads."""
-        return StoredTables(self)
 
     @property
     def naming(self) -> Naming:

@@ -150,7 +150,7 @@ def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
     """The figures of a part of the whole."""
     confidence = part.assumptions.confidence
     sure = failures_by_confidence(part.facts)
-    node_days = part.exposure.basis.node_hours / HOURS_PER_DAY
+    node_days = part.exposure.node_hours / HOURS_PER_DAY
     spread = part.clustering_of_all.spread.believed
     if spread.is_known:
         rate = estimated_rate(sure.total, node_days, confidence, spread)

@@ -10,25 +10,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import ibis
-
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
 from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
-from ettr.attribution.expressions import ENDING_COLUMNS, Attribution
 from ettr.attribution.rules import LogMatching
-from ettr.facts import Facts
-from ettr.facts.chosen import microseconds
-from ettr.facts.interop import as_ibis
 from ettr.metrics.availability import Service, nodes_of, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
-from ettr.metrics.exposure import Exposure, exposure
+from ettr.metrics.exposure import ExposureBasis, exposure_basis
 from ettr.metrics.instants import Period
 from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.node_jobs import NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
-from ettr.metrics.selected import SelectedJobs
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.totals import Totals, totals
 from ettr.selection import Selection
@@ -46,8 +39,8 @@ if TYPE_CHECKING:
 
 
 _OF_ALL_LOGS = (
-    *("read_store", "tables", "taxonomy", "logs_period", "logs_clusters"),
-    *("job_nodes", "logs_fleet", "outages", "attribution", "size_unit", "_resubmitted"),
+    *("read_store", "taxonomy", "logs_period", "logs_clusters"),
+    *("job_nodes", "logs_fleet", "outages", "size_unit", "_resubmitted"),
     *("logs_list_every_node", "logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
@@ -136,22 +129,9 @@ class SharedStages(LogStages):
         return self.fleet.is_known
 
     @cached_property
-    def jobs(self) -> SelectedJobs:
-        """The selected attempts and what they held, cut at the ends of the period."""
-        return self._jobs_of(self.selection)
-
-    def _jobs_of(self, selection: Selection) -> SelectedJobs:
-        """The facts `chosen` and `held` of a selection, for expressions."""
-        t = self.tables
-        if selection.is_everything:
-            return SelectedJobs(t["attempts"], t["allocations"])
-        facts = self.facts.under(selection=selection)
-        return SelectedJobs(as_ibis(facts, "chosen"), as_ibis(facts, "held"))
-
-    @cached_property
-    def exposure(self) -> Exposure:
-        """Node-time that jobs ran: the denominator of every failure rate."""
-        return exposure(self.facts)
+    def exposure(self) -> ExposureBasis:
+        """Node-time that jobs ran, the denominator of every failure rate, and what it rests on."""
+        return exposure_basis(self.facts)
 
     @cached_property
     def logs_list_every_node(self) -> bool:
@@ -175,26 +155,6 @@ class SharedStages(LogStages):
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
         """What the selected attempts ran on each node, over the whole of their time."""
         return node_jobs(self.facts)
-
-    @cached_property
-    def attribution(self) -> Attribution:
-        """Interruptions, episodes and failures, for what reads expressions."""
-        return Attribution(self.facts)
-
-    @cached_property
-    def failures(self) -> ibis.Table:
-        """The selected rows of the table `failures`."""
-        return as_ibis(self.facts, "failure_texts")
-
-    @cached_property
-    def endings(self) -> ibis.Table:
-        """The selected interruptions, with what the scheduler says of each end."""
-        return as_ibis(self.facts, "endings", only=ENDING_COLUMNS)
-
-    def facts_under(self, selection: Selection) -> Facts:
-        """The facts of interruptions under another selection."""
-        since_us, until_us = microseconds(selection.since), microseconds(selection.until)
-        return self.facts.under(selection=selection, since_us=since_us, until_us=until_us)
 
     @cached_property
     def dump_windows(self) -> tuple[DumpWindow, ...]:

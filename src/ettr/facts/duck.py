@@ -25,11 +25,6 @@ class Duck:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
-        self._alive: list[object] = []
-
-    def keep_alive(self, some: object) -> None:
-        """Hold on to what a view of this connection refers to."""
-        self._alive.append(some)
 
     def run(self, sql: str, bound: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
         """Run one statement."""
@@ -54,6 +49,12 @@ class Duck:
             self.connection.register("given_rows", given)
             self.run(f"INSERT INTO {name} SELECT * FROM given_rows")
             self.connection.unregister("given_rows")
+
+    def put_arrow(self, name: str, rows: pa.Table) -> None:
+        """Keep rows that were made elsewhere, in Arrow's types."""
+        self.connection.register("given_rows", rows)
+        self.run(f"CREATE TEMP TABLE {name} AS FROM given_rows")
+        self.connection.unregister("given_rows")
 
     def rows(self, sql: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Rows of a statement as dictionaries."""

@@ -25,7 +25,6 @@ def facts_of_store(store: Store, **given: Any) -> Facts:
     if duck is None:
         raise UsageError(f"{store.where}: facts are made on a DuckDB; read it through on_duckdb")
     logs = {
-        "backend": Deferred(lambda _: store.backend),
         "small": frozenset(name for name in TABLES if store.is_small(name)),
         "sources": store.source,
         "kept_summary": cache(lambda name: store.summary(EVENT_SUMMARIES[name])),

@@ -15,12 +15,8 @@ apart. Time suspended is no runtime. A node that two jobs share is exposed twice
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from ibis.expr.types import Table
 
 from ettr.facts import Facts, made
-from ettr.facts.interop import as_ibis
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number
 
@@ -80,39 +76,6 @@ class ExposureBasis:
         return tuple(words)
 
 
-@dataclass(frozen=True, slots=True)
-class Exposure:
-    """The exposure of the selected attempts: the facts `exposure` and `exposure_nodes`.
-
-    Attributes:
-        facts: Where both are.
-        basis: What was used for how many attempts.
-        none_foreign: Every row of the allocations that it was made from is of one of its attempts.
-    """
-
-    facts: Facts
-    basis: ExposureBasis
-    none_foreign: bool
-
-    @property
-    def by_attempt(self) -> Table:
-        """The fact `exposure` for expressions."""
-        return as_ibis(self.facts, "exposure")
-
-    @property
-    def by_node(self) -> Table:
-        """The fact `exposure_nodes` for expressions."""
-        return as_ibis(self.facts, "exposure_nodes")
-
-
-def exposure(facts: Facts) -> Exposure:
-    """The exposure of the selected attempts, from the best that the log says of each."""
-    row = facts.row("exposure_basis")
-    held = None if facts.given("all_listed") else facts.row("held_totals")
-    none_foreign = held is None or held["n_held"] == row["n_held"]
-    return Exposure(facts, _basis(row), none_foreign)
-
-
 @made("exposure", (), reads=("exposure_joined", "exposure_listed"), takes=("all_listed",))
 def _by_attempt(facts: Facts) -> str:
     """One row is a selected attempt and the node-time that it ran.
@@ -141,7 +104,9 @@ def _by_node(facts: Facts) -> str:
     return facts.table("exposure_nodes_named" if alone else "exposure_nodes_all")
 
 
-def _basis(row: dict[str, Any]) -> ExposureBasis:
+def exposure_basis(facts: Facts) -> ExposureBasis:
+    """The exposure of the selected attempts, from the best that the log says of each."""
+    row = facts.row("exposure_basis")
     return ExposureBasis(
         node_hours=row["node_s"] / SECONDS_PER_HOUR,
         named_node_hours=row["named_s"] / SECONDS_PER_HOUR,

@@ -1,23 +1,19 @@
-"""Moments in time as numbers in NumPy.
-
-Expressions work in whole seconds (`ettr.tables.ibis_time.epoch_s`), which is what schedulers write.
-Small tables come out of the engine with their microseconds.
-"""
+"""Moments in time as numbers in NumPy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ettr.facts import Facts
 
 Floats = npt.NDArray[np.float64]
@@ -46,29 +42,17 @@ def to_seconds(moment: datetime) -> float:
 
 def seconds_of(column: pa.ChunkedArray) -> Floats:
     """A fetched timestamp column as seconds since 1970; null becomes NaN."""
+    import pyarrow as pa
+
     counts = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     return np.asarray(counts.to_numpy(), dtype=np.float64) / MICROSECONDS_PER_SECOND
 
 
 def floats_of(column: pa.ChunkedArray) -> Floats:
     """A fetched numeric column as floats; null becomes NaN."""
+    import pyarrow as pa
+
     return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
-
-
-def fetch(table: ibis.Table, *names: str) -> pa.Table:
-    """Rows of a small table in memory, with only the named columns where any are named."""
-    return (table.select(*names) if names else table).to_pyarrow()
-
-
-def has_rows(table: ibis.Table) -> bool:
-    """Whether a table has any row."""
-    return bool(table.limit(1).count().to_pyarrow().as_py())
-
-
-def first_row(table: ibis.Table) -> dict[str, Any]:
-    """The only row of an aggregate."""
-    rows: list[dict[str, Any]] = table.to_pyarrow().to_pylist()
-    return rows[0]
 
 
 @dataclass(frozen=True, slots=True)

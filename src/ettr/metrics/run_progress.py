@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from ettr.progress.goodput import Row, in_order, merged
 from ettr.progress.split import GOING_ON, RunState, WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
-
-if TYPE_CHECKING:
-    import ibis
 
 _US_PER_HOUR = MICROSECONDS_PER_SECOND * SECONDS_PER_HOUR
 
@@ -162,21 +158,6 @@ def record_of_run(jobs: Iterable[JobRecord]) -> Sequence[Row]:
     return merged(
         in_order([row for _, row in sorted(lines, key=itemgetter(0))]) for lines in files.values()
     )
-
-
-def with_cluster(progress: ibis.Table, attempts: ibis.Table) -> ibis.Table:
-    """Progress of jobs whose cluster is known: named, or the only one that has a job of that id."""
-    named = progress.filter(progress["job_id"].notnull())
-    unnamed = named.filter(named["cluster"].isnull())
-    if not unnamed.count().to_pyarrow().as_py():
-        return named
-    owners = attempts.group_by("job_id").aggregate(
-        lambda t: t["cluster"].nunique().name("clusters"),
-        lambda t: t["cluster"].min().name("only"),
-    )
-    joined = named.left_join(owners.filter(owners["clusters"] == 1), "job_id")
-    found = joined.mutate(cluster=joined["cluster"].coalesce(joined["only"]))
-    return found.filter(found["cluster"].notnull()).select(*named.columns)
 
 
 def records_of(lines: Columns) -> dict[JobKey, JobRecord]:

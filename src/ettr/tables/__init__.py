@@ -1,7 +1,7 @@
 """The tables that every stage reads and writes: schemas, and how rows are made.
 
 `columns` says what a table is and `schemas` which there are; `rows` makes rows of them (ids,
-events, rejects, batches); `ibis_time` and `materialize` are what Ibis lacks to compute on them.
+events, rejects, batches).
 """
 
 from ettr.tables.columns import Column, Keeps, Kind, Table

@@ -1,7 +1,6 @@
 -- One row: what the exposure rests on. node_s, named_s: node-seconds, all and on named nodes.
 -- named, counted, unknown: attempts that ran, whose nodes are named, only counted, or neither.
 -- without_runtime: attempts that began, and no log says how long they ran.
--- n_held: rows of the allocations that are of a chosen attempt.
 -- least_nodes, most_nodes: of the smallest and of the largest attempt that ran; those that are named
 -- where no number is known, null where that is known of none.
 -- keep: no
@@ -18,5 +17,5 @@ SELECT coalesce(sum(CASE WHEN ran THEN node_s END), 0.0) AS node_s,
        coalesce(sum(CASE WHEN ran AND counted THEN 1 END), 0) AS counted,
        coalesce(sum(CASE WHEN ran AND NOT named AND NOT counted THEN 1 END), 0) AS unknown,
        coalesce(sum(CASE WHEN unsaid THEN 1 END), 0) AS without_runtime,
-       coalesce(sum(n_held), 0) AS n_held, min(size) AS least_nodes, max(size) AS most_nodes
+       min(size) AS least_nodes, max(size) AS most_nodes
 FROM judged
