@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import duckdb
-import ibis
 import pyarrow as pa
 
 from ettr.analysis.assumptions import Assumptions
@@ -26,8 +25,7 @@ from ettr.taxonomy import load_taxonomy
 _KINDS = (
     'SELECT "check", code, severity, count(*) AS events FROM {} GROUP BY "check", code, severity'
 )
-Rows = dict[str, Any]
-"""Rows by the table's name, as Arrow or as what `to_pyarrow` gives them of."""
+Rows = dict[str, pa.Table]
 
 
 def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
@@ -39,10 +37,7 @@ def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
     Args:
         tables: rows in the tables' schemas.
     """
-    rows = {
-        name: table if isinstance(table, pa.Table) else table.to_pyarrow()
-        for name, table in (tables or {}).items()
-    }
+    rows = dict(tables or {})
     engine = duckdb.connect()
     engine.execute("SET TimeZone = 'UTC'")
 
@@ -58,7 +53,6 @@ def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
         place(name)
     selection = given.get("selection", Selection())
     values = {
-        "backend": Deferred(lambda _: ibis.duckdb.from_connection(engine)),
         "small": frozenset(TABLES),
         "sources": place,
         "naming": Deferred(naming_of),
@@ -90,9 +84,7 @@ def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
 def put(facts: Facts, name: str, rows: pa.Table) -> None:
     """Let some rows stand under the name of a fact, their times as microseconds."""
     facts.engine.run("DROP TABLE IF EXISTS put_rows")
-    facts.engine.connection.register("given_rows", rows)
-    facts.engine.run("CREATE TEMP TABLE put_rows AS FROM given_rows")
-    facts.engine.connection.unregister("given_rows")
+    facts.engine.put_arrow("put_rows", rows)
     facts.store(name, facts.keep(name, _narrow(rows, "put_rows"), view=False))
 
 

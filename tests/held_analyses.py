@@ -47,7 +47,6 @@ class Held:
     """What is held of a store: its engine, its open stores, and the answers by what was asked."""
 
     connection: Any
-    backend: Any = None
     users: set[int] = field(default_factory=set)
     answers: OrderedDict[Any, dict[str, Any]] = field(default_factory=OrderedDict)
     is_over: bool = False
@@ -246,20 +245,11 @@ def _hold_taken_stages(memory: Memory, kind: Any) -> None:
 
 
 def _hold_engines(memory: Memory, kind: Any) -> None:
-    """Stores of one engine have one Ibis backend too: no expression names two."""
-    close, of_store = kind.close, kind.backend.fget
+    """An engine that others share stays open with its store."""
+    close = kind.close
 
     def close_unless_held(store: FolderStore) -> None:
         if not memory.close(store):
             close(store)
 
-    def backend(store: FolderStore) -> Any:
-        _, held = memory.bound.get(store, ("", None))
-        if held is None or store._opened is not held.connection:
-            return of_store(store)
-        if held.backend is None:
-            held.backend = of_store(store)
-        return held.backend
-
     kind.close = close_unless_held
-    kind.backend = property(backend)

@@ -11,6 +11,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
+from ettr.facts.stored import stored_rows
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.sources.spool import log_file
@@ -97,7 +98,7 @@ def rows(made: Analysis, name: str, *order: str) -> list[dict[str, Any]]:
 
     Of two dumps that say the same of a job the one read last is where its row is from.
     """
-    found = made.tables[name].order_by(list(order)).to_pyarrow().to_pylist()
+    found = stored_rows(made.facts, name).sort_by([(one, "ascending") for one in order]).to_pylist()
     left_out = {"event_id", "attempt_id", "file_id", "line"}
     return [{k: v for k, v in row.items() if k not in left_out} for row in found]
 
@@ -162,6 +163,6 @@ def test_a_log_that_has_grown_since_the_cluster_has_a_name_doubles_no_event(tmp_
     grown.write_text(LOGS["kernel.log"] + line)
     assert ettr("ingest", tmp_path / "site" / "store", grown).code == 0
     with open_store(tmp_path / "site" / "store") as store:
-        events = Analysis(store).tables["events"]
-        assert sorted(events.select("code").to_pyarrow().column("code").to_pylist()) == ["48", "79"]
+        events = Analysis(store).facts.rows("events")
+        assert sorted(row["code"] for row in events) == ["48", "79"]
     assert report["failures"]["rows"][0]["evidence"]

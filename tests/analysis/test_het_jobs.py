@@ -113,7 +113,7 @@ def test_hours_are_those_of_the_parts(analysis):
     node_hours = 2 * 12 + 2 * 1 + 24
     assert analysis.totals.gpu_hours == pytest.approx(12 * 5 + 1 * 5 + 24 * 8)
     assert analysis.totals.node_hours == pytest.approx(node_hours)
-    assert analysis.exposure.basis.node_hours == pytest.approx(node_hours)
+    assert analysis.exposure.node_hours == pytest.approx(node_hours)
 
 
 def test_parts_that_ran_for_different_times_lose_no_hours(tmp_path: Path):
@@ -122,7 +122,7 @@ def test_parts_that_ran_for_different_times_lose_no_hours(tmp_path: Path):
     with analysed(ingested(tmp_path, sacct=HEAD + early + late)) as made:
         assert made.totals.gpu_hours == pytest.approx(1 + 32)
         assert made.totals.node_hours == pytest.approx(1 + 4)
-        assert made.exposure.basis.node_hours == pytest.approx(1 + 4)
+        assert made.exposure.node_hours == pytest.approx(1 + 4)
         (state,) = made.status.states
         assert (state.attempts, state.gpu_hours) == (1, pytest.approx(33))
         assert (het_run(made).suspended_h, het_run(made).scheduled_h) == (0, 2)

@@ -55,8 +55,7 @@ def site(folder: Path, **texts: str) -> Iterator[Analysis]:
 
 
 def kinds(made: Analysis) -> dict[str, str]:
-    rows = made.attribution.interruptions.to_pyarrow().to_pylist()
-    return {row["job_id"]: row["kind"] for row in rows}
+    return {row["job_id"]: row["kind"] for row in made.facts.rows("all_endings")}
 
 
 def test_who_cancelled_is_read_from_the_controllers_log(tmp_path: Path):
@@ -78,7 +77,7 @@ def test_who_cancelled_is_read_from_the_controllers_log(tmp_path: Path):
     )
     log += f"[{DAY}10:59:50.000] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=19 uid 0\n"
     with site(tmp_path, sacct=HEAD + sacct, controller=log) as made:
-        rows = made.tables["attempts"].to_pyarrow().to_pylist()
+        rows = made.facts.rows("attempts")
         cancelled_by = {row["job_id"]: row["cancelled_by"] for row in rows}
         assert cancelled_by == {
             "14": "0",

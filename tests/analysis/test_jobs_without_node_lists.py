@@ -35,12 +35,12 @@ def test_a_dump_with_an_empty_node_list_keeps_its_nodes_and_gpus(
     with open_store(site(tmp_path, *rows)) as store:
         analysis = Analysis(store)
         assert (analysis.totals.node_hours, analysis.totals.gpu_hours) == (40.0, 320.0)
-        basis = analysis.exposure.basis
+        basis = analysis.exposure
         assert (basis.node_hours, basis.attempts_counted, basis.attempts_unknown) == (40.0, 1, 0)
         assert analysis.rates.all_jobs.node_days == pytest.approx(40 / 24)
         held = {
             row["job_id"]: (row["n_nodes"], row["n_gpus"])
-            for row in analysis.tables["attempts"].to_pyarrow().to_pylist()
+            for row in analysis.facts.rows("attempts")
         }
     assert held == {"1": (4, 32), "2": (0, 0)}
 
@@ -51,7 +51,7 @@ def test_what_ran_on_no_node_at_all_is_counted_as_unknown(tmp_path: Path) -> Non
         f"c|2|ann|COMPLETED|{TEN_HOURS}|2|n[1-2]|gres/gpu=16",
     )
     with open_store(site(tmp_path, *rows)) as store:
-        basis = Analysis(store).exposure.basis
+        basis = Analysis(store).exposure
     assert (basis.attempts_named, basis.attempts_counted, basis.attempts_unknown) == (1, 0, 1)
     assert basis.sentences == (
         "1 attempt that ran names no nodes and no number of nodes: it adds no exposure, so that "
@@ -65,4 +65,4 @@ def test_a_table_that_says_no_nodes_of_a_job_that_ran_is_counted_too(tmp_path: P
         "c,1,COMPLETED,2026-03-01T00:00:00Z,2026-03-01T00:00:00Z,2026-03-01T10:00:00Z,36000,0,8,\n"
     )
     with open_store(site_of_attempts(tmp_path, row)) as store:
-        assert Analysis(store).exposure.basis.attempts_unknown == 1
+        assert Analysis(store).exposure.attempts_unknown == 1

@@ -9,7 +9,6 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
-from ettr.metrics.instants import fetch
 from ettr.selection import Selection
 from ettr.store import open_store
 
@@ -60,10 +59,9 @@ def test_an_open_job_that_was_suspended_is_cut_once(tmp_path: Path) -> None:
         assert whole.every_node_is_listed
         part = whole.of(day)
         assert not part.every_node_is_listed
-        exposed = part.exposure
-        by_attempt = exposed.by_attempt["node_s"].sum().to_pyarrow().as_py()
-        by_node = fetch(exposed.by_node, "elapsed_s")["elapsed_s"].to_pylist()
-        assert by_attempt == pytest.approx(sum(by_node))
+        by_attempt = sum(row["node_s"] for row in part.facts.rows("exposure"))
+        by_node = sum(row["elapsed_s"] for row in part.facts.rows("exposure_nodes"))
+        assert by_attempt == pytest.approx(by_node)
         # two nodes for a day, and the other job for half of one
         assert by_attempt == pytest.approx(2 * 86_400 + 43_200)
 
@@ -82,10 +80,8 @@ def test_a_run_of_several_jobs_is_told_though_none_of_its_attempts_failed(tmp_pa
     )
     with open_store(place) as store:
         analysis = Analysis(store)
-        assert len(fetch(analysis.failures)) == 1
+        assert len(analysis.failure_rows) == 1
         runs = analysis._resubmitted
         assert {run.job_ids for run in runs.values()} == {("1", "2")}
         assert len(runs) == 2
-        assert not runs.keys() & set(
-            fetch(analysis.failures, "attempt_id")["attempt_id"].to_pylist()
-        )
+        assert not runs.keys() & {row["attempt_id"] for row in analysis.failure_rows}

@@ -114,7 +114,7 @@ def test_nodes_that_say_how_long_an_attempt_held_them_are_its_runtime(tmp_path: 
     """No row of `attempts` says it, and those of its nodes do: two hours of one node."""
     store = site_of_attempts(tmp_path, job(1, "COMPLETED", "00:00:00", "02:00:00", None))
     with open_store(store) as opened:
-        (attempt_id,) = Analysis(opened).tables["attempts"].attempt_id.to_pyarrow().to_pylist()
+        attempt_id = Analysis(opened).facts.row("attempts")["attempt_id"]
     (tmp_path / "held.csv").write_text(
         "cluster,attempt_id,node,start,end,elapsed_s\n"
         f"c,{attempt_id},n1,2026-03-01T00:00:00Z,2026-03-01T02:00:00Z,7200\n"
@@ -123,5 +123,5 @@ def test_nodes_that_say_how_long_an_attempt_held_them_are_its_runtime(tmp_path: 
     done = ettr("ingest", store, tmp_path / "held.csv", *options)
     assert done.code == 0, done.err
     with open_store(store) as opened:
-        basis = Analysis(opened).exposure.basis
+        basis = Analysis(opened).exposure
     assert (basis.node_hours, basis.attempts_named, basis.attempts_without_runtime) == (2.0, 1, 0)

@@ -23,7 +23,7 @@ def read(folder: Path, files: list[Path], options: ReadOptions) -> Facts:
     store = open_store(folder / "store", create=True)
     for file in files:
         ingest_file(store, file, options)
-    return attributed({name: store.table(name) for name in TABLES})
+    return attributed({name: store.rows(name) for name in TABLES})
 
 
 @pytest.mark.slow

@@ -204,7 +204,7 @@ def test_what_a_log_without_names_knows_of_a_job_is_kept(tmp_path: Path, logs, o
         done = ettr("ingest", store, both[name], "--timezone", "UTC")
         assert done.code == 0, done.err
     with open_store(store) as opened:
-        (row,) = Analysis(opened).tables["attempts"].to_pyarrow().to_pylist()
+        row = Analysis(opened).facts.row("attempts")
     assert (row["cluster"], row["state"], row["n_gpus"]) == ("beta", "NODE_FAIL", 8)
     assert (row["excluded_nodes"], row["work_dir"]) == ("n[7-8]", "/runs/b")
     assert row["time_limit_s"] == 86_400.0

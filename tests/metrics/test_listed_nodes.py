@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from operator import itemgetter
 
-import ibis
 import pyarrow as pa
 import pytest
 
-from ettr.metrics.exposure import exposure
-from ettr.metrics.instants import fetch
+from ettr.metrics.exposure import exposure_basis
 from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.node_jobs import node_jobs
 from ettr.metrics.user_failures import user_failures
-from ettr.tables import ATTEMPTS
+from ettr.tables import ALLOCATIONS, ATTEMPTS
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
-from synthetic.tables import on_duckdb
+from synthetic.tables import every_table
 
 
-def listed_cluster() -> dict[str, ibis.Table]:
+def listed_cluster() -> dict[str, pa.Table]:
     """A cluster whose attempts list the nodes that they held, some of which never ran."""
     tables = dict(build_cluster(ClusterPlan(days=5.0), seed=4).tables)
     nodes: dict[str, list[str]] = {}
@@ -34,10 +34,10 @@ def listed_cluster() -> dict[str, ibis.Table]:
     rows.append({**rows[0], "attempt_id": "queued", "start": None, "elapsed_s": 0.0})
     rows[-1] |= {"node_list": None, "state": "CANCELLED", "n_nodes": 3}
     tables["attempts"] = pa.Table.from_pylist(rows, schema=ATTEMPTS.arrow_schema)
-    return on_duckdb(tables)
+    return every_table(tables)
 
 
-def is_listed(attempts: ibis.Table, allocations: ibis.Table) -> bool:
+def is_listed(attempts: pa.Table, allocations: pa.Table) -> bool:
     return every_node_is_listed(facts_of({"attempts": attempts, "allocations": allocations}))
 
 
@@ -46,14 +46,13 @@ def test_each_figure_is_that_of_the_join():
     tables = listed_cluster()
     attempts, held = tables["attempts"], tables["allocations"]
     assert is_listed(attempts, held)
-    spared, joined = (exposure(facts_of(tables, all_listed=listed)) for listed in (True, False))
-    assert spared.none_foreign is joined.none_foreign is True
-    assert spared.basis.node_hours == pytest.approx(joined.basis.node_hours, rel=1e-12)
+    both = tuple(facts_of(tables, all_listed=listed) for listed in (True, False))
+    spared, joined = map(exposure_basis, both)
+    assert spared.node_hours == pytest.approx(joined.node_hours, rel=1e-12)
     for name in ("attempts_named", "attempts_counted", "attempts_unknown"):
-        assert getattr(spared.basis, name) == getattr(joined.basis, name)
+        assert getattr(spared, name) == getattr(joined, name)
     ours, theirs = (
-        {row["attempt_id"]: row for row in fetch(one.by_attempt).to_pylist()}
-        for one in (spared, joined)
+        {row["attempt_id"]: dict(row) for row in facts.rows("exposure")} for facts in both
     )
     assert ours.keys() == theirs.keys()
     assert {row["n_held"] for row in ours.values()} >= {1, 20, None}
@@ -87,50 +86,36 @@ def test_each_figure_is_that_of_the_join():
 )
 def test_whatever_is_held_beside_the_lists_is_noticed(what):
     tables = listed_cluster()
-    attempts, held = tables["attempts"], tables["allocations"]
-    listed = attempts.filter(attempts["node_list"].notnull())
-    several = listed.filter(listed["n_nodes"] > 1).order_by("attempt_id").limit(2)
-    first, second = fetch(several, "attempt_id")["attempt_id"].to_pylist()
-    single = listed.filter(listed["n_nodes"] == 1)
-    alone = fetch(single.order_by("attempt_id").limit(1), "attempt_id")["attempt_id"][0].as_py()
-    nodes = fetch(held.filter(held["attempt_id"] == first).order_by("node"), "node")["node"]
-    one_row = (held["attempt_id"] == first) & (held["node"] == nodes[0].as_py())
-    of_first = attempts["attempt_id"] == first
-    day = ibis.interval(days=1)
-    later = {
-        column: ibis.cases((one_row, held[column] + day), else_=held[column])
-        for column in ("start", "end")
-    }
-    more_s = ibis.cases((one_row, held["elapsed_s"] + 1.0), else_=held["elapsed_s"])
-    row = held.filter(one_row)
-    changed_held = {
-        "a row less": held.filter(~one_row),
-        "a row more": ibis.union(held, row),
-        "a row of no attempt": ibis.union(
-            held, row.mutate(attempt_id=ibis.literal("none")).cast(held.schema())
-        ),
-        "another time": held.mutate(elapsed_s=more_s),
-        "another start": held.mutate(start=later["start"]),
-        "another end": held.mutate(end=later["end"]),
-        "one for another": held.mutate(
-            attempt_id=ibis.cases((one_row, second), else_=held["attempt_id"])
-        ),
-    }
-    changed_attempts = {
-        "no list": attempts.mutate(
-            node_list=ibis.cases((of_first, ibis.null("string")), else_=attempts["node_list"])
-        ),
-        "no number": attempts.mutate(
-            n_nodes=ibis.cases((of_first, ibis.null("int64")), else_=attempts["n_nodes"])
-        ),
-        "less than none": attempts.mutate(
-            n_nodes=ibis.cases((of_first, -1), else_=attempts["n_nodes"])
-        ),
-        "another name": attempts.mutate(
-            node_list=ibis.cases(
-                (attempts["attempt_id"] == alone, attempts["node_list"] + ".example.org"),
-                else_=attempts["node_list"],
-            )
-        ),
-    }
-    assert not is_listed(changed_attempts.get(what, attempts), changed_held.get(what, held))
+    attempts, held = (tables[name].to_pylist() for name in ("attempts", "allocations"))
+    listed = sorted((row for row in attempts if row["node_list"]), key=itemgetter("attempt_id"))
+    first, second = [row for row in listed if row["n_nodes"] > 1][:2]
+    alone = next(row for row in listed if row["n_nodes"] == 1)
+    of_first = [row for row in held if row["attempt_id"] == first["attempt_id"]]
+    row = min(of_first, key=itemgetter("node"))
+    match what:
+        case "a row less":
+            held.remove(row)
+        case "a row more":
+            held.append(row)
+        case "a row of no attempt":
+            held.append(row | {"attempt_id": "none"})
+        case "another time":
+            row["elapsed_s"] += 1.0
+        case "another start":
+            row["start"] += timedelta(days=1)
+        case "another end":
+            row["end"] += timedelta(days=1)
+        case "one for another":
+            row["attempt_id"] = second["attempt_id"]
+        case "no list":
+            first["node_list"] = None
+        case "no number":
+            first["n_nodes"] = None
+        case "less than none":
+            first["n_nodes"] = -1
+        case "another name":
+            alone["node_list"] += ".example.org"
+    assert not is_listed(
+        pa.Table.from_pylist(attempts, schema=ATTEMPTS.arrow_schema),
+        pa.Table.from_pylist(held, schema=ALLOCATIONS.arrow_schema),
+    )

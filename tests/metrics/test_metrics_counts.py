@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import ibis
 import pyarrow as pa
 import pytest
 
@@ -16,7 +15,6 @@ from ettr.metrics.totals import totals
 from ettr.tables import ATTEMPTS
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
-from synthetic.tables import on_duckdb
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -43,13 +41,11 @@ def attempt(job_id: str, **given: Any) -> dict[str, Any]:
     return {name: {**row, **given}.get(name) for name in ATTEMPTS.names}
 
 
-def table(*rows: dict[str, Any]) -> ibis.Table:
-    return on_duckdb({"attempts": pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)})[
-        "attempts"
-    ]
+def table(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)
 
 
-def of(attempts: ibis.Table) -> Facts:
+def of(attempts: pa.Table) -> Facts:
     return facts_of({"attempts": attempts})
 
 
@@ -159,7 +155,7 @@ def test_hours_of_what_says_no_gpus_and_no_nodes_are_unknown():
 @pytest.mark.slow
 def test_every_hour_lies_in_exactly_one_state_and_one_size():
     cluster = build_cluster(ClusterPlan(days=10.0, work_s=2 * 86400), seed=3)
-    attempts = on_duckdb(cluster.tables)["attempts"]
+    attempts = cluster.tables["attempts"]
     whole, states, sizes = totals(of(attempts)), status_mix(of(attempts)), size_mix(of(attempts))
     assert whole.gpu_hours == pytest.approx(cluster.truth.gpu_s / 3600)
     assert whole.node_hours == pytest.approx(cluster.truth.node_s_all / 3600)

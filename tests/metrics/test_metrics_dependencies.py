@@ -13,7 +13,7 @@ from ettr.metrics.runs import job_runs
 from ettr.metrics.stitching import RunRule, jobs_of_runs
 from ettr.tables import ATTEMPTS
 from fact_tables import facts_of
-from synthetic.tables import on_duckdb
+from synthetic.tables import every_table
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,8 @@ def attempt(
 
 
 def runs(*rows: dict[str, Any], rule: RunRule | None = None) -> list[tuple[str, ...]]:
-    tables = on_duckdb({"attempts": pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)})
+    attempts = pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)
+    tables = every_table({"attempts": attempts})
     found = job_runs(facts_of(tables), rule=rule, min_scheduled_h=0.0)
     return sorted(run.job_ids for run in found.runs)
 
@@ -155,22 +156,15 @@ def test_jobs_that_wait_for_each_other_end():
 
 def test_the_run_of_a_failed_job_is_found_from_any_job_of_its_chain():
     """The chain has the folder of its first job, which did not fail."""
-    tables = on_duckdb(
-        {
-            "attempts": pa.Table.from_pylist(
-                [
-                    attempt("1", 0, 10, work_dir="/first"),
-                    attempt("2", 11, 5, "afterany:1", submit_h=0, state="FAILED", work_dir="/b"),
-                    attempt("3", 17, 5, "afterany:2", submit_h=0, work_dir="/c"),
-                    attempt("4", 30, 1, user="ben"),
-                    attempt("5", 40, 1, user=None),
-                ],
-                schema=ATTEMPTS.arrow_schema,
-            )
-        }
-    )
-    attempts = tables["attempts"]
-    failed = attempts.filter(attempts["state"] == "FAILED").select("attempt_id")
+    rows = [
+        attempt("1", 0, 10, work_dir="/first"),
+        attempt("2", 11, 5, "afterany:1", submit_h=0, state="FAILED", work_dir="/b"),
+        attempt("3", 17, 5, "afterany:2", submit_h=0, work_dir="/c"),
+        attempt("4", 30, 1, user="ben"),
+        attempt("5", 40, 1, user=None),
+    ]
+    tables = every_table({"attempts": pa.Table.from_pylist(rows, schema=ATTEMPTS.arrow_schema)})
+    failed = pa.table({"attempt_id": [r["attempt_id"] for r in rows if r["state"] == "FAILED"]})
     found = jobs_of_runs(facts_of({**tables, "failures": failed}), RunRule())
     assert {name: jobs.job_ids for name, jobs in found.items()} == {
         "c/1@0": ("1", "2", "3"),

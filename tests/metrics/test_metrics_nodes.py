@@ -313,7 +313,7 @@ def test_lanl_comes_back(tmp_path: Path):
 
 
 def fleet_of(store):
-    facts = facts_of({name: store.table(name) for name in TABLES})
+    facts = facts_of({name: store.rows(name) for name in TABLES})
     period = observed_period(facts)
     faults = fleet_faults(recorded_faults(facts, period), service(facts, period))
     return faults, of_facts(facts, period)

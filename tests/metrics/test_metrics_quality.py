@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ettr.metrics.exposure import exposure
+from ettr.metrics.exposure import exposure_basis
 from ettr.metrics.quality import data_quality
 from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
@@ -28,7 +28,7 @@ def cluster():
 
 def quality(tables: dict[str, pa.Table], **options):
     facts = facts_of({"failures": FAILURES.empty()} | tables)
-    return data_quality(facts, exposure(facts).basis, **options)
+    return data_quality(facts, exposure_basis(facts), **options)
 
 
 def changed(table: pa.Table, change) -> pa.Table:
@@ -154,7 +154,7 @@ def test_phillips_comes_back_to_the_last_digit(tmp_path: Path):
             ReadOptions(timezone="UTC", fields=tuple(fields.split())),
             source_name="slurm-sacct",
         )
-        given = {name: store.table(name) for name in TABLES} | {"failures": FAILURES.empty()}
+        given = {name: store.rows(name) for name in TABLES} | {"failures": FAILURES.empty()}
         facts = facts_of(given)
         found = totals(facts)
         assert (found.jobs, found.attempts) == (4046, 4285)
@@ -162,5 +162,5 @@ def test_phillips_comes_back_to_the_last_digit(tmp_path: Path):
         assert f"{found.node_hours:.4f}" == "1344.8686"
         assert f"{found.gpu_hours:.4f}" == "506.9128"
         assert sum(s.attempts for s in status_mix(facts).states) == 4285
-        seen = data_quality(facts, exposure(facts).basis)
+        seen = data_quality(facts, exposure_basis(facts))
         assert (seen.rows_read, seen.rows_rejected) == (4285, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 
-import ibis
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,7 +19,7 @@ from ettr.metrics.trend import cumulative_node_days, rate_trend
 from ettr.models.dispersion import FailureTimeline, spread_over_time
 from fact_tables import facts_of, put
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
-from synthetic.tables import on_duckdb
+from synthetic.tables import every_table
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +32,8 @@ def cluster() -> SyntheticCluster:
 
 
 @pytest.fixture(scope="module")
-def tables(cluster) -> dict[str, ibis.Table]:
-    return on_duckdb(cluster.tables)
+def tables(cluster) -> dict[str, pa.Table]:
+    return every_table(cluster.tables)
 
 
 def test_counts_and_exposure_come_back_exactly(cluster, tables):
@@ -63,7 +62,7 @@ def test_intervals_of_the_rate_hold_their_confidence_over_many_clusters():
     small = ClusterPlan(days=12.0, work_s=3 * 86400, filler_nodes=8, noise_events=0, red_herrings=0)
     held = 0
     for seed in range(60):
-        tables = on_duckdb(build_cluster(small, seed=seed).tables)
+        tables = every_table(build_cluster(small, seed=seed).tables)
         found = failure_rates(facts_of(tables))
         held += found.large_jobs.per_1000_node_days.contains(planted)
     assert held >= 49  # 90 % of 60 is 54; fewer than 49 has a chance of 1.5 %

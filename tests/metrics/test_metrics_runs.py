@@ -33,7 +33,7 @@ from ettr.sources.progress import read as read_progress_lines
 from ettr.tables import ATTEMPTS, PROGRESS
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
-from synthetic.tables import on_duckdb
+from synthetic.tables import every_table
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def attempt(job_id: str, submit_h: float, hours: float, **given: Any) -> dict[st
 
 
 def runs_of(*rows: dict[str, Any], progress: pa.Table | None = None, **options: Any):
-    tables = on_duckdb(
+    tables = every_table(
         {"attempts": pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)}
         | ({"progress": progress} if progress is not None else {})
     )
@@ -82,7 +82,7 @@ def runs_of(*rows: dict[str, Any], progress: pa.Table | None = None, **options: 
 
 
 def test_ettr_and_its_parts_come_back_exactly_where_the_training_told(cluster):
-    tables = on_duckdb(cluster.tables)
+    tables = every_table(cluster.tables)
     found = job_runs(facts_of(tables))
     truth = {run.name: run for run in cluster.truth.runs if run.scheduled_s >= 86400}
     measured = {run.name: run for run in found.runs if run.basis == "progress"}
@@ -102,7 +102,7 @@ def test_ettr_and_its_parts_come_back_exactly_where_the_training_told(cluster):
 
 
 def test_without_progress_the_band_holds_the_truth(cluster):
-    silent = on_duckdb({"attempts": cluster.tables["attempts"]})
+    silent = every_table({"attempts": cluster.tables["attempts"]})
     found = job_runs(facts_of(silent))
     truth = {run.name: run for run in cluster.truth.runs}
     held = [run for run in found.runs if run.name in truth]
@@ -114,7 +114,7 @@ def test_without_progress_the_band_holds_the_truth(cluster):
 
 
 def test_with_the_true_interval_the_middle_of_the_band_is_the_expected_ettr(cluster):
-    silent = on_duckdb({"attempts": cluster.tables["attempts"]})
+    silent = every_table({"attempts": cluster.tables["attempts"]})
     true = Scenario(
         (PLAN.step_s * PLAN.steps_per_save + PLAN.save_s) / 60,
         (PLAN.restart_s + PLAN.restore_s) / 60,

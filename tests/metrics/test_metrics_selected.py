@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-import ibis
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,10 +17,10 @@ from ettr.metrics.rates import failure_rates
 from ettr.metrics.status import status_mix
 from ettr.metrics.totals import totals
 from ettr.selection import Selection
-from ettr.tables import FAILURES, TABLES
+from ettr.tables import ALLOCATIONS, ATTEMPTS, FAILURES, TABLES
 from fact_tables import facts_of
 from synthetic.cluster import ORIGIN, ClusterPlan, SyntheticCluster, build_cluster
-from synthetic.tables import on_duckdb
+from synthetic.tables import every_table
 
 _PLANTED = (
     'SELECT f.*, epoch_us(f.start) AS start_us, epoch_us(f."end") AS end_us, NULL AS kind, '
@@ -36,11 +36,11 @@ def cluster() -> SyntheticCluster:
 
 
 @pytest.fixture(scope="module")
-def tables(cluster) -> dict[str, ibis.Table]:
-    return on_duckdb(cluster.tables)
+def tables(cluster) -> dict[str, pa.Table]:
+    return every_table(cluster.tables)
 
 
-def measured(tables: dict[str, ibis.Table], selection: Selection, end: datetime) -> dict[str, Any]:
+def measured(tables: dict[str, pa.Table], selection: Selection, end: datetime) -> dict[str, Any]:
     """What adds up: failures, attempts, and hours of nodes and GPUs."""
     logs = {name: rows for name, rows in tables.items() if name in TABLES}
     logs["planted"] = tables.get("failures", FAILURES.empty())
@@ -114,12 +114,8 @@ HOUR = timedelta(hours=1)
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-def one_job(tables: dict[str, ibis.Table], **times: Any) -> dict[str, ibis.Table]:
+def one_job(tables: dict[str, pa.Table], **times: Any) -> dict[str, pa.Table]:
     """The tables of one job on one node of 8 GPUs."""
-    import pyarrow as pa
-
-    from ettr.tables import ALLOCATIONS, ATTEMPTS
-
     row = {
         "cluster": "c",
         "attempt_id": "c/1@x",
@@ -139,7 +135,7 @@ def one_job(tables: dict[str, ibis.Table], **times: Any) -> dict[str, ibis.Table
     for table in (ATTEMPTS, ALLOCATIONS):
         full = [{name: row.get(name) for name in table.names}]
         made[table.name] = pa.Table.from_pylist(full, schema=table.arrow_schema)
-    return on_duckdb(made)
+    return every_table(made)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from ettr.metrics.stitching import RunRule
 from ettr.report.sections.runs import runs_section
 from ettr.tables import ATTEMPTS, PROGRESS
 from fact_tables import facts_of
-from synthetic.tables import on_duckdb
+from synthetic.tables import every_table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BY_COMMENT = RunRule(comment_pattern="run=([a-z]+)")
@@ -63,7 +63,7 @@ def step(job_id: str, number: int, hours: float, event: str = "step") -> dict[st
 
 
 def runs_of(attempts: list[dict[str, Any]], progress: list[dict[str, Any]] = []) -> JobRuns:  # noqa: B006
-    tables = on_duckdb(
+    tables = every_table(
         {
             "attempts": pa.Table.from_pylist(attempts, schema=ATTEMPTS.arrow_schema),
             "progress": pa.Table.from_pylist(progress, schema=PROGRESS.arrow_schema),

@@ -235,7 +235,7 @@ def test_who_cancelled_is_in_the_controllers_log(day: tuple[Story, Path], tmp_pa
     forgetful = tmp_path / "sacct.psv"
     forgetful.write_text(re.sub(r"CANCELLED by \d+", "CANCELLED", (logs / "sacct.psv").read_text()))
     with analysed(tmp_path, forgetful, logs / "slurmctld.log") as made:
-        rows = made.tables["attempts"].to_pyarrow().to_pylist()
+        rows = made.facts.rows("attempts")
     known = {row["job_id"]: row["cancelled_by"] for row in rows}
     assert known[story.ids["cancel"]] == "0"
 

@@ -1,6 +1,5 @@
 """A store keeps each file whole or not at all, and a later dump updates an earlier one."""
 
-import gc
 import json
 import os
 import shutil
@@ -18,7 +17,6 @@ import pytest
 from ettr.errors import SchemaError, StoreError, UsageError
 from ettr.store import Store, folder, manifest, open_store
 from ettr.tables import ALLOCATIONS, ATTEMPTS, PROGRESS, TABLES
-from ettr.tables.materialize import materialize
 from ettr.tables.rows import attempt_id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -467,18 +465,3 @@ def test_what_would_be_a_database_at_motherduck_is_refused(
     assert not list(tmp_path.iterdir())
     open_store(f"./{name}", create=True).close()
     assert (tmp_path / name / "store.json").is_file()
-
-
-@pytest.mark.parametrize("name", ["folder", "site.duckdb"])
-def test_a_table_in_the_middle_that_outlives_its_store_is_let_go_of_in_silence(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    complaints: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
-    with open_store(tmp_path / name, create=True) as opened:
-        ingest(opened, "one", attempts("one", ("1", "FAILED", NOON)))
-        kept = materialize(opened.table("attempts"))
-        assert kept.count().to_pyarrow().as_py() == 1
-    del kept
-    gc.collect()
-    assert complaints == []

@@ -14,7 +14,7 @@ from ettr.metrics.rates import failure_rates
 from ettr.tables import FAILURES, INTERRUPTIONS
 from fact_tables import attributed, facts_of
 from synthetic.cluster import ClusterPlan, build_cluster
-from synthetic.tables import on_duckdb
+from synthetic.tables import every_table
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +33,11 @@ def tables(cluster):
     failed = pa.Table.from_pylist(failure_rows(facts), schema=FAILURES.arrow_schema)
     ended = facts.engine.arrow(stored_sql(INTERRUPTIONS, facts.table("all_endings")), {})
     ends = {"failures": failed, "interruptions": ended}
-    return on_duckdb({**given, **ends})
+    return every_table({**given, **ends})
 
 
 def test_every_planted_failure_is_found_and_hardly_another(cluster, tables):
-    found = {row["attempt_id"]: row for row in tables["failures"].to_pyarrow().to_pylist()}
+    found = {row["attempt_id"]: row for row in tables["failures"].to_pylist()}
     planted = cluster.truth.failed_attempts
     assert set(planted) <= set(found)
     # A job of a user that failed by itself minutes before a node's fault looks like its victim.
@@ -45,7 +45,7 @@ def test_every_planted_failure_is_found_and_hardly_another(cluster, tables):
 
 
 def test_symptoms_and_nodes_are_those_planted(cluster, tables):
-    found = {row["attempt_id"]: row for row in tables["failures"].to_pyarrow().to_pylist()}
+    found = {row["attempt_id"]: row for row in tables["failures"].to_pylist()}
     planted = cluster.truth.failed_attempts
     told = {a: p for a, p in planted.items() if p[0] != "unattributed"}
     right = [a for a, (symptom, _) in told.items() if found[a]["symptom"] == symptom]
@@ -56,7 +56,7 @@ def test_symptoms_and_nodes_are_those_planted(cluster, tables):
 
 def test_red_herrings_of_a_careless_user_are_no_failures(cluster, tables):
     names = {r["attempt_id"]: r["name"] for r in cluster.tables["attempts"].to_pylist()}
-    found = tables["failures"].to_pyarrow()["attempt_id"].to_pylist()
+    found = tables["failures"]["attempt_id"].to_pylist()
     assert sum(names[attempt] == "array-of-errors" for attempt in found) <= 2
 
 
