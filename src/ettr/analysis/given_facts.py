@@ -17,6 +17,7 @@ from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
 from ettr.facts.opening import facts_of_store
+from ettr.store.local_copy import on_duckdb
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
     if shared is not None:
         return shared.under(**own)
     return facts_of_store(
-        stages.read_store,
+        on_duckdb(stages.store),
         logs=stages,
         assumptions=stages.assumptions,
         taxonomy=Deferred(lambda _: stages.taxonomy),

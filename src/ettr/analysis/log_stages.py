@@ -19,7 +19,6 @@ from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.logs_read import LogsRead, clusters_of, logs_read, named_clusters
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.store.local_copy import on_duckdb
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.taxonomy import Taxonomy, load_taxonomy
 
@@ -51,11 +50,6 @@ class LogStages:
         """The heterogeneous jobs, and the ids under which their parts go."""
         found: HetJobs = self.facts.given("het_jobs")
         return found
-
-    @cached_property
-    def read_store(self) -> Store:
-        """The store as facts read it: on DuckDB."""
-        return on_duckdb(self.store)
 
     @cached_property
     def facts(self) -> Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ettr.metrics.availability import event_nodes
+from ettr.metrics.availability import event_nodes, nodes_of
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
@@ -30,7 +30,7 @@ def other_names(analysis: Analysis) -> tuple[OtherName, ...]:
     Host names are the part before the first dot, in lower case. A node that ran no job under
     either name is not listed: it may have been idle.
     """
-    events, jobs = event_nodes(analysis.facts), analysis.job_nodes
+    events, jobs = event_nodes(analysis.facts), nodes_of(analysis.facts, "allocations")
     by_host: dict[tuple[str, str], str] = {
         (cluster, _host(node)): node for cluster, node in sorted(jobs)
     }

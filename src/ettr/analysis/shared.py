@@ -15,7 +15,7 @@ from ettr.analysis.given_facts import facts_of
 from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.rules import LogMatching
-from ettr.metrics.availability import Service, nodes_of, service
+from ettr.metrics.availability import Service, service
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.exposure import ExposureBasis, exposure_basis
 from ettr.metrics.instants import Period
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 
 
 _OF_ALL_LOGS = (
-    *("read_store", "taxonomy", "logs_period", "logs_clusters"),
-    *("job_nodes", "logs_fleet", "outages", "size_unit", "_resubmitted"),
-    *("logs_list_every_node", "logs_preemptions", "workload_weights"),
+    *("taxonomy", "logs_period", "logs_clusters", "logs_fleet", "outages", "size_unit"),
+    *("_resubmitted", "logs_list_every_node", "logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
 _OF_CLUSTERS = ("logs_read", "gpus_are_known")
@@ -79,11 +78,6 @@ class SharedStages(LogStages):
     def selection_head(self) -> SelectionHead:
         """The selection as the head of a report states it."""
         return selection_head(self)
-
-    @cached_property
-    def job_nodes(self) -> frozenset[tuple[str, str]]:
-        """Cluster and name of each node that ran a job."""
-        return nodes_of(self.facts, "allocations")
 
     @cached_property
     def fleet(self) -> Service:
