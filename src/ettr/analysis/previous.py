@@ -104,7 +104,7 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     if not analysis.logs_read.jobs:
         return None
     # of all of the logs: both periods take it over
-    _ = analysis.attribution, analysis.size_unit
+    _ = analysis.size_unit
     if analysis.gpus_are_known:
         _ = analysis.logs_preemptions
     period = latest_period(analysis)
