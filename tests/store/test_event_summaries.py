@@ -7,7 +7,6 @@ import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import ibis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -60,8 +59,8 @@ def events(
     return pa.Table.from_pylist(rows, EVENTS.arrow_schema)
 
 
-def rows_of(table: ibis.Table) -> list[tuple[object, ...]]:
-    rows = table.to_pyarrow().to_pylist()
+def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
+    rows = table.to_pylist()
     return sorted((tuple(row[name] for name in sorted(row)) for row in rows), key=repr)
 
 
@@ -191,7 +190,7 @@ def test_rows_of_one_severity_share_row_groups(
             for at in range(0, rows.num_rows, 40):
                 ingestion.write("events", rows.slice(at, 40))
             ingestion.commit(FILE_ROW)
-        assert rows_of(store.table("events")) == rows_of(ibis.memtable(rows))
+        assert rows_of(store.rows("events")) == rows_of(rows)
         mixed, groups = severities_of_row_groups(place)
         assert (mixed, groups > 4) == (0, True)
         # parts that lose rows to a later file are written again, in order
