@@ -106,6 +106,8 @@ class RestoreCoverage:
         if fresh:
             create()
         for shard in absent:
+            if not any(optimizer.state.get(shard.tensor) for optimizer in shard.optimizers):
+                continue  # the optimizer makes them at its next step, as it did at its first
             for component in shard.spec.components:
                 name = component.name
                 if name not in self._absent[id(shard)] or (id(shard), name) in self._regions:

@@ -22,6 +22,8 @@ from ettr.checkpoint.tensors.model_tensors import (
 from ettr.checkpoint.tensors.moments import create_moments, moments_signature
 from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
 from ettr.checkpoint.tensors.optimizers import (
+    GroupOptions,
+    counted_numbers,
     hides_state,
     is_partitioned,
     parts_of,
@@ -229,9 +231,12 @@ class TrainingState:
         places, owners = self._places(), self._owners()
         foreign = owners.keys() - {id(place.tensor) for place in places.values()}
         if foreign:
+            names = sorted({type(one).__name__ for one in self._all_parts()})
             raise CheckpointError(
-                f"{len(foreign)} parameters of the optimizer are not in the model; build the "
-                f"optimizer from model.parameters() after wrapping (fully_shard, DDP)"
+                f"{len(foreign)} parameters of the optimizer ({', '.join(names)}) are not in the "
+                f"model; build it from model.parameters() after wrapping (fully_shard, DDP). If "
+                f"it steps copies of its own, such as float32 masters, give them as one more "
+                f'module: {{..., "masters": nn.ParameterList(the copies)}}'
             )
         shards: list[Shard] = []
         for name, place in places.items():
@@ -381,7 +386,11 @@ class TrainingState:
         return [
             group
             for optimizer, parts in zip(self.optimizers, self.parts, strict=True)
-            for group in _groups_of([optimizer] if is_partitioned(optimizer) else parts, name_of)
+            for group in _groups_of(
+                [optimizer] if is_partitioned(optimizer) else parts,
+                name_of,
+                [one for one in (optimizer, *parts) if steps_others(one)],
+            )
         ]
 
 
@@ -405,16 +414,22 @@ def _add(named: dict[str, _T], name: str, one: _T) -> None:
 
 
 def _groups_of(
-    parts: Iterable[torch.optim.Optimizer], name_of: Mapping[int, str]
+    parts: Iterable[torch.optim.Optimizer],
+    name_of: Mapping[int, str],
+    containers: Sequence[torch.optim.Optimizer],
 ) -> Iterator[LiveGroup]:
-    """The groups of an optimizer's parts; a container's copy of those that it steps counts not."""
+    """The groups of an optimizer's parts, with the numbers that it and its containers count.
+
+    A container's copy of the groups that it steps counts not.
+    """
     taken: set[str] = set()
     for part in parts:
         for group in part.param_groups:
             names = [name_of[id(p)] for p in group["params"] if id(p) in name_of]
             if names := [name for name in names if name not in taken]:
                 taken |= set(names)
-                yield LiveGroup(tuple(names), group)
+                counting = [one for one in (part, *containers) if counted_numbers(one)]
+                yield LiveGroup(tuple(names), GroupOptions(group, counting) if counting else group)
 
 
 def as_state(state: State | nn.Module | Mapping[str, object]) -> State:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -51,7 +51,7 @@ class LiveGroup:
     """One parameter group of a live optimizer, and the names of its parameters."""
 
     names: tuple[str, ...]
-    options: dict[str, Any]
+    options: MutableMapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +233,14 @@ def replaced_options(
     for group in groups:
         now = group.options
         before = next((saved[name] for name in group.names if name in saved), now)
-        for key in _CHOSEN:
+        numbers = [key for key in before if key.startswith(".") and now.get(key)]
+        for key in (*_CHOSEN, *numbers):
             first = [
                 options.get(_FIRST_RATE, options.get(key)) if key == "lr" else options.get(key)
                 for options in (before, now)
             ]
             if None not in first and not _equal(*first):
-                replaced[f"{key} {_short(first[0])} for {_short(first[1])}"] = None
+                replaced[f"{key.lstrip('.')} {_short(first[0])} for {_short(first[1])}"] = None
     return list(replaced)
 
 
@@ -262,6 +263,8 @@ def load_groups(groups: Iterable[LiveGroup], saved: Mapping[str, Mapping[str, An
     for group in groups:
         names = [name for name in group.names if name in saved]
         for key, value in saved[names[0]].items() if names else ():
+            if key.startswith(".") and key not in group.options:
+                continue  # a number that the optimizer has no more
             live = group.options.get(key)
             if isinstance(live, Tensor):
                 with torch.no_grad():

@@ -6,7 +6,7 @@ Containers and wrappers hold others in an attribute (torchtitan's `optimizers`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,50 @@ def _inner(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]:
         for one in held:
             if isinstance(one, torch.optim.Optimizer) and one is not optimizer:
                 yield one
+
+
+def counted_numbers(optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    """What it keeps in numbers of its own: steps counted, whether it trains or evaluates."""
+    return {
+        name: value
+        for name, value in vars(optimizer).items()
+        if isinstance(value, int | float) and not name.startswith("_")
+    }
+
+
+class GroupOptions(MutableMapping[str, Any]):
+    """The options of a parameter group, and the numbers of optimizers as `.<class>.<attribute>`."""
+
+    def __init__(
+        self, group: dict[str, Any], optimizers: Sequence[torch.optim.Optimizer]
+    ) -> None:
+        self._group = group
+        self._numbers = {
+            f".{type(one).__name__}.{name}": (one, name)
+            for one in optimizers
+            for name in counted_numbers(one)
+        }
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._numbers:
+            return getattr(*self._numbers[key])
+        return self._group[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key in self._numbers:
+            setattr(*self._numbers[key], value)
+        else:
+            self._group[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._group[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._group
+        yield from self._numbers
+
+    def __len__(self) -> int:
+        return len(self._group) + len(self._numbers)
 
 
 def hides_state(optimizer: torch.optim.Optimizer) -> bool:
