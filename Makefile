@@ -16,6 +16,10 @@ PYTHON_IN := src tests benchmarks campaigns reproduction docs examples README.md
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
+# what torchtitan's trainer imports: without trackers, and with a later `datasets` than it asks for
+TORCHTITAN := torchtitan absl-py datasets dill docstring_parser einops grpcio multiprocess shtab spmd_types \
+	tensorboard tensorboard-data-server torch_checkpointing typeguard tyro werkzeug
+
 .PHONY: help setup setup-all report test test-analysis test-training test-fast lint format bench bench-training gpu-check parity campaign \
 	reproduce-scar docs example example-simulated clean
 
@@ -34,6 +38,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 setup-all: setup ## the environment with the extras: torch, trainers, torchft, Spark, PostgreSQL
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) --editable '.[dev,dev-torch,torch,torchft,adapters,spark,postgres,sim]'
+	$(INSTALL) --no-deps $(TORCHTITAN)
 
 report: setup ## a report of the bundled example, in out/report.html
 	$(BIN)/ettr report examples/slurm/* --timezone UTC --output $(OUT)/report.html

@@ -37,6 +37,7 @@ NAMES = (
     "slow-runs",
     "slurm-referee",
     "spares",
+    "state-accounting",
     "steps",
 )
 

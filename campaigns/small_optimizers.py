@@ -130,7 +130,7 @@ class Lookahead(Optimizer):
         for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
             setattr(self, name, getattr(self.base, name))
 
-    param_groups = property(lambda self: self.base.param_groups)  # type: ignore[assignment]
+    param_groups = property(lambda self: self.base.param_groups)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]

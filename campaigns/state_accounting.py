@@ -24,9 +24,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from campaigns import Table
 from campaigns.small_optimizers import SMALL, CutGroups
-from ettr.checkpoint import CheckpointError, RunningCheckpoint
+from ettr.checkpoint import RunningCheckpoint
 from ettr.checkpoint.resuming import Start
 from ettr.errors import EttrError
 
@@ -154,8 +155,14 @@ def kinds() -> dict[str, Kind]:
 
         found["AdamW in accelerate's"] = Kind(prepared)
     for name, (build, closure) in SMALL.items():
-        found[name] = Kind(lambda g, build=build: build(g, RATE), closure=closure)
+        found[name] = Kind(partial(_with_rate, build), closure=closure)
     return found
+
+
+def _with_rate(
+    build: Callable[[CutGroups, float], Optimizer], groups: list[dict[str, Any]]
+) -> Optimizer:
+    return build(groups, RATE)
 
 
 def _rates(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -200,7 +207,7 @@ def built(kind: Kind, seed: int, change: str = "none", *, joined: bool = True) -
     elif change == "DDP":
         model = DistributedDataParallel(net)
     elif change == "compile":
-        model = torch.compile(net)  # type: ignore[assignment]
+        model = cast(nn.Module, torch.compile(net))
     named = [(n, p) for n, p in net.named_parameters() if kind.takes(n, p) and p.requires_grad]
     groups: list[dict[str, Any]] = [{"params": [p for _, p in named]}]
     if not joined or change == "groups":
@@ -272,7 +279,7 @@ def accounted(run: Run) -> dict[tuple[str, ...], object]:
         for name, parameter in run.net.named_parameters()
     }
     found: dict[tuple[str, ...], object] = {}
-    for name, parameter in run.net.named_parameters():
+    for parameter in run.net.parameters():
         _values(found, ("model", names[id(parameter)]), parameter.detach())
     _walk(found, ("optimizer",), run.optimizer, names, set())
     return found
@@ -309,17 +316,27 @@ def _walk(
             _walk(found, at, one, names, seen)
     elif id(value) not in seen and hasattr(value, "__dict__") and not callable(value):
         seen.add(id(value))
-        for name, one in vars(value).items():
-            if isinstance(value, Optimizer) and (name in _NOT_STATE or callable(one)):
-                continue
-            if name == "param_groups":
-                for group in one:
-                    options = {k: v for k, v in group.items() if k not in _NOT_VALUES}
-                    for parameter in group["params"]:
-                        at = (*path, "options", names.get(id(parameter), "?"))
-                        _walk(found, at, options, names, seen)
-            elif not isinstance(one, nn.Module):
-                _walk(found, (*path, name), one, names, seen)
+        _walk_object(found, path, value, names, seen)
+
+
+def _walk_object(
+    found: dict[tuple[str, ...], object],
+    path: tuple[str, ...],
+    value: object,
+    names: Mapping[int, str],
+    seen: set[int],
+) -> None:
+    for name, one in vars(value).items():
+        if isinstance(value, Optimizer) and (name in _NOT_STATE or callable(one)):
+            continue
+        if name == "param_groups":
+            for group in one:
+                options = {k: v for k, v in group.items() if k not in _NOT_VALUES}
+                for parameter in group["params"]:
+                    at = (*path, "options", names.get(id(parameter), "?"))
+                    _walk(found, at, options, names, seen)
+        elif not isinstance(one, nn.Module):
+            _walk(found, (*path, name), one, names, seen)
 
 
 def differing(
@@ -344,10 +361,10 @@ def _of_options(path: tuple[str, ...]) -> tuple[str, ...]:
 def _equal(one: object, two: object) -> bool:
     if isinstance(one, Tensor) and isinstance(two, Tensor):
         return one.shape == two.shape and torch.equal(one.to(two.dtype), two)
-    if isinstance(one, Tensor) or isinstance(two, Tensor):
-        number = one if isinstance(two, Tensor) else two
-        tensor = two if isinstance(two, Tensor) else one
-        return isinstance(number, int | float) and tensor.numel() == 1 and float(tensor) == number  # type: ignore[union-attr]
+    if isinstance(two, Tensor):
+        one, two = two, one
+    if isinstance(one, Tensor):
+        return isinstance(two, int | float) and one.numel() == 1 and float(one) == two
     return one == two
 
 
@@ -482,8 +499,8 @@ _NAMES_OF = {
     "grown": r"emb\.weight",
     "dtype": r"\w+\.(weight|bias).*(bfloat16|float32)",
     "groups joined": r"head\.|param",
-    "FSDP2": r"body\.weight: exp_avg\.",
-    "ranks": r"body\.weight: exp_avg\.|parameter group of emb\.weight",
+    "FSDP2": r"body\.weight: exp_avg\b",
+    "ranks": r"body\.weight: exp_avg\b|parameter group of emb\.weight",
     "EMA added": r"average\.|model\.",
 }
 
@@ -567,7 +584,9 @@ def matrix(names: list[str], changes: tuple[str, ...] = CHANGES) -> Matrix:
         if "ranks" in changes:
             arguments = (root / "two", names, root / "store")
             start = multiprocessing.get_context("spawn")
-            ranks = [start.Process(target=_save_as_one_of_two, args=(r, *arguments)) for r in (0, 1)]
+            ranks = [
+                start.Process(target=_save_as_one_of_two, args=(r, *arguments)) for r in (0, 1)
+            ]
             for rank in ranks:
                 rank.start()
             for rank in ranks:

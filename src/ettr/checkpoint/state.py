@@ -6,7 +6,7 @@ Moments are looked up in the optimizer each time, never held: an optimizer may r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from ettr.checkpoint.tensors.optimizers import (
     GroupOptions,
     counted_numbers,
     hides_state,
+    is_optimizer,
     is_partitioned,
     parts_of,
     saved_whole,
@@ -41,6 +42,7 @@ from ettr.checkpoint.tensors.shards import (
 
 _T = TypeVar("_T")
 _HELD = ("model", "optimizer")
+_Model: TypeAlias = nn.Module | Sequence[nn.Module]
 
 
 class _Parts(Mapping[str, _T]):
@@ -143,7 +145,8 @@ class TrainingState:
 
     Args:
         model: its persistent buffers are included, without moments. Several by name: their tensors
-            are saved as `<name>.<parameter>`, those of a single one without a prefix.
+            are saved as `<name>.<parameter>`, those of a single one without a prefix. A list: the
+            parts of one model that this rank has in a pipeline, whose names differ.
         optimizers: one or several; under `ZeroRedundancyOptimizer` only the partition that this
             rank owns is part of its slot.
         replica: (index, count) of identical copies among which plain tensors are split, so that
@@ -160,7 +163,7 @@ class TrainingState:
 
     def __init__(
         self,
-        model: nn.Module | Mapping[str, nn.Module],
+        model: _Model | Mapping[str, _Model],
         optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] = (),
         *,
         replica: tuple[int, int] = (0, 1),
@@ -170,8 +173,13 @@ class TrainingState:
     ) -> None:
         if isinstance(optimizers, torch.optim.Optimizer):
             optimizers = [optimizers]
-        models = {"": model} if isinstance(model, nn.Module) else dict(model)
-        self.models, self.optimizers = models, list(optimizers)
+        models = dict(model) if isinstance(model, Mapping) else {"": model}
+        self.models = [
+            (name, part)
+            for name, one in models.items()
+            for part in ([one] if isinstance(one, nn.Module) else one)
+        ]
+        self.optimizers = list(optimizers)
         self.tensors = tensors or {}
         self._tensor_state = TensorState(self.tensors, replica=replica)
         self._objects = objects or {}
@@ -203,12 +211,8 @@ class TrainingState:
             CheckpointError: as for the class.
         """
         kind_of = {name: _kind(name, one) for name, one in parts.items()}
-        models = {k: one for k, one in parts.items() if isinstance(one, nn.Module)}
-        optimizers = [
-            one
-            for name, one in parts.items()
-            if kind_of[name] == "optimizer" and isinstance(one, torch.optim.Optimizer)
-        ]
+        models: dict[str, Any] = {k: parts[k] for k, kind in kind_of.items() if kind == "model"}
+        optimizers: list[Any] = [parts[k] for k, kind in kind_of.items() if kind == "optimizer"]
         state = cls(
             next(iter(models.values())) if len(models) == 1 else models,
             optimizers,
@@ -260,7 +264,7 @@ class TrainingState:
     def _look_up(self) -> dict[str, TensorPlace]:
         places: dict[str, TensorPlace] = {}
         taken: set[int] = set()
-        for prefix, model in self.models.items():
+        for prefix, model in self.models:
             for name, place in model_tensors(model).items():
                 if id(place.tensor) not in taken:
                     taken.add(id(place.tensor))
@@ -276,7 +280,7 @@ class TrainingState:
         names = {id(place.tensor): name for name, place in self._places().items()}
         return {
             full: names[id(parameter)]
-            for prefix, model in self.models.items()
+            for prefix, model in self.models
             for name, parameter in model.named_parameters(remove_duplicate=False)
             if (full := f"{prefix}.{name}" if prefix else name) != names.get(id(parameter), full)
         }
@@ -349,7 +353,7 @@ class TrainingState:
         return hash(signature)
 
     def _signature(self) -> tuple[object, ...]:
-        return tuple(tensor_signature(model) for model in self.models.values())
+        return tuple(tensor_signature(model) for _, model in self.models)
 
     def materialise(self) -> None:
         """Create the moments of parameters that have none; see `create_moments`."""
@@ -370,7 +374,7 @@ class TrainingState:
     def objects(self) -> Mapping[str, Stateful]:
         """The objects by name, with what modules keep besides tensors (`get_extra_state`)."""
         objects = dict(self._objects)
-        for prefix, model in self.models.items():
+        for prefix, model in self.models:
             for name, one in extra_states(model).items():
                 _add(objects, f"{prefix}.{name}" if prefix else name, one)
         return objects
@@ -395,9 +399,10 @@ class TrainingState:
 
 
 def _kind(name: str, one: object) -> str:
-    if isinstance(one, nn.Module):
+    parts = one if isinstance(one, list) else [one]
+    if parts and all(isinstance(part, nn.Module) for part in parts):
         return "model"
-    if isinstance(one, torch.optim.Optimizer) and not saved_whole(one):
+    if is_optimizer(one) and not saved_whole(one):
         return "optimizer"
     if isinstance(one, Tensor):
         return "tensor"

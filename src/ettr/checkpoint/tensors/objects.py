@@ -15,6 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.layout import aligned
@@ -199,6 +201,13 @@ def load_object(name: str, one: Stateful, record: ObjectRecord) -> None:
         CheckpointError: the object does not take it.
     """
     state = record.state(name)
+    if isinstance(one, Optimizer) and any(
+        isinstance(tensor, DTensor) for group in one.param_groups for tensor in group["params"]
+    ):
+        raise CheckpointError(
+            f"object {name!r} ({type(one).__name__}) is saved whole, and its parameters are "
+            f"sharded now; train it as it was saved"
+        )
     try:
         one.load_state_dict(state)
     except Exception as error:

@@ -7,13 +7,19 @@ Containers and wrappers hold others in an attribute (torchtitan's `optimizers`, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 _ZERO = "ZeroRedundancyOptimizer"
+
+
+def is_optimizer(one: object) -> TypeGuard[torch.optim.Optimizer]:
+    """Whether it is one, or steps one and is in its form without being of the class."""
+    form = all(hasattr(one, name) for name in ("step", "state", "param_groups"))
+    return isinstance(one, torch.optim.Optimizer) or (form and next(_inner(one), None) is not None)
 
 
 def is_partitioned(optimizer: torch.optim.Optimizer) -> bool:
@@ -41,8 +47,8 @@ def steps_others(optimizer: torch.optim.Optimizer) -> bool:
     return next(_inner(optimizer), None) is not None
 
 
-def _inner(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]:
-    for name, value in vars(optimizer).items():
+def _inner(optimizer: object) -> Iterator[torch.optim.Optimizer]:
+    for name, value in getattr(optimizer, "__dict__", {}).items():
         if name in ("state", "param_groups", "defaults"):
             continue
         held: Iterable[object] = (value,)
@@ -67,9 +73,7 @@ def counted_numbers(optimizer: torch.optim.Optimizer) -> dict[str, float]:
 class GroupOptions(MutableMapping[str, Any]):
     """The options of a parameter group, and the numbers of optimizers as `.<class>.<attribute>`."""
 
-    def __init__(
-        self, group: dict[str, Any], optimizers: Sequence[torch.optim.Optimizer]
-    ) -> None:
+    def __init__(self, group: dict[str, Any], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._group = group
         self._numbers = {
             f".{type(one).__name__}.{name}": (one, name)

@@ -56,7 +56,7 @@ def tensors_of(state: TrainingState) -> dict[str, Tensor]:
     such a count is never updated, and DCP saves one rank's for all.
     """
     tensors = dict(state.tensors)
-    for prefix, model in state.models.items():
+    for prefix, model in state.models:
         before = f"{prefix}." if prefix else ""
         for name, value in get_model_state_dict(model).items():
             if isinstance(value, Tensor):
@@ -82,7 +82,7 @@ def _held(state: TrainingState, parameter: Tensor) -> list[dict[str, Any]]:
 
 def _numbers(state: TrainingState) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Moments that are Python numbers, such as step counts: name, what holds it, its key there."""
-    for prefix, model in state.models.items():
+    for prefix, model in state.models:
         for fqn, parameter in model.named_parameters():
             for moments in _held(state, parameter):
                 for key, value in moments.items():

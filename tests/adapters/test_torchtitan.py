@@ -1,0 +1,76 @@
+"""torchtitan's own Trainer, with its containers, schedulers and loader: killed, and going on.
+
+What is replaced where there is no GPU is listed in `titan_script`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytest.importorskip("torch")
+pytest.importorskip("torchtitan")
+
+SCRIPT = Path(__file__).with_name("titan_script.py")
+STEPS, DIES_AT = 8, 5
+
+
+def run(out: Path, *, ranks: int = 1, die_at: int = 0) -> str:
+    """All ranks to their end; what they said. The last one dies after a step, if any does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    processes = []
+    for rank in range(ranks):
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "MASTER_PORT": port,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+        }
+        dies = die_at if rank == ranks - 1 else 0
+        command = [sys.executable, "-W", "ignore", str(SCRIPT), str(out)]
+        command += map(str, (STEPS, dies))
+        processes.append(
+            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        )
+    said = []
+    for rank, process in reversed(list(enumerate(processes))):
+        if die_at and rank < ranks - 1:
+            process.kill()  # it waits for the one that died
+        said.append(process.communicate(timeout=300)[1])
+        if not die_at:
+            assert process.returncode == 0, said[-1][-3000:]
+    assert not die_at or processes[-1].returncode == -signal.SIGKILL, said[0][-3000:]
+    return "\n".join(said)
+
+
+def losses(out: Path) -> list[str]:
+    return (out / "losses.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_run_goes_on_with_the_losses_of_the_unbroken_one(
+    ranks: int, tmp_path: Path
+) -> None:
+    """Alone, and under FSDP2 on two ranks, each with its part of the data."""
+    run(tmp_path / "unbroken", ranks=ranks)
+    expected = losses(tmp_path / "unbroken")
+    assert len(expected) == STEPS
+    killed = tmp_path / "killed"
+    run(killed, ranks=ranks, die_at=DIES_AT)
+    said = run(killed, ranks=ranks)
+    step = int(re.findall(r"the run resumes after step (\d+):", said)[0])
+    assert step in (0, 3), "the round of step 3 may not have been written yet"
+    assert losses(killed) == expected[:DIES_AT] + expected[step:]
