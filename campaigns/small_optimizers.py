@@ -1,6 +1,6 @@
 """Optimizers of the forms in which others keep their state, each as small as it can be.
 
-What they compute is beside the point; where they keep it is not: in containers, in attributes, in
+What counts is where they keep it: in containers, in attributes, in
 packed codes, in numbers of a group, in matrices of another shape, in a basis of their own.
 """
 
@@ -122,7 +122,7 @@ def listed(p: Tensor, g: Tensor, s: dict[str, Any], o: dict[str, Any]) -> None:
 
 
 class Lookahead(Optimizer):
-    """Slow weights of its own, every second step, beside the moments of another."""
+    """Slow weights of its own, every second step, next to the moments of another."""
 
     def __init__(self, groups: CutGroups, rate: float) -> None:
         self.base = AdamW(groups, rate)

@@ -438,9 +438,9 @@ def _judged(
         if judged.verdict == SILENT or start is None:
             return judged
     if start is None or start.report is None:
-        return Cell(SILENT, f"it began anew: {start}")
+        return Cell(SILENT, f"it began again: {start}")
     report = start.report
-    told = " ".join(
+    reported = " ".join(
         [
             *report.missing,
             *report.fresh_moments,
@@ -451,15 +451,15 @@ def _judged(
         ]
     ).replace("trunk.", "body.")
     differs = differing(values, accounted(new))
-    groups_told = "parameter groups" in report.missing_objects
-    untold = [
+    groups_reported = "parameter groups" in report.missing_objects
+    unnamed = [
         path
         for path in differs
-        if not any(part in told for part in path if "." in part)
-        and not (groups_told and "options" in path)
+        if not any(part in reported for part in path if "." in part)
+        and not (groups_reported and "options" in path)
     ]
-    if untold:
-        return Cell(SILENT, f"{'.'.join(untold[0])} and {len(untold) - 1} more differ; {start}")
+    if unnamed:
+        return Cell(SILENT, f"{'.'.join(unnamed[0])} and {len(unnamed) - 1} more differ; {start}")
     said = str(start)
     if (pattern := _MUST_SAY.get(change)) and not re.search(pattern, said) and name != "SparseAdam":
         return Cell(SILENT, f"nothing is said of it; {said}")

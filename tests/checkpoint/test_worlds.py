@@ -62,7 +62,7 @@ def save(
 ) -> None:
     for rank in ranks:
         with torch.no_grad():
-            for parameter in rank._state.models[""].parameters():  # type: ignore[attr-defined]
+            for parameter in rank._state.models[0][1].parameters():  # type: ignore[attr-defined]
                 parameter.fill_(float(step) if value is None else value)
         if wholly:
             rank.save_all(step)

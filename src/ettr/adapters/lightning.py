@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 from torch import nn
@@ -35,9 +36,20 @@ class _Loops:
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
+        self._before_next: list[dict[str, Any]] | None = None
+
+    def note_loaders(self) -> None:
+        """Keep the loaders' states: of one without a length Lightning takes a batch in advance."""
+        loop = self.trainer.fit_loop
+        fetcher = loop._data_fetcher
+        ahead = fetcher is not None and fetcher.length is None and getattr(fetcher, "batches", [])
+        self._before_next = deepcopy(loop._combined_loader._state_dicts()) if ahead else None
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self.trainer.fit_loop.state_dict())
+        state = dict(self.trainer.fit_loop.state_dict())
+        if self._before_next:
+            state["state_dict"] = {**state["state_dict"], "combined_loader": self._before_next}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.trainer.fit_loop.load_state_dict(dict(state))
@@ -51,6 +63,7 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
 
     _in_epochs = True
     _last_step = 0
+    _loops: _Loops | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Come last in each batch, when averages are made, and first at the end of training."""
@@ -77,7 +90,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         state |= {"hooks": CheckpointHooks(trainer, pl_module, _OWN)}
         if (data := getattr(trainer, "datamodule", None)) is not None:
             state |= {"data": data}
-        state |= {"loops": _Loops(trainer), "random": self._random}
+        self._loops = _Loops(trainer)
+        state |= {"loops": self._loops, "random": self._random}
         # A round is due whenever `done` is called: which steps those are is decided here.
         options = {**self._options, "every_steps": 1, "slot": trainer.global_rank}
         self._run, self._every_steps = CheckpointedRun(self._root, state, **options), every
@@ -93,6 +107,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         loaders = trainer.fit_loop._combined_loader.flattened
         plain = [type(one).__name__ for one in loaders if not hasattr(one, "state_dict")]
         self._in_epochs = not plain
+        if self._loops is not None:
+            self._loops.note_loaders()
         if plain:
             warnings.warn(
                 f"{', '.join(plain)}: has no state_dict, so the checkpoint is saved at the end of "
@@ -104,6 +120,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         """Before the loaders draw their seeds: the random states of the end of an epoch."""
         if self._resumed_random is not None:
             self._random.load_state_dict(self._resumed_random)
+        if self._loops is not None:
+            self._loops.note_loaders()
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int
@@ -122,6 +140,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
             self._last_step = step
             due = step % self._every_steps == 0 if self._in_epochs else trainer.is_last_batch
             self._run.done(step, save=due)
+        if self._loops is not None:
+            self._loops.note_loaders()
 
     def end(self, trainer: Trainer) -> None:
         """Save the last step."""
