@@ -1,10 +1,6 @@
 """Everything that an ingestion loads, for the process from which the killed ones are forked."""
 
 import duckdb
-import ibis
-import ibis.backends.duckdb.converter
-import ibis.formats.pandas
-import ibis.formats.pyarrow
 import pyarrow.dataset
 import pyarrow.parquet
 import pydantic
@@ -18,4 +14,4 @@ import ettr.store.backend
 import ettr.store.folder
 from ettr.sources.registry import all_sources
 
-LOADED = (duckdb, ibis, pyarrow, pydantic, typer, campaigns.kills, ettr, all_sources())
+LOADED = (duckdb, pyarrow, pydantic, typer, campaigns.kills, ettr, all_sources())
