@@ -47,8 +47,10 @@ def table_sql(analysis: Analysis, name: str) -> str:
     if name not in tables:
         raise UsageError(f"no table named {name!r}; there are: {', '.join(tables)}")
     facts = analysis.facts
-    if name in TABLES or name in _FACTS:
-        return stored_sql(tables[name], facts.table(_FACTS.get(name, name)))
+    if name in TABLES:
+        return stored_sql(tables[name], facts.table(name))
+    if name in _FACTS:
+        return f'{stored_sql(tables[name], facts.table(_FACTS[name]))} ORDER BY "end", attempt_id'
     place = f"derived_{name}_{next(_NUMBER)}"
     facts.engine.put_arrow(place, _MADE[name](analysis))
     return f"SELECT * FROM {place}"  # noqa: S608 - a name of ours
