@@ -25,8 +25,9 @@ from ettr.plan.intervals import (
     young_interval_s,
 )
 from ettr.plan.renewal import exact_ettr, expected_wallclock_s
-from ettr.plan.run import PlannedRun, nodes_of, spell
+from ettr.plan.run import PlannedRun, nodes_of
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.words import spell
 
 TITLE = "Published runs"
 SIZE = 2000

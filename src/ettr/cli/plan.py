@@ -401,7 +401,7 @@ class MeasuredCosts:
         Args:
             used: Options whose value came from it.
         """
-        from ettr.plan.run import spell
+        from ettr.words import spell
 
         listed = ", ".join(
             f"--{name} {spell(at_s)}" for name, at_s in self.times_s.items() if name in used

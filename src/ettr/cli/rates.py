@@ -202,7 +202,7 @@ class RunTimes(OptionGroup):
         Args:
             write_known: The write follows from other inputs.
         """
-        from ettr.plan.run import spell
+        from ettr.words import spell
 
         return tuple(
             f"{option} not given: {spell(assumed_s)}, as Kokolis et al. (HPCA 2025) assume."

@@ -20,8 +20,8 @@ from ettr.models.base import (
 from ettr.models.data import Counts, Floats, Lifetimes
 from ettr.models.dispersion import dispersion
 from ettr.models.law import LifeLaw
-from ettr.plan.run import spell
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
+from ettr.words import spell
 
 
 @dataclass(frozen=True, slots=True)

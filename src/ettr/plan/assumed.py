@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Any
 
 from ettr.errors import UsageError
-from ettr.plan.run import spell
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.words import spell
 
 Shares = Mapping[str, float]
 """Share of the failures by what they take down, by `Domain.key`."""

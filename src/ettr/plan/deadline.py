@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from ettr.errors import UsageError
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr
-from ettr.plan.run import PlannedRun, spell
+from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import ends, wallclock
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import spell
 
 _GROWTH = 1.02
 _LARGEST = 64

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.renewal import exact_ettr, long_run_ettr
-from ettr.plan.run import PlannedRun, changed, spell
+from ettr.plan.run import PlannedRun, changed
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import spell
 
 
 def _checked(write_s: float, mttf_s: float) -> None:

@@ -29,13 +29,14 @@ from ettr.plan.renewal import (
     expected_segment_s,
     time_shares,
 )
-from ettr.plan.run import PlannedRun, RunShape, SimulatedRun, cautions, changed, spell
+from ettr.plan.run import PlannedRun, RunShape, SimulatedRun, cautions, changed
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.schemes.base import levels_of
 from ettr.plan.solver import Requirement, requirements
 from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.words import spell
 
 PER_NODE_DAYS = 1000.0
 """Failure rates are typed and printed per this many node-days."""

@@ -19,8 +19,9 @@ from ettr.plan.renewal import (
     expected_wallclock_s,
     maintained,
 )
-from ettr.plan.run import PlannedRun, spell
+from ettr.plan.run import PlannedRun
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import spell
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.assumed import InputValue, values_of
 from ettr.plan.levels import Levels, best_interval, ettr_by_interval, levels_ettr
-from ettr.plan.run import spell
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Terms, terms_for
 from ettr.plan.schemes.base import (
     durable_every_s,
@@ -19,6 +18,7 @@ from ettr.plan.schemes.base import (
     n_light_per_durable,
 )
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import spell
 
 FailuresPerDay = Mapping[Domain, Interval]
 """Failures of the whole job per day by what failed, each with its interval; 0 where left out."""

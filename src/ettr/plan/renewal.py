@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
-from ettr.plan.run import PlannedRun, spell
+from ettr.plan.run import PlannedRun
+from ettr.words import spell
 
 
 def long_run_ettr(

@@ -10,10 +10,8 @@ from typing import Any
 from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
 from ettr.estimates.interval import Interval
-from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
-
-_MOST_WRITTEN_OUT = 1e9
-"""Days from here up are printed by their power of ten."""
+from ettr.units import SECONDS_PER_DAY
+from ettr.words import spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,22 +190,6 @@ def cautions(run: PlannedRun) -> tuple[str, ...]:
             "Restart faster, or use fewer nodes."
         )
     return tuple(found)
-
-
-def spell(duration_s: float) -> str:
-    """A duration in the unit that fits it: `4.2 s`, `7 min`, `1.8 h`, `47.7 d`."""
-    for unit_s, name in (
-        (SECONDS_PER_DAY, "d"),
-        (SECONDS_PER_HOUR, "h"),
-        (SECONDS_PER_MINUTE, "min"),
-    ):
-        if duration_s >= unit_s:
-            value = duration_s / unit_s
-            if value >= _MOST_WRITTEN_OUT:
-                mantissa, _, power = f"{value:.2e}".partition("e")
-                return f"{mantissa}e{int(power)} {name}"
-            return f"{value:.3g} {name}" if value < 1000 else f"{value:,.0f} {name}"
-    return f"{duration_s:.3g} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ettr.errors import UsageError
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr
-from ettr.plan.run import PlannedRun, changed, spell
+from ettr.plan.run import PlannedRun, changed
+from ettr.words import spell
 
 FALLING = ("failures_per_node_day", "write_s", "restart_s", "queue_s")
 """Inputs of which less is better."""

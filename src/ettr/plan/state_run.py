@@ -6,8 +6,9 @@ one answer.
 
 from dataclasses import replace
 
-from ettr.plan.run import RunShape, spell
+from ettr.plan.run import RunShape
 from ettr.plan.schemes import Domain, JobShape, Synchronous
+from ettr.words import spell
 
 
 def run_with_state(

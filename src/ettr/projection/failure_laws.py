@@ -10,7 +10,7 @@ import numpy as np
 
 from ettr.errors import UsageError
 from ettr.models.data import Floats
-from ettr.plan.run import spell
+from ettr.words import spell
 
 
 class FailureLaw(Protocol):

@@ -9,10 +9,9 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.models.base import FEW_FAILURES, Fit
 from ettr.plan.deadline import spares_needed, standstill_share
-from ettr.plan.run import spell
 from ettr.projection.renewal import RepairLaw, failures_between
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
-from ettr.words import by_number, counted
+from ettr.words import by_number, counted, spell
 
 EttrOfRate = Callable[[float], float]
 """ETTR of a job by its failures per day; falls as they rise."""

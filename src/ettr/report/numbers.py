@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from ettr.estimates.interval import Interval
-from ettr.plan.run import spell
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
-from ettr.words import by_number
+from ettr.words import by_number, spell
 
 if TYPE_CHECKING:
     from ettr.plan.outlook import Sureness

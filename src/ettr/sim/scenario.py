@@ -12,10 +12,11 @@ from ettr.errors import UsageError
 from ettr.models.data import NodeRepair
 from ettr.models.law import LifeLaw
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
-from ettr.plan.run import PlannedRun, spell
+from ettr.plan.run import PlannedRun
 from ettr.plan.schemes import Domain, JobShape, Terms
 from ettr.plan.schemes.base import levels_of
 from ettr.sim.engine import Course, Floats, HazardTable
+from ettr.words import spell
 
 MOST_NODES = 200_000
 """Nodes and spares at most: each is played."""

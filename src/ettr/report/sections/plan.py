@@ -8,7 +8,7 @@ from dataclasses import replace
 from ettr.plan.outlook import RunPlan
 from ettr.plan.ranking import SchemeChoice
 from ettr.plan.renewal import TimeShares
-from ettr.plan.run import SimulatedRun, spell
+from ettr.plan.run import SimulatedRun
 from ettr.plan.standing import Standing
 from ettr.plan.wallclock import WallclockQuantiles
 from ettr.report.charts import BarSeries, row_chart
@@ -26,7 +26,7 @@ from ettr.report.numbers import (
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.plan_answers import answer_notes, answer_tables
 from ettr.units import SECONDS_PER_HOUR
-from ettr.words import counted
+from ettr.words import counted, spell
 
 _STRONGEST = 3
 _CALLED = {

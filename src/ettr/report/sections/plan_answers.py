@@ -12,7 +12,6 @@ from ettr.plan.outlook import RunPlan, SecondPlan
 from ettr.plan.phases import PhasedRun
 from ettr.plan.questions import NodeType
 from ettr.plan.renewal import Maintained
-from ettr.plan.run import spell
 from ettr.plan.wallclock import ends
 from ettr.report.numbers import (
     DASH,
@@ -25,6 +24,7 @@ from ettr.report.numbers import (
     time_between,
 )
 from ettr.report.section import TextTable
+from ettr.words import spell
 
 NO_END = "will not end"
 

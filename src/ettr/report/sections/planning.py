@@ -6,11 +6,11 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from ettr.analysis.checkpoint_advice import CheckpointAdvice, SizeAdvice
-from ettr.plan.run import spell
 from ettr.report.charts import BarSeries, column_chart, share_axis
 from ettr.report.numbers import DASH, number, ratio
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
+from ettr.words import spell
 
 _TITLE = "Checkpoint interval"
 

@@ -6,7 +6,6 @@ import re
 
 from ettr.analysis.projecting import ScalePoint, ScaleProjection
 from ettr.estimates.interval import Interval
-from ettr.plan.run import spell
 from ettr.report.charts import limit_line, log_axis, point_line, share_axis, size_axis
 from ettr.report.numbers import (
     DASH,
@@ -18,7 +17,7 @@ from ettr.report.numbers import (
     time_between,
 )
 from ettr.report.section import Figure, Section, TextTable
-from ettr.words import counted
+from ettr.words import counted, spell
 
 _TITLE = "At larger scales"
 _UNKNOWN = Interval.unknown()
