@@ -39,6 +39,7 @@ NAMES = (
     "spares",
     "state-accounting",
     "steps",
+    "trainer-kills",
 )
 
 
