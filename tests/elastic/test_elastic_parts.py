@@ -327,7 +327,7 @@ def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected
         )
         generation = Generation(group, Membership(3, ("w0", "w1")), slot, store)
         state = trained(slot)
-        generation.recover(state.models[""], state.optimizers[0])
+        generation.recover(state.models[0][1], state.optimizers[0])
         return generation.report.source, generation.report.step
 
     with ThreadPoolExecutor(2) as pool:

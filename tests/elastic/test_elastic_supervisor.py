@@ -18,11 +18,8 @@ from ettr.elastic import (  # noqa: E402
 )
 from ettr.elastic.membership import rendezvous  # noqa: E402
 from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
-from ettr.elastic.supervision import (  # noqa: E402
-    hang_detector,
-    worker_process,
-)
 from ettr.elastic.supervision import supervisor as supervising  # noqa: E402
+from ettr.elastic.supervision import worker_process  # noqa: E402
 from ettr.elastic.supervision.node_identity import this_node  # noqa: E402
 from ettr.elastic.supervision.states import SupervisionState, WorkerState  # noqa: E402
 from ettr.elastic.supervision.supervisor import Supervisor  # noqa: E402
@@ -103,7 +100,7 @@ def test_who_waits_for_the_dead_is_given_the_grace_from_the_call_on():
 
 
 def test_without_a_limit_of_its_own_a_rank_is_given_what_its_collectives_are(monkeypatch):
-    monkeypatch.setattr(hang_detector, "OVER_COLLECTIVE_S", 0.2)
+    monkeypatch.setattr(supervising, "OVER_COLLECTIVE_S", 0.2)
     heard = Heard(2)
     heard.generation(2, Cause.DIED)
     for _ in range(2):

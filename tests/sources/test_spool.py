@@ -69,7 +69,7 @@ def test_process_substitution_of_several_logs(tmp_path: Path) -> None:
         "slurm-sacct",
     ]
     with open_store(tmp_path / "s") as store:
-        (event,) = Analysis(store).tables["events"].to_pyarrow().to_pylist()
+        (event,) = Analysis(store).facts.rows("events")
     assert (event["cluster"], event["node"]) == ("c", "n1")
 
 
