@@ -221,8 +221,8 @@ class Fleet:
         from ettr.report.page import cards
 
         known = (self.analysis.selection_head.simulated, caution(self.analysis))
-        said = " ".join(filter(None, known)) or None
-        return cards_html(self.name, said, cards(self.analysis))
+        head = " ".join(filter(None, known)) or None
+        return cards_html(self.name, head, cards(self.analysis))
 
 
 def marked(sections: tuple[Section, ...], fleets: Iterable[Fleet]) -> tuple[Section, ...]:

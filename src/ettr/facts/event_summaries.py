@@ -39,7 +39,7 @@ def _register() -> None:
 
 
 def _place(facts: Facts, kept: str) -> str | None:
-    """Where a store keeps a summary; None where it keeps none that answers.
+    """Where a store keeps a summary; None where it keeps no summary of all rows.
 
     Where the nodes of a file say of which cluster its rows are, a summary does not: it knows no
     files.
