@@ -10,4 +10,4 @@ WITH met AS (
   JOIN awaited_names n ON a.cluster = n.cluster AND a."user" = n."user" AND a.name = n.name)
 SELECT cluster, job_id, "user", name, min(submit_us) AS submit_us,
        CASE WHEN count(end_us) = count(*) THEN max(end_us) END AS end_us, min(work_dir) AS work_dir
-FROM met GROUP BY cluster, job_id, "user", name ORDER BY min(submit_us)
+FROM met GROUP BY cluster, job_id, "user", name ORDER BY submit_us
