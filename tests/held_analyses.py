@@ -101,7 +101,7 @@ class Memory:
     def _held_of(self, store: Any) -> Held | None:
         from ettr.store.folder import FolderStore
 
-        if type(store) is not FolderStore or store._given is not None:
+        if type(store) is not FolderStore:
             return None
         digest = digest_of(store._folder)
         if digest is None:
@@ -147,11 +147,8 @@ class Memory:
 
     def _let_go(self, held: Held) -> None:
         """Close the engine of a store that is held no longer once nobody has it open."""
-        from ettr.store.base import release
-
         if held.is_over and not held.users:
             for store in [store for store, (_, of) in self.bound.items() if of is held]:
-                release(store)
                 store._opened = None
                 del self.bound[store]
             held.answers.clear()

@@ -49,7 +49,7 @@ def test_every_room_has_a_floor() -> None:
 
 
 TRAINING = ("ettr.checkpoint", "ettr.elastic", "ettr.recovery", "ettr.chaos")
-HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "ibis", "duckdb", "pyarrow", "lifelines")
+HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "duckdb", "pyarrow", "lifelines")
 
 
 @pytest.mark.slow
@@ -64,11 +64,11 @@ HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "ibis", "duckdb", "pyarrow"
         ("ettr.chaos.run", ("numpy", "scipy", *HEAVY)),
         ("ettr.checkpoint", ("numpy", "scipy", *HEAVY)),
         ("ettr.elastic", ("numpy", "scipy", *HEAVY)),
-        ("ettr.sim.scenario", ("scipy.stats", "pandas", "ibis", "duckdb", "plotly", *TRAINING)),
-        ("ettr.tables", ("torch", "scipy.stats", "pandas", "ibis", "duckdb", *TRAINING)),
+        ("ettr.sim.scenario", ("scipy.stats", "pandas", "duckdb", "plotly", *TRAINING)),
+        ("ettr.tables", ("torch", "scipy.stats", "pandas", "duckdb", *TRAINING)),
         ("ettr.analysis", ("torch", "scipy.stats", "lifelines", *TRAINING)),
         ("ettr.report.html", ("torch", "scipy.stats", "plotly", *TRAINING)),
-        ("ettr.cli.main", ("torch", "scipy.stats", "plotly", "ibis", "duckdb", *TRAINING)),
+        ("ettr.cli.main", ("torch", "scipy.stats", "plotly", "duckdb", *TRAINING)),
     ],
 )
 def test_a_part_loads_nothing_it_need_not(module: str, without: tuple[str, ...]) -> None:

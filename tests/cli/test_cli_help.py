@@ -82,7 +82,7 @@ def test_help_loads_no_engine():
         "from ettr.cli.main import main\n"
         "try:\n    main()\n"
         "except SystemExit:\n    pass\n"
-        "heavy = {'ibis', 'duckdb', 'pandas', 'scipy', 'plotly', 'torch', 'jinja2'}\n"
+        "heavy = {'duckdb', 'pandas', 'scipy', 'plotly', 'torch', 'jinja2'}\n"
         "sys.stderr.write(','.join(sorted(heavy & set(sys.modules))))\n"
     )
     done = subprocess.run(

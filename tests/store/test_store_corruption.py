@@ -6,7 +6,6 @@ import shutil
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -290,12 +289,11 @@ def test_a_table_read_after_an_ingestion_has_its_rows(place: Path) -> None:
         assert count(store, before) == rows
 
 
-def test_parts_are_checked_before_any_engine_sees_them(place: Path) -> None:
+def test_parts_are_checked_before_the_engine_sees_them(place: Path) -> None:
     part = part_of(place, "attempts")
     spoil_page(part, "submit")
-    spark: Any = SimpleNamespace(name="pyspark")
-    with FolderStore(place, backend=spark) as store, pytest.raises(StoreError, match=part.name):
-        store.table("attempts")
+    with FolderStore(place) as store, pytest.raises(StoreError, match=part.name):
+        store.source("attempts")
 
 
 @pytest.mark.slow

@@ -16,12 +16,7 @@ from ettr.store import open_store
 from store.postgres_server import running
 from store.test_store import NOON, attempts, ingest, states
 
-pytestmark = [
-    pytest.mark.postgres,
-    pytest.mark.slow,
-    # Ibis leaves cursors to the garbage collector
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "data" / "bad_morning"
 METRICS = ("status", "sizes", "failures", "mttf", "runs", "goodput", "nodes", "quality")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import StoreError
-from ettr.store.base import Ingestion, Store, known, no_rows_of, release, with_every_column
+from ettr.store.base import Ingestion, Store, known, no_rows_of, with_every_column
 from ettr.store.engines import Engine
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.store.merging import merging_engine, same_key
@@ -92,15 +92,13 @@ class BackendStore(Store):
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; no other process can until the end."""
         with self._engine.writing():
-            release(self)  # a file that was open to read has another connection now
-            self._sources.clear()
+            self._sources.clear()  # a file that was open to read has another connection now
             for table in TABLES.values():
                 self._stored(table)
             yield _BackendIngestion(self, file_id)
 
     def close(self) -> None:
         """Close the connection."""
-        release(self)
         self._engine.close()
 
     def check_integrity(self) -> None:

@@ -23,9 +23,6 @@ from ettr.tables.columns import Kind
 
 if TYPE_CHECKING:
     import duckdb
-    import ibis
-    from ibis.backends import BaseBackend
-    from ibis.backends.duckdb import Backend as DuckDBBackend
 
     from ettr.tables.event_summaries import EventSummary
 
@@ -80,8 +77,6 @@ class IngestedFile:
 class Store(ABC):
     """Tables by name."""
 
-    _expressions: DuckDBBackend | None = None
-
     @property
     def connection(self) -> duckdb.DuckDBPyConnection | None:
         """The DuckDB in which tables can be read by `source`; None where the engine is another."""
@@ -96,15 +91,6 @@ class Store(ABC):
         raise UsageError(f"{self.where}: its engine is no DuckDB")
 
     @property
-    def backend(self) -> BaseBackend:
-        """An Ibis backend on the connection, for what is not yet answered from facts."""
-        if self._expressions is None:
-            import ibis
-
-            self._expressions = ibis.duckdb.from_connection(self.connection)
-        return self._expressions
-
-    @property
     @abstractmethod
     def where(self) -> str:
         """The place as the user named it."""
@@ -112,20 +98,6 @@ class Store(ABC):
     @abstractmethod
     def rows(self, name: str) -> pa.Table:
         """All rows of the named table, in memory, as its schema has them."""
-
-    def table(self, name: str) -> ibis.Table:
-        """The named table as an Ibis expression; without rows where nothing was ingested."""
-        return self._expressed(known(name), self.source(name))
-
-    def _expressed(self, schema: Table, place: str) -> ibis.Table:
-        """What stands under a name of the connection as an Ibis expression."""
-        import ibis.expr.operations as ops
-
-        catalog, database, table = (part.strip('"') for part in place.split("."))
-        namespace = ops.Namespace(catalog=catalog, database=database)
-        typed = no_rows(schema).schema()
-        stored = ops.DatabaseTable(table, schema=typed, source=self.backend, namespace=namespace)
-        return stored.to_expr()
 
     def is_small(self, name: str) -> bool:
         """Whether the rows of a table are few enough to be held in the engine's memory."""
@@ -151,7 +123,7 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give the backend back."""
+        """Give the engine back."""
 
     def __enter__(self) -> Store:
         return self
@@ -233,18 +205,3 @@ SQL_TYPES = {
 def no_rows_of(table: Table) -> pa.Table:
     """A table without rows of whose columns all may be null, as those that an engine hands out."""
     return pa.schema([pa.field(column.name, column.kind.arrow) for column in table]).empty_table()
-
-
-def no_rows(table: Table) -> ibis.Table:
-    """The same as an Ibis expression."""
-    import ibis
-
-    return ibis.memtable(no_rows_of(table))
-
-
-def release(store: Store) -> None:
-    """Let go of what Ibis has made on a store's connection, before this is closed."""
-    if store._expressions is not None:
-        store._expressions._cache_name_to_entry.clear()
-        store._expressions._cache_op_to_entry.clear()
-        store._expressions = None

@@ -428,7 +428,7 @@ def open_url(url: str, *, create: bool, readable_by: Access | None) -> Engine:
 
 
 def _duckdb_by_url(url: str, create: bool, readable_by: Access | None) -> DuckDBFile:
-    # as Ibis reads such a URL: duckdb://a/b is a relative path, duckdb:///a/b an absolute one
+    # duckdb://a/b is a relative path, duckdb:///a/b an absolute one
     path, _, query = url.partition("://")[2].partition("?")
     if path in {"", "/", ":memory:"}:
         raise StoreError(
@@ -459,14 +459,9 @@ def is_duckdb(path: Path) -> bool:
 
 
 def _no_store(url: str, name: str) -> StoreError:
-    how = (
-        "; Spark reads a folder: ettr.store.folder.FolderStore(FOLDER, backend=...)"
-        if "spark" in name
-        else ""
-    )
     return StoreError(
         f"{url.partition('://')[0]}://: {name or 'it'} is not known to keep a store whole; give "
-        f"{KEPT}{how}"
+        f"{KEPT}"
     )
 
 

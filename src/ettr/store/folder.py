@@ -32,9 +32,7 @@ from ettr.store.base import (
     Ingestion,
     Store,
     known,
-    no_rows,
     no_rows_of,
-    release,
     with_every_column,
 )
 from ettr.store.integrity import check_part, check_values, corrupt, crc32_of, refusals
@@ -61,8 +59,6 @@ from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
 
 if TYPE_CHECKING:
     import duckdb
-    import ibis
-    from ibis.backends import BaseBackend
 
 SMALL_BYTES = 1 << 22
 """Parts of a table up to this size together are read once."""
@@ -71,19 +67,17 @@ MOST_WAITING = 3
 
 
 class FolderStore(Store):
-    """Tables in a folder of Parquet, read through DuckDB or through a backend that is given."""
+    """Tables in a folder of Parquet, read through an embedded DuckDB."""
 
     def __init__(
         self,
         folder: Path,
         *,
         create: bool = False,
-        backend: BaseBackend | None = None,
         readable_by: Access | None = None,
     ) -> None:
         # Arrow and DuckDB read a name such as s3:b as the address of another file system
         self._folder = folder = folder.absolute() if ":" in str(folder) else folder
-        self._given = backend
         self._opened: duckdb.DuckDBPyConnection | None = None
         # when each part was found to be whole, in this process: its size and its time
         self._verified: dict[Path, tuple[int, int] | None] = {}
@@ -99,19 +93,12 @@ class FolderStore(Store):
             self._open_to(readable_by)
 
     @property
-    def connection(self) -> duckdb.DuckDBPyConnection | None:
-        """An embedded DuckDB, unless the backend of another engine was given."""
-        if self._given is not None:
-            return None
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The embedded DuckDB."""
         # opened when the first table is asked for: to ingest a file none may be
         if self._opened is None:
             self._opened = embedded_duckdb()
         return self._opened
-
-    @property
-    def backend(self) -> BaseBackend:
-        """The Ibis backend that was given, or one on the embedded DuckDB."""
-        return super().backend if self._given is None else self._given
 
     @property
     def where(self) -> str:
@@ -130,8 +117,6 @@ class FolderStore(Store):
         if read == paths:
             return place
         duck = self.connection
-        if duck is None:
-            return super().source(name)
         label, kind = f"stored_{name}_{next(_NUMBER)}", "TABLE" if self.is_small(name) else "VIEW"
         duck.execute(f"CREATE TEMP {kind} {label} AS {_selected(duck, schema, paths)}")
         self._sources[name] = paths, f'"temp"."main"."{label}"'
@@ -139,37 +124,12 @@ class FolderStore(Store):
 
     def rows(self, name: str) -> pa.Table:
         """All rows of the named table."""
-        duck = self.connection
-        if duck is None:
-            found: pa.Table = self.table(name).to_pyarrow()
-        else:
-            query = f"SELECT * FROM {self.source(name)}"  # noqa: S608 - a name of ours
-            found = duck.sql(query).to_arrow_table()
+        query = f"SELECT * FROM {self.source(name)}"  # noqa: S608 - a name of ours
+        found: pa.Table = self.connection.sql(query).to_arrow_table()
         return found.cast(no_rows_of(known(name)).schema)
-
-    def table(self, name: str) -> ibis.Table:
-        """The named table as an Ibis expression over all its parts."""
-        if self._given is None:
-            return super().table(name)
-        schema = known(name)
-        paths = [str(path) for path in self._verified_parts(name)]
-        if not paths:
-            return self.backend.create_view(schema.name, no_rows(schema), overwrite=True)
-        session = self.backend._session
-        session.read.option("mergeSchema", "true").parquet(*paths).createOrReplaceTempView(name)
-        stored = self.backend.table(name)
-        import ibis
-
-        absent = {
-            column.name: ibis.null(ibis.dtype(column.kind.value))
-            for column in schema.absent(stored.columns)
-        }
-        return stored.mutate(**absent).select(*schema.names)
 
     def is_small(self, name: str) -> bool:
         """Whether a table's parts are so small that they are read once, into memory."""
-        if self._given is not None:
-            return False
         parts = self._manifest.parts.get(name, [])
         return sum((self._folder / part).stat().st_size for part in parts) <= SMALL_BYTES
 
@@ -177,7 +137,7 @@ class FolderStore(Store):
         """The name of a view of them; what has none is summed up as it is read."""
         kept = self._verified_parts(summary.table.name)
         duck = self.connection
-        if not kept or duck is None:
+        if not kept:
             return None
         rows = summary_rows(duck, summary, self._verified_parts(EVENTS.name), kept)
         label = f"stored_{summary.table.name}_{next(_NUMBER)}"
@@ -230,7 +190,6 @@ class FolderStore(Store):
     def close(self) -> None:
         """Close the engine that this store opened itself."""
         if self._opened is not None:
-            release(self)
             self._opened.close()
             self._opened = None
             self._sources.clear()

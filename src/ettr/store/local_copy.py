@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ettr.store.base import IngestedFile, Ingestion, Store, known, release
+from ettr.store.base import IngestedFile, Ingestion, Store, known
 from ettr.store.folder import embedded_duckdb
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ class LocalCopy(Store):
 
     def close(self) -> None:
         """Drop the copy."""
-        release(self)
         self._duck.close()
 
     def check_integrity(self) -> None:
