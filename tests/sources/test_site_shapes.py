@@ -125,6 +125,15 @@ def test_pairs_in_a_reason_or_a_comment_are_not_those_of_the_node(tmp_path: Path
     assert (state["node"], state["state"]) == ("gpu01", "DOWN")
 
 
+def test_a_future_node_of_an_inventory_does_not_exist(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.txt"
+    block = "NodeName=%s CPUTot=8 RealMemory=515000 Gres=gpu:h100:8 State=%s\n\n"
+    path.write_text(block % ("g1", "IDLE") + block % ("f1", "FUTURE"))
+    batches = read_all(named("slurm-inventory"), path, ReadOptions(timezone="UTC"))
+    assert [node["node"] for node in rows_of(batches, "nodes")] == ["g1"]
+    assert "1 node is FUTURE" in " ".join(note for batch in batches for note in batch.notes)
+
+
 def test_a_megabyte_of_blanks_is_no_log_of_training() -> None:
     # with a quadratic pattern this takes a quarter of an hour
     assert why_unreadable(b" " * 1_000_000, None) == ""

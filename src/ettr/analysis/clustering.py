@@ -188,14 +188,14 @@ def fault_clustering(
         period: time that the logs cover.
         confidence: of the intervals that the spread is for.
     """
-    spans = np.array(list(fleet.spans_s.values()))
-    served = spans[:, 1] > spans[:, 0]
+    served_s = np.array([fleet.served_s(node) for node in fleet.spans_s])
+    served, pieces = served_s > 0, fleet.pieces_s
     counts = Counts(
         np.array([faults.get(node, 0) for node in fleet.spans_s])[served],
-        (spans[:, 1] - spans[:, 0])[served] / SECONDS_PER_DAY,
+        served_s[served] / SECONDS_PER_DAY,
     )
     edges_s = calendar_edges(period)
-    node_s = at_risk(spans[:, 0], spans[:, 1], edges_s)
+    node_s = at_risk(pieces[:, 0], pieces[:, 1], edges_s)
     timeline = FailureTimeline(
         starts_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_s / SECONDS_PER_DAY
     )

@@ -87,12 +87,15 @@ def node_summary(analysis: Analysis) -> pa.Table:
     )
     blame = summed(analysis.blame) if analysis.logs_read.jobs else {}
     out = _by_node(_outages(analysis)) if analysis.logs_read.node_states else None
-    spans_s, has_jobs = analysis.fleet.spans_s, analysis.logs_read.jobs
+    fleet, has_jobs = analysis.fleet, analysis.logs_read.jobs
+    spans_s = fleet.spans_s
     rows = [
         {
             "cluster": cluster,
             "node": node,
-            "in_service_h": _hours(spans_s.get((cluster, node))),
+            "in_service_h": fleet.served_s((cluster, node)) / SECONDS_PER_HOUR
+            if (cluster, node) in spans_s
+            else None,
             "node_days": days.get((cluster, node), 0.0) if has_jobs else None,
             "failures": failed.get((cluster, node), 0) if has_jobs else None,
             "blame": blame.get((cluster, node), 0.0) if has_jobs else None,
@@ -126,10 +129,6 @@ def _outage_sums(found: list[Outage] | None) -> Row:
         "unplanned_h": sum(one.hours for one in unplanned),
         "planned_h": sum(one.hours for one in found if one.is_planned),
     }
-
-
-def _hours(span_s: tuple[float, float] | None) -> float | None:
-    return None if span_s is None else (span_s[1] - span_s[0]) / SECONDS_PER_HOUR
 
 
 def _outage_row(one: Outage) -> Row:

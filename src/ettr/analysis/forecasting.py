@@ -151,8 +151,7 @@ def _past(analysis: Analysis) -> _Past:
             f"{analysis.store.where}: holds no jobs and no faults, so there is nothing to "
             "forecast; ingest job accounting (`ettr sources` lists how to export it)"
         )
-    spans_s = np.array(list(analysis.fleet.spans_s.values()), dtype=np.float64)
-    return _Past("faults", faults.start_s, spans_s)
+    return _Past("faults", faults.start_s, analysis.fleet.pieces_s)
 
 
 def _ahead(

@@ -87,8 +87,7 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
             f"{name}: the logs name only the {nodes} that had trouble; say with --fleet-nodes N "
             "how many there are, or ingest the inventory (`scontrol show node`)"
         )
-    spans = np.array(list(fleet.spans_s.values()), dtype=np.float64).reshape(-1, 2)
-    node_days = (spans[:, 1] - spans[:, 0]) / SECONDS_PER_DAY
+    node_days = np.array([fleet.served_s(node) for node in fleet.spans_s]) / SECONDS_PER_DAY
     if not node_days.sum() > 0:
         raise UsageError(
             f"{name}: the logs span no time, so there is no exposure; give logs of more than one "
@@ -106,7 +105,7 @@ def fault_tables(analysis: Analysis) -> tuple[pa.Table, pa.Table]:
     """Faults as rows of failures (end, node, symptom), and time in service (node, start, ...).
 
     A node's name holds over several clusters. The second table has `start`, `elapsed_s` and
-    `n_nodes`, one row a node.
+    `n_nodes`, one row a time of a node in service.
     """
     moment = pa.timestamp("us", tz="UTC")
     faults, _ = faults_of(analysis)
@@ -119,13 +118,18 @@ def fault_tables(analysis: Analysis) -> tuple[pa.Table, pa.Table]:
             "symptom": pa.array(named.category, pa.string()),
         }
     )
-    spans = analysis.fleet.spans_s
+    fleet = analysis.fleet
+    pieces = [
+        (f"{node[0]}/{node[1]}", *piece)
+        for node in fleet.spans_s
+        for piece in fleet.pieces_of(node)
+    ]
     served = pa.table(
         {
-            "node": pa.array([f"{cluster}/{node}" for cluster, node in spans], pa.string()),
-            "start": pa.array([to_datetime(start_s) for start_s, _ in spans.values()], moment),
-            "elapsed_s": pa.array([end_s - start_s for start_s, end_s in spans.values()]),
-            "n_nodes": pa.array([1] * len(spans), pa.int64()),
+            "node": pa.array([node for node, _, _ in pieces], pa.string()),
+            "start": pa.array([to_datetime(start_s) for _, start_s, _ in pieces], moment),
+            "elapsed_s": pa.array([end_s - start_s for _, start_s, end_s in pieces]),
+            "n_nodes": pa.array([1] * len(pieces), pa.int64()),
         }
     )
     return ended, served

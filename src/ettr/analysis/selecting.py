@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ettr.facts import Facts
-from ettr.metrics.availability import Service
+from ettr.metrics.availability import Service, clipped
 from ettr.metrics.instants import Period, to_seconds
 from ettr.selection import Selection
 from ettr.tables.rows import SIMULATION, SITE_NOTE
@@ -162,7 +162,10 @@ def selected_fleet(logs: Service, period: Period, selection: Selection, facts: F
         if key in chosen and high_s > low_s:
             spans[key] = (low_s, high_s)
     gpus = {key: logs.gpus[key] for key in spans}
-    return Service(spans, gpus, logs.is_known, logs.gpus_of_jobs & spans.keys())
+    away = {
+        key: inside for key in spans if (inside := clipped(logs.away_s.get(key, ()), [spans[key]]))
+    }
+    return Service(spans, gpus, logs.is_known, logs.gpus_of_jobs & spans.keys(), away)
 
 
 def _of_partitions(names: tuple[str, ...], facts: Facts) -> set[NodeKey]:

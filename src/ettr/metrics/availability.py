@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.facts import Facts, made
 from ettr.metrics.instants import Floats, Period, to_seconds
+from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.outages import Outage
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
@@ -22,6 +24,8 @@ from ettr.selection import Selection
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LISTED_NODES = 20
+NodeKey = tuple[str, str]
+Span = tuple[float, float]
 Integers = npt.NDArray[np.int64]
 
 
@@ -87,6 +91,7 @@ class Availability:
 class Service:
     """When each node was in service, in seconds since 1970, and its GPUs (NaN: not known).
 
+    `away_s` are the times within, in order, in which a node was powered down or not there yet.
     `is_known` is false where only nodes with trouble are named, in states or events: how many
     others there were is not known. `gpus_of_jobs` are the nodes whose GPUs only jobs show.
     """
@@ -95,11 +100,29 @@ class Service:
     gpus: dict[tuple[str, str], float]
     is_known: bool = True
     gpus_of_jobs: frozenset[tuple[str, str]] = frozenset()
+    away_s: dict[NodeKey, tuple[Span, ...]] = field(default_factory=dict)
 
     @property
     def node_s(self) -> float:
         """Node-seconds in service."""
-        return sum(end_s - start_s for start_s, end_s in self.spans_s.values())
+        return sum(map(self.served_s, self.spans_s))
+
+    def served_s(self, node: NodeKey) -> float:
+        """Seconds that a node was in service."""
+        begin_s, end_s = self.spans_s[node]
+        return end_s - begin_s - sum(to_s - from_s for from_s, to_s in self.away_s.get(node, ()))
+
+    @property
+    def pieces_s(self) -> Floats:
+        """Beginning and end of each time of a node in service, shape (n, 2), by node."""
+        pieces = [piece for node in self.spans_s for piece in self.pieces_of(node)]
+        return np.array(pieces, dtype=np.float64).reshape(-1, 2)
+
+    def pieces_of(self, node: NodeKey) -> list[Span]:
+        """Each time of one node in service."""
+        begin_s, end_s = self.spans_s[node]
+        cuts = [begin_s, *(cut for away in self.away_s.get(node, ()) for cut in away), end_s]
+        return list(zip(cuts[::2], cuts[1::2], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +141,14 @@ def service(
     n_nodes: int | None = None,
     gpus_per_node: float | None = None,
 ) -> Service:
-    """The fleet: the inventory, and nodes that other tables name and it lacks, all the period.
+    """The fleet: the inventory, and nodes that other tables name and it lacks.
 
-    Nodes of events, and of logs of nodes, count where no inventory and no job names any.
+    A node is in service as the inventory says, else from its first trace: a job, a state, an event
+    or a day of its log. One that the inventory names without a date is so from the beginning where
+    chance explains how long it ran nothing. Where no job is known, nodes leave a trace when they
+    have trouble, and all are in service all the time. Powered down, and before it exists, a node is
+    not in service. Nodes of events, and of logs of nodes, count where no inventory and no job names
+    any.
 
     Args:
         facts: of the store.
@@ -146,9 +174,17 @@ def service(
     worked, troubled = nodes_of(facts, "allocations"), nodes_of(facts, "node_states")
     if not names and not worked:
         troubled |= event_nodes(facts) | nodes_of(facts, "log_days")
+    dated = {
+        name
+        for name, since_us in zip(names, rows["in_service_from_us"].tolist(), strict=True)
+        if not math.isnan(since_us)
+    }
     for name in sorted(worked | troubled):
         spans.setdefault(name, (first_s, last_s))
         gpus.setdefault(name, float("nan"))
+    for name, since_s in _first_traces(facts, set(names), spans.keys() - dated, period).items():
+        _, end_s = spans[name]
+        spans[name] = (min(since_s, end_s), end_s)
     for name in _unnamed(spans, n_nodes):
         spans[name] = (first_s, last_s)
         gpus[name] = float("nan")
@@ -158,7 +194,121 @@ def service(
     if any(np.isnan(gpus[name]) for name in worked):
         of_jobs = {name: n for name, n in _gpus_held(facts).items() if np.isnan(gpus[name])}
     is_known = bool(names or worked or n_nodes is not None)
-    return Service(spans, gpus | of_jobs, is_known, frozenset(of_jobs))
+    return Service(spans, gpus | of_jobs, is_known, frozenset(of_jobs), _away(facts, spans))
+
+
+def _first_traces(
+    facts: Facts, listed: Collection[NodeKey], undated: Collection[NodeKey], period: Period
+) -> dict[NodeKey, float]:
+    """Of nodes that appear after the logs begin, the second of the first trace."""
+    first_s, last_s = to_seconds(period.start), to_seconds(period.end)
+    starts_s = _firsts_s(facts)
+    worked = {name: int(n_jobs) for name, n_jobs in _named(facts, "allocations", "n_rows").items()}
+    late = {name for name in undated if starts_s.get(name, -math.inf) > first_s}
+    if not worked or not late:
+        return {}
+    rows = facts.columns("event_nodes")
+    for cluster, node, day in zip(
+        *(rows[name].tolist() for name in ("cluster", "node", "first_day")), strict=True
+    ):
+        if (cluster, node) in late:
+            starts_s[cluster, node] = min(starts_s[cluster, node], day * SECONDS_PER_DAY)
+    found = {}
+    for name in late:
+        if name in listed:
+            known_s = max(last_s - starts_s[name], 1.0)
+            usual = worked.get(name, 0) / known_s
+            if math.exp(-usual * (starts_s[name] - first_s)) >= HOLE_CHANCE:
+                continue
+        found[name] = max(starts_s[name], first_s)
+    return found
+
+
+def _firsts_s(facts: Facts) -> dict[NodeKey, float]:
+    """The first beginning of a job, of a state or of a day of the log of each node."""
+    rows, found = facts.columns("node_mentions"), dict[NodeKey, float]()
+    firsts_s = rows["first_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
+    for cluster, node, at_s in zip(
+        rows["cluster"].tolist(), rows["node"].tolist(), firsts_s.tolist(), strict=True
+    ):
+        if not math.isnan(at_s):
+            found[cluster, node] = min(at_s, found.get((cluster, node), math.inf))
+    return found
+
+
+def _away(facts: Facts, spans: Mapping[NodeKey, Span]) -> dict[NodeKey, tuple[Span, ...]]:
+    """Times in which nodes were powered down or not there yet, and not out of service besides."""
+    away = _states_s(facts, "away_states", spans)
+    if not away:
+        return {}
+    last_job_s = {
+        name: us / MICROSECONDS_PER_SECOND
+        for name, us in _named(facts, "allocations", "last_us").items()
+    }
+    out = _states_s(facts, "out_states", {name: spans[name] for name in away})
+    found = {}
+    for name, parts in away.items():
+        over = [
+            (from_s, to_s)
+            for from_s, to_s, is_open in parts
+            # a dump may be older than the jobs that ran afterwards
+            if not (is_open and last_job_s.get(name, -math.inf) > from_s)
+        ]
+        without = _merged([(from_s, to_s) for from_s, to_s, _ in out.get(name, ())])
+        if left := _less(_merged(over), without):
+            found[name] = left
+    return found
+
+
+def _states_s(
+    facts: Facts, fact: str, spans: Mapping[NodeKey, Span]
+) -> dict[NodeKey, list[tuple[float, float, bool]]]:
+    """States of nodes within their spans: from, to, and whether no log ends them."""
+    rows = facts.columns(fact)
+    found: dict[NodeKey, list[tuple[float, float, bool]]] = defaultdict(list)
+    for cluster, node, start_us, end_us in zip(
+        *(rows[name].tolist() for name in ("cluster", "node", "start_us", "end_us")), strict=True
+    ):
+        if (cluster, node) not in spans:
+            continue
+        low_s, high_s = spans[cluster, node]
+        is_open = math.isnan(end_us)
+        from_s = max(start_us / MICROSECONDS_PER_SECOND, low_s)
+        to_s = high_s if is_open else min(end_us / MICROSECONDS_PER_SECOND, high_s)
+        if to_s > from_s:
+            found[cluster, node].append((from_s, to_s, is_open))
+    return found
+
+
+def _merged(parts: Iterable[Span]) -> tuple[Span, ...]:
+    """Intervals in order, those that overlap or touch as one."""
+    found: list[Span] = []
+    for from_s, to_s in sorted(parts):
+        if found and from_s <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], to_s))
+        else:
+            found.append((from_s, to_s))
+    return tuple(found)
+
+
+def _less(parts: Iterable[Span], without: Sequence[Span]) -> tuple[Span, ...]:
+    """What is left of intervals without others; both in order and apart."""
+    gaps = [(-math.inf, math.inf)]
+    if without:
+        between = [(one[1], other[0]) for one, other in pairwise(without)]
+        gaps = [(-math.inf, without[0][0]), *between, (without[-1][1], math.inf)]
+    return clipped(parts, gaps)
+
+
+def clipped(parts: Iterable[Span], within: Iterable[Span]) -> tuple[Span, ...]:
+    """The parts of intervals that lie within others, in order."""
+    within = list(within)
+    return tuple(
+        (max(from_s, low_s), min(to_s, high_s))
+        for from_s, to_s in parts
+        for low_s, high_s in within
+        if min(to_s, high_s) > max(from_s, low_s)
+    )
 
 
 def _gpus_held(facts: Facts) -> dict[tuple[str, str], float]:
@@ -263,10 +413,7 @@ def availability(
 
 def _measured_s(fleet: Service, clusters: Collection[str]) -> float:
     """Node-seconds in service of clusters of which there are states; of nodes of none, too."""
-    spans = fleet.spans_s.items()
-    return sum(
-        end_s - begin_s for (name, _), (begin_s, end_s) in spans if name in clusters or not name
-    )
+    return sum(fleet.served_s(node) for node in fleet.spans_s if node[0] in clusters or not node[0])
 
 
 def outages_in_service(down: Iterable[Outage], fleet: Service) -> list[Outage]:

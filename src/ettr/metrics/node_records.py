@@ -180,7 +180,7 @@ def node_records(
             cluster=name[0],
             node=name[1],
             **{column: inventory.get(name, unknown)[column] for column in _INVENTORY},
-            in_service_h=_span_h(fleet.spans_s.get(name)),
+            in_service_h=fleet.served_s(name) / SECONDS_PER_HOUR if name in fleet.spans_s else None,
             node_days=days.get(name, 0.0) if has_jobs else None,
             failures=failed.get(name, 0) if has_jobs else None,
             blame=blame.get(name, 0.0) if has_jobs else None,
@@ -255,10 +255,6 @@ def _by_node(outages: Iterable[Outage]) -> dict[NodeName, list[Outage]]:
     for one in outages:
         groups[one.cluster, one.node].append(one)
     return groups
-
-
-def _span_h(span_s: tuple[float, float] | None) -> float | None:
-    return None if span_s is None else (span_s[1] - span_s[0]) / SECONDS_PER_HOUR
 
 
 def _outage_facts(found: list[Outage] | None) -> dict[str, Any]:

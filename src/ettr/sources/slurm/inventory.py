@@ -103,6 +103,7 @@ class _Inventory:
         self._nodes: dict[str, _Node] = {}
         # out of service, and the file does not say since when
         self._undated = 0
+        self._future = 0
 
     def read_json(self, document: JsonObject) -> None:
         """`scontrol show node --json`, or `sinfo --json` of old versions."""
@@ -128,6 +129,8 @@ class _Inventory:
         if not isinstance(name, str) or not name:
             raise ValueError(f"name is {name!r}")
         states = [*_words(entry.get("state")), *_words(entry.get("state_flags"))]
+        if self._is_future("+".join(states)):
+            return
         self._cluster = self._cluster or clean(entry.get("cluster_name"))
         node = _Node(
             name,
@@ -174,6 +177,8 @@ class _Inventory:
             self._rows.reject(line_number, "bad-node", "no NodeName=", text)
             return
         try:
+            if self._is_future(keys.get("State", "")):
+                return
             node = _Node(
                 name,
                 line_number,
@@ -186,6 +191,14 @@ class _Inventory:
             self._keep(node, self._block_state(text, keys))
         except (ValueError, OverflowError) as why:
             self._rows.reject(line_number, "bad-node", str(why), text)
+
+    def _is_future(self, spelled: str) -> bool:
+        """Count a node that is defined and does not exist yet; False for all others."""
+        is_future = bool(spelled) and node_state(spelled)[0] == "FUTURE"
+        if is_future:
+            self._rows.count_skipped()
+            self._future += 1
+        return is_future
 
     def _block_state(self, text: str, keys: dict[str, str]) -> Row | None:
         written = _REASON.search(text)
@@ -280,6 +293,10 @@ class _Inventory:
             self._rows.add("nodes", line=node.line, cluster=self._cluster, **node.columns())
         if self._nodes and all(node.n_gpus is None for node in self._nodes.values()):
             self._rows.note("the file does not hold GPUs; scontrol show node does")
+        if self._future:
+            self._rows.note(
+                by_number("{n} [node is|nodes are] FUTURE: not there yet, left out", self._future)
+            )
         if self._undated:
             self._rows.note(
                 by_number(
