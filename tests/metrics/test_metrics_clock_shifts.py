@@ -283,3 +283,35 @@ def test_jobs_and_nodes_of_one_log_show_its_shift_once(tmp_path: Path):
         (shift,) = made.clock_shifts
         assert shift.source == "slurmctld-log"
         assert shift.shift_s == pytest.approx(5 * 3600, abs=5)
+
+
+def kernel_site(shift_s: float) -> tuple[str, str]:
+    """Twelve nodes whose GPU falls off the bus, and which are drained half a minute later."""
+    lines, states = [], ["Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"]
+    for n in range(12):
+        lost = NOON + timedelta(hours=7.3 * n, seconds=13 * n)
+        said = "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
+        lines.append(f"{stamp(lost, shift_s)} k{n} kernel: {said}\n")
+        states.append(f"c|k{n}|{stamp(lost, 20 + n)}|{stamp(lost, 9000)}|DRAIN|check_gpu|root(0)")
+    return "".join(lines), "\n".join(states) + "\n"
+
+
+def test_kernel_messages_hours_before_their_nodes_are_drained_are_told(tmp_path: Path):
+    lines, states = kernel_site(-5 * 3600)
+    with site(
+        tmp_path, **{"sacct": (sacct(), "UTC"), "ev.psv": (states, "UTC"), "kern": (lines, "UTC")}
+    ) as made:
+        (shift,) = made.clock_shifts
+        assert (shift.source, shift.against) == ("kernel-xid", "slurm-events")
+        assert (shift.agreeing, shift.compared) == (12, 12)
+        assert shift.shift_s == pytest.approx(-5 * 3600, abs=60)
+        assert "5.01 h before" in shift.sentence
+        assert "America/New_York" in shift.sentence
+
+
+def test_kernel_messages_of_one_clock_with_the_drains_show_none(tmp_path: Path):
+    lines, states = kernel_site(0)
+    with site(
+        tmp_path, **{"sacct": (sacct(), "UTC"), "ev.psv": (states, "UTC"), "kern": (lines, "UTC")}
+    ) as made:
+        assert made.clock_shifts == ()

@@ -1,9 +1,10 @@
 """Constant shifts between the clocks of logs, found where two logs name the same thing.
 
 The controller's log and progress name jobs, as accounting does, and states of nodes name nodes, as
-the ends of attempts do. What one log says of an end must lie near that end in the other. Where it
-lies hours away, and equally far for several jobs, one of the logs was read with a wrong time zone,
-or a clock was wrong.
+the ends of attempts do; so do kernel messages and health checks, which lie near the moment at which
+their node is taken out of service. What one log says of an end must lie near that end in the other.
+Where it lies hours away, and equally far for several jobs, one of the logs was read with a wrong
+time zone, or a clock was wrong.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ _LEAST_SHARE = 0.05
 _WEST_H, _EAST_H = -12.0, 14.0
 _NODE_REACH_S = (_EAST_H - _WEST_H) * SECONDS_PER_HOUR
 _MOST_SHIFTS = 4
+# events of nodes: how long after one a node may go out of service, and what shows a shift
+_OUT_LAG_S = 5 * SECONDS_PER_MINUTE
+_AGREEING, _AGREEING_NODES, _AGREEING_SHARE, _NEAR_SHARE = 5, 3, 0.6, 0.2
+_MOST_HOURS = 5
 # a single job says something only where the shift is that of a zone
 _ZONE_STEP_S, _ZONE_SLACK_S = 30 * SECONDS_PER_MINUTE, 10.0
 _PROGRESS_SLACK_S = 5 * SECONDS_PER_MINUTE
@@ -201,6 +206,9 @@ def clock_shifts(facts: Facts) -> tuple[ClockShift, ...]:
     for ends in ("controller_ends", "node_ends"):
         for cluster, some in _pairs(facts.rows(ends)).items():
             found += _shifts(cluster, some, files)
+    for cluster, some in _pairs(facts.rows("event_ends")).items():
+        if shown := _shift_of_events(cluster, some, files):
+            found.append(shown)
     shown_once = _without_repeats([one.shift for one in found])
     return (*shown_once, *_progress_shifts(progress_spans(facts), files, found))
 
@@ -261,6 +269,32 @@ def _shifts(
     return found
 
 
+def _shift_of_events(
+    cluster: str, pairs: Sequence[_Pair], files: dict[str, tuple[str, str, str | None]]
+) -> _Shown | None:
+    """The one shift at which events of nodes lie from the moments at which these went out."""
+    hours = Counter(pair.line for pair in pairs)
+    # a node that logs something every hour fits any shift
+    pairs = [p for p in pairs if hours[p.line] <= _MOST_HOURS and not _is_twice(p, files)]
+    lines = {pair.line for pair in pairs}
+    near = {pair.line for pair in pairs if abs(pair.shift_s) <= 2 * _OUT_LAG_S}
+    same = _most_common([pair for pair in pairs if pair.line not in near], _OUT_LAG_S)
+    if len(same) < max(_AGREEING, _AGREEING_SHARE * len(lines)):
+        return None
+    if len({pair.thing for pair in same}) < _AGREEING_NODES or len(near) > _NEAR_SHARE * len(lines):
+        return None
+    shift_s = float(np.median([pair.shift_s for pair in same]))
+    step_s = _ZONE_STEP_S / 2
+    steps = round(shift_s / step_s)
+    if steps == 0 or abs(shift_s - steps * step_s) > _OUT_LAG_S:
+        return None
+    middle_s = float(np.median([pair.time_s for pair in same]))
+    ids = [{pair.files[side] for pair in same} for side in (0, 1)]
+    counts = (len(lines), len(same))
+    shift = _shift(cluster, (shift_s, shift_s), middle_s, counts, (ids[0], ids[1]), files)
+    return _Shown(shift, frozenset())
+
+
 def _is_twice(pair: _Pair, files: dict[str, tuple[str, str, str | None]]) -> bool:
     """Whether either moment was read from a local time that its zone has twice.
 
@@ -282,19 +316,19 @@ def _utc_offset_s(local: datetime, zone: str, fold: int) -> float:
     return (offset or timedelta()).total_seconds()
 
 
-def _most_common(pairs: Sequence[_Pair]) -> list[_Pair]:
+def _most_common(pairs: Sequence[_Pair], spread_s: float = _SPREAD_S) -> list[_Pair]:
     """Of each line the pair nearest to the shift that most pairs share."""
     if not pairs:
         return []
     shifts_s: Floats = np.sort([pair.shift_s for pair in pairs])
-    last = np.searchsorted(shifts_s, shifts_s + _SPREAD_S, side="right")
-    counts = last - np.searchsorted(shifts_s, shifts_s - _SPREAD_S, side="left")
+    last = np.searchsorted(shifts_s, shifts_s + spread_s, side="right")
+    counts = last - np.searchsorted(shifts_s, shifts_s - spread_s, side="left")
     most = shifts_s[counts == counts.max()]
     middle_s = float(most[np.argmin(np.abs(most))])
     best: dict[str, _Pair] = {}
     for pair in pairs:
         off_s = abs(pair.shift_s - middle_s)
-        if off_s <= _SPREAD_S and (
+        if off_s <= spread_s and (
             pair.line not in best or off_s < abs(best[pair.line].shift_s - middle_s)
         ):
             best[pair.line] = pair
