@@ -74,3 +74,16 @@ def test_a_job_without_an_end_that_is_over_makes_rates_a_lower_bound(
         assert runaways.node_days == pytest.approx(89.0)
     else:
         assert runaways is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gpus", "is_runaway"), [("16", True), ("2", False)])
+def test_two_jobs_that_hold_whole_nodes_at_once_need_no_inventory(
+    gpus: str, is_runaway: bool, tmp_path: Path
+) -> None:
+    """Jobs of one GPU each may well share a node of which no log says how many it has."""
+    jobs = MONTH.replace("gres/gpu=16", f"gres/gpu={gpus}")
+    lost = open_job(89 * 86400, "UNLIMITED").replace("gpu=8", f"gpu={int(gpus) // 2}")
+    (tmp_path / "sacct.psv").write_text(HEAD + EARLIER + jobs + lost)
+    with ettr.read(tmp_path / "sacct.psv", timezone="UTC") as fleet:
+        assert (fleet.quality.value.runaways is not None) is is_runaway

@@ -84,7 +84,11 @@ class AttemptHistory:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """All attempts of one job in order, under the window that was used."""
+    """All attempts of one job in order, under the window that was used.
+
+    Of jobs of several owners or names that had the id one after another it is the last;
+    `earlier_jobs` names the others.
+    """
 
     cluster: str
     job_id: str
@@ -92,6 +96,7 @@ class JobHistory:
     user: str | None
     window: Window
     attempts: tuple[AttemptHistory, ...]
+    earlier_jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,8 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
         since_us=None,
         until_us=None,
     )
-    runs = _runs(of_job, job_id)
+    every = _runs(of_job, job_id)
+    runs = [run for run in every if _identity(run) == _identity(every[-1])]
     # judged by its own logs: to read those of the whole store would take as long as a report
     own = of_job.over(
         attempts=of_job.table("history_relevant"),
@@ -167,7 +173,25 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
             _attempt(run, nodes[run["attempt_id"]], seen[run["attempt_id"]], judged, lines)
             for run in runs
         ),
+        _earlier_jobs(every),
     )
+
+
+def _identity(run: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """What tells jobs with the same id apart: Slurm begins again at the first one day."""
+    return run["user"], run["name"]
+
+
+def _earlier_jobs(runs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The other jobs with the id of the last one: owner, name and day of submission."""
+    last, found = _identity(runs[-1]), dict[tuple[str | None, str | None], str]()
+    for run in runs:
+        if _identity(run) != last:
+            words = f"{run['name'] or 'unnamed'} of {run['user'] or 'an unknown user'}"
+            if (day := to_moment(run["submit_us"])) is not None:
+                words += f", submitted {day:%Y-%m-%d}"
+            found.setdefault(_identity(run), words)
+    return tuple(found.values())
 
 
 def _runs(facts: Facts, job_id: str) -> list[dict[str, Any]]:

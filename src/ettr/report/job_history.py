@@ -38,6 +38,8 @@ def job_history_text(history: JobHistory, evidence: Iterable[AttemptEvidence] = 
         f"{duration(history.window.before_s)} before an attempt's end to "
         f"{duration(history.window.after_s)} after it. Times are UTC."
     )
+    if history.earlier_jobs:
+        window += f" The id was that of another job before: {'; '.join(history.earlier_jobs)}."
     parts = [f"{head}\n{'=' * len(head)}", wrapped(window)]
     parts += [
         _attempt(place, attempt, arrived.get(attempt.attempt_id))
@@ -88,7 +90,10 @@ def _arrived(evidence: AttemptEvidence) -> str:
         )
     if not evidence.silent_nodes:
         of_nodes = "its node" if evidence.nodes == 1 else f"all its {evidence.nodes:,} nodes"
-        return f"Kernel messages or health checks of {of_nodes} arrived {days}; none was an error."
+        return (
+            f"Kernel messages or health checks of {of_nodes} arrived {days}; none was an error "
+            "that ettr can read."
+        )
     silent = evidence.silent_nodes
     shown = ", ".join(silent[:_NODES_SHOWN])
     left = len(silent) - _NODES_SHOWN
