@@ -106,6 +106,21 @@ def test_states_that_overlap_or_touch_are_one_outage():
     assert found[0].reason_class == "not-responding"
 
 
+def test_what_a_person_says_later_of_a_silent_node_names_the_outage():
+    facts = facts_of(
+        {
+            "node_states": states(
+                ("a", "DOWN", "Not responding", 1, 2),
+                ("a", "DRAIN", "bad DIMM B2", 2, 9),
+                ("b", "DOWN", "Not responding", 1, 2),
+            )
+        }
+    )
+    (of_a, of_b) = outages(facts, DAY, TAXONOMY)
+    assert of_a.reason_class == TAXONOMY.classify_reason("bad DIMM B2").reason_class
+    assert of_b.reason_class == "not-responding"
+
+
 @pytest.mark.parametrize("spelled", ["INVAL", "inval*", "INVALID", "IDLE+INVALID_REG"])
 def test_a_node_that_registers_with_less_than_configured_is_out(spelled: str):
     state, _ = node_state(spelled)

@@ -21,13 +21,15 @@ OUT_STATES = (
 PLANNED_STATES = ("MAINT",)
 NOT_RESPONDING = "NOT_RESPONDING"
 _VAGUE_CLASSES = ("none", "other")
+_SILENT_CLASS, _PERSONS_CLASS = "not-responding", "manual"
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
     """One outage of one node. `is_open`: not over when the log was taken.
 
-    The class of its reason is the first that the catalogue knows among those given for its parts.
+    The class of its reason is the first that the catalogue knows among those given for its parts;
+    that a node does not respond, a sign of whatever happened, gives way to a person's later words.
     `silent_from_s`: when the node went down because it no longer answered (`DOWN*`).
     """
 
@@ -105,14 +107,18 @@ def outages(facts: Facts, period: Period, taxonomy: Taxonomy) -> tuple[Outage, .
 def _outage(
     cluster: str, node: str, parts: list[_Part], verdict_of: Callable[[str], ReasonVerdict]
 ) -> Outage:
-    known_class, given, all_planned = None, None, True
+    given, all_planned = None, True
+    classes: list[str] = []
     for part in parts:
         verdict = verdict_of(part.reason or "")
         given = given or part.reason
-        if known_class is None and verdict.reason_class not in _VAGUE_CLASSES:
-            known_class = verdict.reason_class
+        if verdict.reason_class not in _VAGUE_CLASSES:
+            classes.append(verdict.reason_class)
         if not verdict.is_planned and part.state not in PLANNED_STATES:
             all_planned = False
+    known_class = next(iter(classes), None)
+    if known_class == _SILENT_CLASS and _PERSONS_CLASS in classes:
+        known_class = _PERSONS_CLASS
     return Outage(
         cluster=cluster,
         node=node,
