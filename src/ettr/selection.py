@@ -7,13 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from ettr.errors import UsageError
 
 JOB_COLUMNS = ("partition", "account", "user", "qos", "cluster")
 """The filters that are columns of `attempts`."""
 _LABELS = {"gpu_type": "GPU type", "qos": "QOS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A moment, or a calendar day, counted back from the end of the logs.
+
+    Attributes:
+        length: How long before the end; None for a day.
+        days: Which day: 0 is that of the end, 1 the one before it.
+    """
+
+    length: timedelta | None = None
+    days: int = 0
+
+    def bounds(self, end: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
+        """First moment, and first moment after it; of a length twice the same.
+
+        Args:
+            end: of the logs.
+            zone: of the calendar.
+        """
+        if self.length is not None:
+            return end - self.length, end - self.length
+        midnight = end.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        first, after = (midnight - timedelta(days=days) for days in (self.days, self.days - 1))
+        return first.astimezone(UTC), after.astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +54,7 @@ class Selection:
         partition: Of the job; likewise account, user, qos and cluster.
         node: Nodes on which time counts and which failures blame.
         gpu_type: The same by the GPU type that the inventory gives to a node.
+        since_back: Start of the period, counted from the end of the logs; likewise until_back.
 
     Raises:
         UsageError: a time without a zone, or a period that ends before it begins.
@@ -42,6 +69,8 @@ class Selection:
     cluster: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
     gpu_type: tuple[str, ...] = ()
+    since_back: Back | None = None
+    until_back: Back | None = None
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
@@ -63,6 +92,25 @@ class Selection:
     def has_period(self) -> bool:
         """Whether a start or an end is given."""
         return self.since is not None or self.until is not None
+
+    @property
+    def counts_back(self) -> bool:
+        """Whether its period is counted from the end of the logs."""
+        return self.since_back is not None or self.until_back is not None
+
+    def counted_from(self, end: datetime, zone: tzinfo) -> Selection:
+        """The same with the moments of its period.
+
+        Args:
+            end: of the logs.
+            zone: of calendar days.
+        """
+        since, until = self.since, self.until
+        if self.since_back is not None:
+            since = self.since_back.bounds(end, zone)[0]
+        if self.until_back is not None:
+            until = self.until_back.bounds(end, zone)[1]
+        return replace(self, since=since, until=until, since_back=None, until_back=None)
 
     @property
     def of_jobs(self) -> dict[str, tuple[str, ...]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from cli.program import ettr
+from ettr.selection import Back, Selection
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +77,7 @@ def test_hours_are_those_of_the_selection(site: Path, words: tuple[str, ...], gp
 
 def test_an_empty_selection_is_an_answer(site: Path, tmp_path: Path):
     done = ettr("failures", site, "--since", "2030-01-01")
-    assert done.code == 0
+    assert done.code == 1  # nobody reads the note of a cron job
     lines = " ".join(done.out.split())
     assert "Selected: from 2030-01-01 UTC. * The logs hold nothing of that time." in lines
     assert "0 infrastructure failures in 0 node-days of runtime: – per 1,000 node-days" in lines
@@ -83,6 +85,54 @@ def test_an_empty_selection_is_an_answer(site: Path, tmp_path: Path):
     assert ettr("report", site, "--user", "nobody", "-o", page).code == 0
     text = page.read_text()
     assert "The logs name no user nobody; they name ann, bob, eve." in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--partition", "trian"),
+        ("--node", "x*"),
+        ("--user", "ann", "--partition", "none"),
+        ("--until", "2020-01-01"),
+    ],
+)
+def test_a_selection_that_matches_nothing_ends_with_status_1(site: Path, words: tuple[str, ...]):
+    for form in ((), ("--json",), ("--csv",)):
+        assert ettr("status", site, *words, *form).code == 1
+
+
+def test_a_period_counted_back_from_the_end_of_the_logs(site: Path):
+    """They end on 3 March; the answer prints the dates."""
+    whole = shown("report", site)["period"]
+    end = datetime.fromisoformat(whole["end"])
+    found = ettr("status", site, "--since", "12h", "--json").json["selection"]
+    assert datetime.fromisoformat(found["since"]) == end - timedelta(hours=12)
+    day = ettr("status", site, "--since", "yesterday", "--until", "yesterday", "--json").json
+    today = end.replace(hour=0, minute=0, second=0, microsecond=0)
+    ends = [datetime.fromisoformat(day["selection"][name]) for name in ("since", "until")]
+    assert ends == [today - timedelta(days=1), today]
+    assert (
+        f"from {today - timedelta(days=1):%Y-%m-%d} UTC"
+        in ettr("status", site, "--since", "yesterday").out
+    )
+
+
+def test_yesterday_is_a_day_of_the_stores_zone():
+    end = datetime(2026, 3, 3, 2, tzinfo=UTC)  # still 2 March in New York
+    chosen = Selection(since_back=Back(days=1), until_back=Back(days=1))
+    found = chosen.counted_from(end, ZoneInfo("America/New_York"))
+    assert (found.since, found.until) == (
+        datetime(2026, 3, 1, 5, tzinfo=UTC),
+        datetime(2026, 3, 2, 5, tzinfo=UTC),
+    )
+
+
+@pytest.mark.parametrize("name", ["n[1-1]", "n1*", "n[1,9]"])
+def test_lists_and_patterns_of_nodes(site: Path, name: str):
+    assert (
+        shown("status", site, "--node", name)["states"]
+        == (shown("status", site, "--node", "n1")["states"])
+    ), name
 
 
 def test_what_is_not_selected_is_not_mentioned(site: Path):
@@ -118,8 +168,8 @@ def test_compare_takes_the_same_forms_of_time(site: Path):
     ("words", "says"),
     [
         (
-            ("--since", "yesterday"),
-            "--since 'yesterday': give a date or a time, such as 2026-03-01",
+            ("--since", "lately"),
+            "--since 'lately': give a date or a time, such as 2026-03-01",
         ),
         (("--since", "2026-03-02", "--until", "2026-03-01"), "holds no time"),
         (("--until", "0001-01-01"), "lies outside 1980 to 2200"),

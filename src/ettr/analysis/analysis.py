@@ -53,6 +53,7 @@ from ettr.selection import Selection
 if TYPE_CHECKING:
     from ettr.analysis.causes import CauseSummary
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
+    from ettr.analysis.clustering import FailureClustering
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
@@ -80,6 +81,23 @@ class Analysis(SharedStages):
         made = Analysis(self.store, self.assumptions, selection, self.price)
         made.take_stages_of(self)
         return made
+
+    @cached_property
+    def covered(self) -> Analysis:
+        """The analysis of the covered time alone; the same one where that is all, or nothing."""
+        found = self.covered_time
+        if found is None or not found.covered_days:
+            return self
+        chosen = self.selection
+        since, until = found.since or chosen.since, found.until or chosen.until
+        return self.of(replace(chosen, since=since, until=until))
+
+    @cached_property
+    def clustering(self) -> FailureClustering:
+        """How failures cluster over time and over nodes; the direction is of the covered time."""
+        if self.covered is self:
+            return super().clustering
+        return replace(super().clustering, direction=self.covered.clustering.direction)
 
     @cached_property
     def previous(self) -> PeriodTrend | None:
@@ -185,6 +203,8 @@ class Analysis(SharedStages):
     @cached_property
     def trend(self) -> RateTrend:
         """Failures per node-day over time."""
+        if self.covered is not self:
+            return self.covered.trend
         return rate_trend(
             self.facts,
             self.period,
@@ -199,6 +219,8 @@ class Analysis(SharedStages):
             from ettr.analysis.without_jobs import mttf_without_jobs
 
             return mttf_without_jobs(self)
+        if self.covered is not self:
+            return self.covered.mttf
         return mttf_by_size(
             self.facts,
             self.rates.best,
@@ -377,6 +399,7 @@ class Analysis(SharedStages):
                 self.dump_windows,
                 self.early_start,
                 unended_states(self.facts),
+                self.covered_time,
             ),
             self.naming,
             len(self.logs_clusters) > 1,

@@ -118,6 +118,7 @@ def fleet_evidence(
     Raises:
         UsageError: no such job has run.
     """
+    analysis = analysis.covered
     chosen = facts_of_jobs(analysis.facts, partition, cluster, others, above_gpus)
     whole = None if partition or cluster else _of_all_partitions(analysis, above_gpus)
     shown = whole or clustering_of_all(chosen, analysis.period, analysis.assumptions.confidence)
@@ -209,8 +210,17 @@ def periods(
             "faults give the counts before and after, as in before=30/5000 after=12/6000"
         )
 
+    covered = analysis.logs_covered
+    if covered and (
+        (covered.since and covered.since >= before) or (covered.until and covered.until <= after)
+    ):
+        raise UsageError(
+            f"{name}: {covered.bounds}, and before {before:%Y-%m-%d %H:%M} is not comparable with "
+            f"after {after:%Y-%m-%d %H:%M}; choose moments within that time"
+        )
+
     def one(when: str, chosen: Selection) -> FleetEvidence:
-        evidence = period_evidence(analysis.of(chosen), when, analysis, above_gpus)
+        evidence = period_evidence(analysis.of(chosen).covered, when, analysis, above_gpus)
         if evidence is None:
             raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
         return evidence

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
-from ettr.analysis.selecting import selected_period
+from ettr.analysis.selecting import is_pattern, resolved, selected_period
 from ettr.errors import StoreError
 from ettr.facts import Facts
 from ettr.facts.het_jobs import HetJobs
@@ -38,6 +38,10 @@ class LogStages:
         self.store = store
         self.assumptions = assumptions or Assumptions()
         self.selection = selection or Selection()
+        if self.selection.counts_back or any(map(is_pattern, self.selection.node)):
+            bare = type(self)(store, assumptions)
+            self.selection = resolved(self.selection, bare)
+            self.facts = facts_of(self, bare.facts)  # type: ignore[arg-type]
 
     @property
     def naming(self) -> Naming:

@@ -20,6 +20,8 @@ from ettr.units import HOURS_PER_DAY
 
 USUAL_DAYS = 30.0
 """Length of the period where none is selected."""
+LEAST_COVERED = 0.5
+"""Share of a period in which errors must have been recorded to compare it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class PeriodTrend:
         comparison: The comparison of both; None likewise.
         meaning: In a sentence.
         cap_min: The most that one interruption loses, in minutes.
+        is_comparable: Whether errors of nodes were recorded in half of each period or more.
     """
 
     this: PeriodFigures
@@ -80,6 +83,7 @@ class PeriodTrend:
     comparison: FleetComparison | None
     meaning: str
     cap_min: float
+    is_comparable: bool = True
 
 
 def latest_period(analysis: Analysis) -> Period:
@@ -122,11 +126,17 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     if not this.node_days:
         words = f"No job ran from {_date(period.start)} on: there is nothing to compare."
         return PeriodTrend(this, before, None, None, words, cap_min)
+    covered = analysis.logs_covered
+    if covered is not None:
+        both_days = ((covered.within(one).days, one.days) for one in (period, earlier))
+        if any(days < LEAST_COVERED * of_days for days, of_days in both_days):
+            words = f"{covered.bounds}: not comparable."
+            return PeriodTrend(this, before, None, None, words, cap_min, is_comparable=False)
     # where `--since` leaves the period before out, what is selected does not hold both
     both = _within(analysis, earlier.start, until) if analysis.selection.since else analysis
     fleets = []
     for part, name in ((late, "this period"), (early, "the period before")):
-        fleet = period_evidence(part, name, both, above_gpus)
+        fleet = period_evidence(part.covered, name, both, above_gpus)
         if fleet is None:
             words = f"No job of more than {above_gpus} GPUs ran in {name}: nothing to compare."
             return PeriodTrend(this, before, None, None, words, cap_min)

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
+from ettr.errors import UsageError
 from ettr.facts import Facts
 from ettr.metrics.availability import Service, clipped
 from ettr.metrics.instants import Period, to_seconds
 from ettr.selection import Selection
+from ettr.sources.node_lists import expand_nodes
 from ettr.tables.rows import SIMULATION, SITE_NOTE
+from ettr.units import SECONDS_PER_DAY
 from ettr.words import by_number
 
 if TYPE_CHECKING:
+    from ettr.analysis.log_stages import LogStages
     from ettr.analysis.shared import SharedStages
 
 MOST_NAMED = 10
+LEAST_MISSING = 0.01
+"""Share of a period that was asked for, from which it is said that the logs lack it."""
 NodeKey = tuple[str, str]
 
 
@@ -39,6 +48,7 @@ class SelectionHead:
             empty where nothing was simulated, or by a version that did not keep it.
         not_validated: Quantities that no back-test of it has compared; empty likewise.
         not_simulated: What it left out; empty likewise.
+        is_empty: Whether the selection matches nothing.
     """
 
     since: datetime | None
@@ -57,6 +67,7 @@ class SelectionHead:
     back_test: str = ""
     not_validated: tuple[str, ...] = ()
     not_simulated: tuple[str, ...] = ()
+    is_empty: bool = False
 
     @property
     def sentence(self) -> str:
@@ -85,6 +96,7 @@ def selection_head(stages: SharedStages) -> SelectionHead:
         ", ".join(dict.fromkeys(one["back_test"] for one in runs if one.get("back_test"))),
         _listed(runs, "not_validated"),
         _listed(runs, "not_simulated"),
+        _is_empty(stages),
     )
 
 
@@ -120,6 +132,46 @@ def _simulated_words(facts: Facts) -> str:
     others = sum(row["source"] not in (SIMULATION, SITE_NOTE) for row in rows)
     mixed = " It also holds rows of other logs." if others else ""
     return f"SIMULATED, no cluster logged this: {'; '.join(names)}.{mixed}"
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name of a node stands for several: `gpu[1-8]`, `gpu0*`."""
+    return any(mark in name for mark in "*?[")
+
+
+def resolved(selection: Selection, logs: LogStages) -> Selection:
+    """A selection with the moments and the nodes that it means in some logs.
+
+    Raises:
+        UsageError: a list of nodes cannot be understood.
+    """
+    if selection.counts_back:
+        zones = Counter(row["timezone"] for row in logs.facts.rows("files") if row["timezone"])
+        zone = ZoneInfo(zones.most_common(1)[0][0]) if zones else UTC
+        selection = selection.counted_from(logs.logs_period.end, zone)
+    if not any(map(is_pattern, selection.node)):
+        return selection
+    known = {
+        node
+        for fact in ("nodes", "node_mentions", "event_nodes")
+        for (node,) in logs.facts.distinct(fact, "node")
+        if node is not None
+    }
+    nodes: dict[str, None] = {}
+    for name in selection.node:
+        found = [name] if name in known or not is_pattern(name) else _matching(name, known)
+        nodes.update(dict.fromkeys(found or [name]))
+    return replace(selection, node=tuple(nodes))
+
+
+def _matching(pattern: str, known: Set[str]) -> list[str]:
+    """The nodes that a list or a pattern names: `gpu[1-8]` is a list, `gpu[1-8]*` a pattern."""
+    if "*" not in pattern and "?" not in pattern:
+        try:
+            return [name for name in expand_nodes(pattern) if name in known]
+        except ValueError as why:
+            raise UsageError(f"--node {pattern!r}: is no list of nodes: {why}") from None
+    return sorted(name for name in known if fnmatchcase(name, pattern))
 
 
 def selected_period(logs: Period, selection: Selection) -> Period:
@@ -193,11 +245,10 @@ def _notes(stages: SharedStages) -> Iterator[str]:
         return
     yield from _unknown_names(stages)
     logs = stages.logs_period
-    if chosen.has_period and (
-        (chosen.since is not None and chosen.since > logs.end)
-        or (chosen.until is not None and chosen.until <= logs.start)
-    ):
+    if _is_outside(logs, chosen):
         yield "The logs hold nothing of that time."
+    if missing := _not_covered(logs, chosen):
+        yield missing
     if chosen.has_period:
         yield (
             "Hours are cut at the ends of the period; a job, a failure and all that it lost belong "
@@ -228,13 +279,47 @@ def _notes(stages: SharedStages) -> Iterator[str]:
         )
 
 
+def _is_outside(logs: Period, chosen: Selection) -> bool:
+    return (chosen.since is not None and chosen.since > logs.end) or (
+        chosen.until is not None and chosen.until <= logs.start
+    )
+
+
+def _is_empty(stages: SharedStages) -> bool:
+    """Whether nothing is of the selection: no time, no node, or no job where jobs are named."""
+    chosen = stages.selection
+    if chosen.is_everything:
+        return False
+    if _is_outside(stages.logs_period, chosen):
+        return True
+    if any(not set(names) & known for _, names, known in _names_and_known(stages)):
+        return True
+    by_jobs = bool(chosen.of_jobs.keys() - {"cluster"})
+    return by_jobs and stages.logs_read.jobs and not stages.facts.rows("chosen_some")
+
+
+def _not_covered(logs: Period, chosen: Selection) -> str:
+    """That the logs cover a part of the period that was asked for; empty where they cover it."""
+    asked = Period(chosen.since or logs.start, chosen.until or logs.end)
+    missing_s = max(to_seconds(logs.start) - to_seconds(asked.start), 0.0)
+    missing_s += max(to_seconds(asked.end) - to_seconds(logs.end), 0.0)
+    missing_days = missing_s / SECONDS_PER_DAY
+    if not (chosen.has_period and LEAST_MISSING * asked.days < missing_days < asked.days):
+        return ""
+    covered = f"{asked.days - missing_days:.3g} of {asked.days:.3g} days"
+    ends = f"{logs.start:%Y-%m-%d %H:%M} to {logs.end:%Y-%m-%d %H:%M} UTC"
+    return f"The logs cover {covered} asked for: {ends}."
+
+
 def _jobs_without_nodes(stages: SharedStages) -> int:
     anywhere = stages.selection.without_nodes.at_any_time
     return int(stages.facts.under(selection=anywhere).row("ran_unplaced")["attempts"])
 
 
-def _unknown_names(stages: SharedStages) -> Iterator[str]:
-    """Names that the store does not know: nearly always a misspelling."""
+def _names_and_known(
+    stages: SharedStages,
+) -> Iterator[tuple[str, tuple[str, ...], set[str]]]:
+    """Each filter by name that is given: its names, and those that the store has."""
     given = {**stages.selection.of_jobs}
     tables = dict.fromkeys(given, "attempts")
     if stages.selection.node:
@@ -249,6 +334,12 @@ def _unknown_names(stages: SharedStages) -> Iterator[str]:
         else:
             names_of = stages.facts.distinct(tables[column], column)
             known = {name for (name,) in names_of if name is not None}
+        yield column, names, known
+
+
+def _unknown_names(stages: SharedStages) -> Iterator[str]:
+    """Names that the store does not know: nearly always a misspelling."""
+    for column, names, known in _names_and_known(stages):
         unknown = [name for name in names if name not in known]
         if unknown:
             what = column.replace("gpu_type", "GPU type").replace("qos", "QOS")

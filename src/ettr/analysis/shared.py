@@ -16,6 +16,7 @@ from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.rules import LogMatching
 from ettr.metrics.availability import Service, service
+from ettr.metrics.covered_time import CoveredTime, covered_time
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.exposure import ExposureBasis, exposure_basis
 from ettr.metrics.instants import Period
@@ -43,7 +44,7 @@ _OF_ALL_LOGS = (
     *("_resubmitted", "logs_list_every_node", "logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
-_OF_CLUSTERS = ("logs_read", "gpus_are_known")
+_OF_CLUSTERS = ("logs_read", "gpus_are_known", "logs_covered")
 """Stages that only a selection of clusters changes."""
 
 
@@ -149,6 +150,29 @@ class SharedStages(LogStages):
     def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
         """What the selected attempts ran on each node, over the whole of their time."""
         return node_jobs(self.facts)
+
+    @cached_property
+    def logs_covered(self) -> CoveredTime | None:
+        """The part of all of the logs in which errors of nodes arrived; None: not known, or all.
+
+        Of one cluster: logs of several begin at times of their own.
+        """
+        if len(self.clusters) != 1 or not (self.logs_read.jobs and self.logs_read.errors):
+            return None
+        return covered_time(self.facts, self.logs_period, self.clusters[0])
+
+    @cached_property
+    def covered_time(self) -> CoveredTime | None:
+        """The same of the selected period."""
+        logs, period = self.logs_covered, self.period
+        if logs is None:
+            return None
+        inside = logs.within(period)
+        since = logs.since if logs.since and logs.since > period.start else None
+        until = logs.until if logs.until and logs.until < period.end else None
+        if since is None and until is None:
+            return None
+        return CoveredTime(logs.what, since, until, inside.days, period.days)
 
     @cached_property
     def dump_windows(self) -> tuple[DumpWindow, ...]:

@@ -13,7 +13,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Input, Only, TypedOptions
-from ettr.cli.output import complain_of_selection, say, say_json, say_selection
+from ettr.cli.output import complain_of_selection, end_of_selection, say, say_json, say_selection
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
@@ -75,6 +75,7 @@ def _print_part(
         else:
             say_selection(head)
             say(joined(part_sections(name, analysis)))
+    end_of_selection(head)
 
 
 CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")

@@ -9,7 +9,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
 from ettr.cli.metrics import CAUSES
-from ettr.cli.output import complain_of_selection, say, say_json, say_selection
+from ettr.cli.output import complain_of_selection, end_of_selection, say, say_json, say_selection
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
 
@@ -47,6 +47,7 @@ def node(
             complain_of_selection(analysis.selection_head)
             rows = part_rows("node_records", analysis)
             say_csv(rows if history is None else summary_rows(plain_fields(history)))
+            end_of_selection(analysis.selection_head)
             return
         if printing.json:
             part = (
@@ -55,6 +56,7 @@ def node(
                 else {"format": "ettr-node", "version": 1, **plain_fields(history)}
             )
             say_json(with_selection(part, analysis.selection_head))
+            end_of_selection(analysis.selection_head)
             return
         say_selection(analysis.selection_head)
         if history is None:
@@ -62,3 +64,4 @@ def node(
         else:
             section = node_section(history)
         say(section_text(section))
+        end_of_selection(analysis.selection_head)

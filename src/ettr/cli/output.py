@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ettr.errors import UsageError
 from ettr.report.characters import harmless
 
@@ -55,6 +57,16 @@ def say_selection(head: SelectionHead) -> None:
 
     if text := selection_text(head):
         say(f"{text}\n")
+
+
+def end_of_selection(head: SelectionHead | None) -> None:
+    """End a command with status 1 where its selection matched nothing: a cron job sees it.
+
+    Raises:
+        typer.Exit: it matched nothing.
+    """
+    if head is not None and head.is_empty:
+        raise typer.Exit(1)
 
 
 def complain_of_selection(head: SelectionHead) -> None:

@@ -14,6 +14,7 @@ from ettr.cli.groups import OptionGroup
 from ettr.cli.output import (
     check_writable,
     complain_of_selection,
+    end_of_selection,
     say,
     say_json,
     say_selection,
@@ -121,6 +122,7 @@ class Printing(OptionGroup):
             if head is not None:
                 say_selection(head)
             say(section_text(priced(section(found), price)))
+            end_of_selection(head)
             return
         document = object_with_costs(plain_fields(found), price)
         if self.csv:
@@ -132,6 +134,7 @@ class Printing(OptionGroup):
             if price is not None:
                 selection["price"] = plain(price)
             say_json({"format": name, "version": 1, **selection, **document})
+        end_of_selection(head)
 
     def summary(self, document: JsonValue) -> bool:
         """Print a document as JSON or as two columns; False where text is asked for."""

@@ -9,12 +9,13 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 from ettr.errors import UsageError
+from ettr.selection import Back
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 ValueT = TypeVar("ValueT")
@@ -34,6 +35,8 @@ _SECONDS = {
     "days": SECONDS_PER_DAY,
     "ms": 1e-3,
 }
+_BACK = re.compile(r"([0-9]{1,5})\s*([a-z]+)")
+_DAYS_BACK = {"today": 0, "yesterday": 1}
 _MOST_DIGITS = 12
 _FIRST_YEAR, _LAST_YEAR = 1980, 2200
 # in seconds 30 million years and a nanosecond, in bytes a thousand exabytes
@@ -279,13 +282,25 @@ def utc_moment(option: str, text: str) -> datetime:
     except ValueError:
         raise UsageError(
             f"{option} {shortened(text)!r}: give a date or a time, such as 2026-03-01 or "
-            "2026-03-01T06:00+02:00; without an offset it is UTC"
+            "2026-03-01T06:00+02:00 (without an offset it is UTC), or one counted from the end of "
+            "the logs: 7d, 12h, today, yesterday"
         ) from None
     if not _FIRST_YEAR <= found.year < _LAST_YEAR:
         raise UsageError(
             f"{option} {text!r}: lies outside {_FIRST_YEAR} to {_LAST_YEAR}; give a time of the log"
         )
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def back_from_end(text: str) -> Back | None:
+    """A time counted back from the end of the logs, as `7d`, `today` or `yesterday`; else None."""
+    word = text.strip().lower()
+    if word in _DAYS_BACK:
+        return Back(days=_DAYS_BACK[word])
+    found = _BACK.fullmatch(word)
+    if found is None or found[2] not in _SECONDS:
+        return None
+    return Back(length=timedelta(seconds=int(found[1]) * _SECONDS[found[2]]))
 
 
 def span_days(option: str, text: str) -> tuple[float, float]:

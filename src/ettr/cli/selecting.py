@@ -23,7 +23,8 @@ class Selecting(OptionGroup):
         typer.Option(
             "--since",
             metavar="TIME",
-            help="From this date or time on; without an offset it is UTC.",
+            help="From this date or time on (UTC without an offset), or so long before the end of "
+            "the logs: 7d, 12h, yesterday.",
         ),
         _OF_LOGS,
     ] = None
@@ -61,7 +62,11 @@ class Selecting(OptionGroup):
     ] = None
     node: Annotated[
         list[str] | None,
-        typer.Option("--node", metavar="NAME", help="Only time on this node; repeatable."),
+        typer.Option(
+            "--node",
+            metavar="NAME",
+            help="Only time on this node, list (gpu[1-8]) or pattern (gpu*); repeatable.",
+        ),
         _OF_LOGS,
     ] = None
     gpu_type: Annotated[
@@ -78,9 +83,14 @@ class Selecting(OptionGroup):
         Raises:
             UsageError: a time cannot be understood, or the period holds none.
         """
+        since_back, until_back = (
+            None if text is None else q.back_from_end(text) for text in (self.since, self.until)
+        )
         return Selection(
-            since=q.if_given(q.utc_moment, "--since", self.since),
-            until=q.if_given(q.utc_moment, "--until", self.until),
+            since=None if since_back else q.if_given(q.utc_moment, "--since", self.since),
+            until=None if until_back else q.if_given(q.utc_moment, "--until", self.until),
+            since_back=since_back,
+            until_back=until_back,
             partition=tuple(self.partition or ()),
             account=tuple(self.account or ()),
             user=tuple(self.user or ()),

@@ -15,8 +15,8 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.facts import Facts, made
-from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.coverage import HOLE_CHANCE
+from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.outages import Outage
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations

@@ -14,6 +14,7 @@ from ettr.facts.naming import Naming
 from ettr.metrics.availability import nodes_of
 from ettr.metrics.clock_shifts import ClockShift
 from ettr.metrics.coverage import Coverage, coverage
+from ettr.metrics.covered_time import CoveredTime
 from ettr.metrics.dump_window import DumpWindow
 from ettr.metrics.early_start import EarlyStart
 from ettr.metrics.exposure import ExposureBasis
@@ -112,6 +113,7 @@ class DataQuality:
     early_start: EarlyStart | None = None
     unknown_reasons: tuple[UnknownReason, ...] = ()
     unended_states: UnendedStates | None = None
+    covered: CoveredTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class Doubts:
     windows: tuple[DumpWindow, ...] = ()
     early_start: EarlyStart | None = None
     unended_states: UnendedStates | None = None
+    covered: CoveredTime | None = None
 
 
 def data_quality(
@@ -190,6 +193,7 @@ def data_quality(
         early_start=doubts.early_start,
         unknown_reasons=doubts.unknown_reasons,
         unended_states=doubts.unended_states,
+        covered=doubts.covered,
     )
 
 

@@ -115,12 +115,18 @@ def _trend(analysis: Analysis) -> Answer:
         within = analysis.clustering.direction
         return Answer(
             question,
-            f"{'no data before' if trend.before is None else 'nothing to compare'}",
+            _incomparable(trend),
             f"{trend.meaning} Within the logs: {within.meaning}",
         )
     # the verdict stands before it
     tested = trend.meaning.partition(": ")[2] if trend.comparison else trend.meaning
     return Answer(question, trend.direction.value, f"{tested} {_both(trend)}")
+
+
+def _incomparable(trend: PeriodTrend) -> str:
+    if not trend.is_comparable:
+        return "not comparable"
+    return "no data before" if trend.before is None else "nothing to compare"
 
 
 def _both(trend: PeriodTrend) -> str:
@@ -169,6 +175,8 @@ def _mttf(analysis: Analysis) -> Answer:
         f"{counted(largest.failures, 'failure')} in {number(largest.job_hours, 4)} job-hours at "
         "that size"
     )
+    if covered := analysis.covered_time:
+        seen += f" in the {number(covered.covered_days, 3)} days that are covered"
     if largest.failures:
         seen += f", {hours_between(largest.scheduler_mttf_h)} between them"
     rate = mttf.rate_used

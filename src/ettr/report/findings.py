@@ -99,6 +99,9 @@ def _of_logs(analysis: Analysis) -> Iterator[Finding]:
             yield Finding(code, says, Effect(("failure rate",), direction, most), rows)
         if missing.doubtful:
             yield Finding("restarts", missing.doubtful, Effect(("failure rate",), TOO_LOW, None))
+    if covered := analysis.covered_time:
+        moved = Effect(("failure rate",), TOO_LOW, None)
+        yield Finding("part-covered", covered.sentence, moved)
     for window in analysis.dump_windows:
         most = _without(analysis, window.node_days_before)
         yield Finding("dump-window", window.sentence, Effect(("failure rate",), TOO_LOW, most))
