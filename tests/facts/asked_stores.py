@@ -64,6 +64,7 @@ STORES = {"records": records, "example": example, "site": site}
 PLAIN = (
     *("ended_by_nodes", "failures_of_users", "last_times", "other_moments", "recorded_faults"),
     *("restarted_attempts", "restart_lines", "tickets"),
+    *("away_states", "chosen_some", "error_sources", "event_ends"),
     *("held_spans", "partitions", "recorded_attempts"),
     *("rank_steps", "rank_steps_of_jobs", "run_segments", "run_segments_held"),
 )
@@ -166,7 +167,7 @@ def states() -> str:
     )
     for n in range(48):
         until = "Unknown" if n % 11 == 0 else at(12 * n + 13)
-        state = ("DOWN*", "DRAIN", "MAINT", "INVAL")[n % 4]
+        state = "POWERED_DOWN" if n == 47 else ("DOWN*", "DRAIN", "MAINT", "INVAL")[n % 4]
         cluster, node = ("a", f"n{n % 8}") if n % 2 == 0 else ("b", f"m{n % 5}")
         rows.append(
             f"{cluster}|{node}|{at(12 * n + 7.5)}|{until}|{state}|{reasons[n % 5]}|root(0)\n"

@@ -62,7 +62,12 @@ def _inner(optimizer: object) -> Iterator[torch.optim.Optimizer]:
 
 
 def counted_numbers(optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """What it keeps in numbers of its own: steps counted, whether it trains or evaluates."""
+    """What it keeps in numbers of its own: steps counted, whether it trains or evaluates.
+
+    Those of `ZeroRedundancyOptimizer` are its rank and the size of the world, which each start knows.
+    """
+    if is_partitioned(optimizer):
+        return {}
     return {
         name: value
         for name, value in vars(optimizer).items()

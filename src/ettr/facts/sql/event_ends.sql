@@ -7,11 +7,11 @@ WITH hours AS (
   FROM events
   WHERE "check" <> 'slurmctld' AND severity <> 'ok' AND node IS NOT NULL
   GROUP BY cluster, node, time_us // 3600000000),
-out AS (
+gone AS (
   SELECT cluster, node, start_us, min(file_id) AS end_file FROM node_states
   WHERE state IN ('DOWN', 'DRAIN', 'FAIL') AND source <> 'slurm-inventory' AND node IS NOT NULL
   GROUP BY cluster, node, start_us)
 SELECT o.cluster, o.node AS thing, o.node || ' ' || CAST(o.start_us AS VARCHAR) AS line,
        'NODE_FAIL' AS code, 'NODE_FAIL' AS state, h.time_us, o.start_us AS end_us, h.line_file, o.end_file
-FROM out o JOIN hours h ON o.cluster = h.cluster AND o.node = h.node
+FROM gone o JOIN hours h ON o.cluster = h.cluster AND o.node = h.node
 WHERE h.time_us - o.start_us <= 93600000000 AND o.start_us - h.time_us <= 93600000000
