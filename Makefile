@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TORCHTITAN := torchtitan absl-py datasets dill docstring_parser einops grpcio multiprocess shtab spmd_types \
 	tensorboard tensorboard-data-server torch_checkpointing typeguard tyro werkzeug
 
-.PHONY: help setup setup-all report test test-analysis test-training test-fast lint format bench bench-training gpu-check parity campaign \
+.PHONY: help setup setup-all report test test-analysis test-training test-fast lint format bench bench-training gpu-check campaign \
 	reproduce-scar docs example example-simulated clean
 
 help: ## list the commands
@@ -75,11 +75,6 @@ bench: setup ## the benchmarks of the analysis, each a table beside what it name
 
 bench-training: setup-all ## the benchmarks of the training side
 	$(BIN)/python benchmarks/run.py training
-
-parity: setup ## temporary: every answer of this checkout against BASE=CHECKOUT, e.g. one of ae64b3a6
-	PYTHONPATH=$(BASE)/src PARITY_INPUTS=$(BASE) $(BIN)/python benchmarks/parity/parity.py stores
-	$(BIN)/python benchmarks/parity/parity.py base $(BASE)
-	$(BIN)/python benchmarks/parity/parity.py check .
 
 gpu-check: setup-all ## what only a GPU shows, in eight minutes at most; says so where there is none
 	$(BIN)/python benchmarks/gpu_check.py
