@@ -295,7 +295,10 @@ def _is_empty(stages: SharedStages) -> bool:
     if any(not set(names) & known for _, names, known in _names_and_known(stages)):
         return True
     by_jobs = bool(chosen.of_jobs.keys() - {"cluster"})
-    return by_jobs and stages.logs_read.jobs and not stages.facts.rows("chosen_some")
+    if not by_jobs or not stages.logs_read.jobs or stages.facts.rows("chosen_some"):
+        return False
+    # a run may reach into a period in which its own attempts of the selection do not
+    return not stages.facts.under(since_us=None, until_us=None).rows("chosen_some")
 
 
 def _not_covered(logs: Period, chosen: Selection) -> str:

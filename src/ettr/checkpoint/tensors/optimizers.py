@@ -64,7 +64,7 @@ def _inner(optimizer: object) -> Iterator[torch.optim.Optimizer]:
 def counted_numbers(optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """What it keeps in numbers of its own: steps counted, whether it trains or evaluates.
 
-    Those of `ZeroRedundancyOptimizer` are its rank and the size of the world, which each start knows.
+    Those of `ZeroRedundancyOptimizer` are its rank and the size of the world, known at each start.
     """
     if is_partitioned(optimizer):
         return {}
