@@ -298,7 +298,9 @@ def _is_empty(stages: SharedStages) -> bool:
     if not by_jobs or not stages.logs_read.jobs or stages.facts.rows("chosen_some"):
         return False
     # a run may reach into a period in which its own attempts of the selection do not
-    return not stages.facts.under(since_us=None, until_us=None).rows("chosen_some")
+    always = replace(chosen, since=None, until=None)
+    all_time = stages.facts.under(selection=always, since_us=None, until_us=None)
+    return not all_time.rows("chosen_some")
 
 
 def _not_covered(logs: Period, chosen: Selection) -> str:
