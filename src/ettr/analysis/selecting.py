@@ -135,7 +135,7 @@ def _simulated_words(facts: Facts) -> str:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name of a node stands for several: `gpu[1-8]`, `gpu0*`."""
+    """Whether a name of a node means several: `gpu[1-8]`, `gpu0*`."""
     return any(mark in name for mark in "*?[")
 
 

@@ -29,7 +29,7 @@ class Outage:
     """One outage of one node. `is_open`: not over when the log was taken.
 
     The class of its reason is the first that the catalogue knows among those given for its parts;
-    that a node does not respond, a sign of whatever happened, gives way to a person's later words.
+    that a node does not respond, a sign of whatever happened, yields to a person's later words.
     `silent_from_s`: when the node went down because it no longer answered (`DOWN*`).
     """
 
