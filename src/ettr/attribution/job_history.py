@@ -178,7 +178,7 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
 
 
 def _identity(run: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """What distinguishes jobs with the same id apart: Slurm begins again at the first one day."""
+    """What distinguishes jobs with the same id: Slurm begins again at the first one day."""
     return run["user"], run["name"]
 
 
