@@ -26,7 +26,7 @@ from ettr.sources.registry import all_sources
 from ettr.sources.spool import SPOOL_LIMIT_BYTES
 from ettr.tables import DERIVED, TABLES, Column, Table
 from ettr.taxonomy import VENDORS, load_taxonomy
-from ettr.taxonomy.rules import read_records
+from ettr.taxonomy.rules import KERNEL_CHECK, read_kernel_forms, read_records
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- Made by docs/generate.py (`make docs`); change the code instead. -->\n"
@@ -171,6 +171,18 @@ def _taxonomy() -> str:
             _cell(r.source),
         )
         for r in known.rules
+        if r.check != KERNEL_CHECK
+    )
+    kernel = (
+        (
+            _code(r.mark),
+            _code(r.code or "none"),
+            _code(r.symptom or "none"),
+            _cell(r.severity if r.symptom else ""),
+            _yes(r.node_fault),
+            _cell(r.source),
+        )
+        for r in read_kernel_forms()
     )
     reasons = (
         (
@@ -207,6 +219,11 @@ def _taxonomy() -> str:
             "The first rule that fits an event's check and code decides; `*` fits anything, "
             "`@xid` and `@reason` look the code up in the tables of this page.",
             _table(("check", "code", "symptom", "severity", "source"), rules),
+            "## Kernel messages",
+            "Errors that the kernel of a node reports, besides XIDs: events of check `kernel` with "
+            "this code. The first row whose mark stands in a message and whose pattern "
+            "(`src/ettr/taxonomy/data/kernel.csv`) fits decides; `none` is known to be no error.",
+            _table(("mark", "code", "symptom", "severity", "node fault", "source"), kernel),
             "## Reasons",
             "Reasons for which nodes are drained or set down, as people and tools write them; the "
             "first pattern that fits decides. Faults that are named come before words of planned "

@@ -4,13 +4,15 @@ A new source needs no change here: its folder of samples bears its name.
 """
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from ettr.errors import SourceError
 from ettr.sources.registry import LEAST_SCORE, all_sources, recognise
 from ettr.taxonomy import load_taxonomy
-from source_samples import SAMPLES, Sample, is_as_expected, rows_of, samples
+from source_samples import SAMPLES, Sample, is_as_expected, read_all, rows_of, samples
 
 every_sample = pytest.mark.parametrize("sample", samples(), ids=str)
 
@@ -89,3 +91,29 @@ def test_the_samples_of_a_source_hold_dirt(name: str) -> None:
     counts = [sample.expected["read_rejected_skipped"] for sample in samples(name)]
     folded = [sample.expected.get("folded", 0) for sample in samples(name)]
     assert any(rejected or skipped for _, rejected, skipped in counts) or any(folded)
+
+
+TEXTS = frozenset(
+    {
+        "kernel-xid",
+        "nhc",
+        "lsf",
+        "slurm-inventory",
+        "slurm-jobs",
+        "slurm-topology",
+        "mlflow",
+        "slurmctld-log",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "sample", [sample for sample in samples() if sample.source.name in TEXTS], ids=str
+)
+def test_a_byte_order_mark_costs_no_record(tmp_path: Path, sample: Sample) -> None:
+    path = tmp_path / sample.path.name
+    path.write_bytes(b"\xef\xbb\xbf" + sample.path.read_bytes())
+    if path.read_bytes()[3:7] in {b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\x00"}:
+        pytest.skip("compressed")
+    os.utime(path, (sample.path.stat().st_mtime,) * 2)
+    is_as_expected(read_all(sample.source, path, sample.options), sample.expected)

@@ -199,3 +199,10 @@ def test_xid_codes_in_every_spelling(text: str, code: tuple[int, str | None, str
 @pytest.mark.parametrize("text", ["", "DCGM_FR_X", "xid", "7 9", "٣"])
 def test_what_is_no_xid_code(text: str) -> None:
     assert parse_xid_code(text) is None
+
+
+def test_a_job_whose_node_did_not_boot_says_so_itself(taxonomy: Taxonomy) -> None:
+    said = {name: state.symptom for name, state in taxonomy.states.items() if state.symptom}
+    assert said == {"BOOT_FAIL": "boot"}
+    assert taxonomy.classify_reason("ResumeTimeout reached").symptom == "boot"
+    assert set(said.values()) <= set(taxonomy.symptoms)

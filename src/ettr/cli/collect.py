@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from ettr.collect.commands import CollectCommand
     from ettr.collect.period import CollectPeriod
     from ettr.report.document import JsonValue
+
+# what a shell makes of SIGTERM
+_ENDED = 128 + signal.SIGTERM
 
 
 def collect(
@@ -71,7 +76,12 @@ def collect(
     commands = collect_commands(period.since, period.until, cluster)
     sizes: dict[str, int | None] = {}
     if run:
-        done = run_all(commands, folder, os.environ, complain)
+        # as by Ctrl-C: what is half written goes, and the command under way ends
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
+        try:
+            done = run_all(commands, folder, os.environ, complain)
+        finally:
+            signal.signal(signal.SIGTERM, before)
         sizes = {one.path.name: one.size_bytes for one in done}
     entries: list[dict[str, JsonValue]] = [
         {

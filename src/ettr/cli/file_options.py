@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,13 +121,27 @@ class Reading(OptionGroup):
         OF_FILES,
     ] = None
 
-    def read_options(self) -> ReadOptions:
+    accelerators: Annotated[
+        str | None,
+        typer.Option(
+            "--accelerators",
+            metavar="LIST",
+            help="Generic resources of Slurm that count as GPUs, comma-separated: npu,dcu.",
+        ),
+        OF_FILES,
+    ] = None
+
+    def read_options(self, taxonomy_file: Path | None = None) -> ReadOptions:
         """The same, checked, as the sources take it.
 
+        Args:
+            taxonomy_file: the site's own rows; those of kernel messages are used in reading.
+
         Raises:
-            UsageError: an option cannot be understood.
+            UsageError: an option or the file cannot be understood.
         """
         from ettr.sources.base import ReadOptions
+        from ettr.taxonomy import load_taxonomy
 
         fields = self.fields
         return ReadOptions(
@@ -141,6 +156,8 @@ class Reading(OptionGroup):
             job=self.job,
             run=self.run_name,
             series=self.series,
+            accelerators=_names(self.accelerators),
+            kernel=(load_taxonomy(taxonomy_file).site_kernel or None) if taxonomy_file else None,
         )
 
 
@@ -158,6 +175,22 @@ def existing_files(files: list[Path]) -> list[Path]:
     if files.count(STDIN) > 1:
         raise UsageError("- is named twice; standard input can be read once")
     return files
+
+
+def _names(listed: str | None) -> tuple[str, ...] | None:
+    """The names of generic resources.
+
+    Raises:
+        UsageError: they are no such names.
+    """
+    if listed is None:
+        return None
+    names = tuple(name.strip().removeprefix("gres/") for name in listed.split(","))
+    if not all(re.fullmatch(r"[A-Za-z][\w-]*", name) for name in names):
+        raise UsageError(
+            f"--accelerators {listed!r}: write names as in gres/NAME, comma-separated: npu,dcu"
+        )
+    return names
 
 
 def _column_map(columns: str | None) -> dict[str, str] | None:

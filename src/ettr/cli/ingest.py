@@ -10,6 +10,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.file_options import Reading, existing_files
+from ettr.cli.groups import Only
 from ettr.cli.output import say
 from ettr.cli.printing import Printing
 from ettr.cli.reading import ingest_all
@@ -26,6 +27,7 @@ def ingest(
     ],
     *,
     reading: Reading,
+    judging: Annotated[opt.Judging, Only("taxonomy")],
     readable_by: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +49,8 @@ def ingest(
     from ettr.report.document import plain_fields
     from ettr.store import Access, open_store
 
-    options = reading.read_options()
+    judging.check()
+    options = reading.read_options(judging.taxonomy)
     access = None if readable_by is None else q.one_of("--readable-by", readable_by, Access)
     there = existing_files(files)  # first, so that a slip makes no store
     with open_store(store, create=True, readable_by=access) as opened:

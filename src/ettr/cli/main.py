@@ -18,7 +18,7 @@ import typer
 import typer.core
 
 from ettr.cli.groups import flattened
-from ettr.cli.output import complain, complain_of_use
+from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
 from ettr.errors import EttrError
 from ettr.version import __version__
@@ -130,6 +130,7 @@ def _is_want_of_memory(error: BaseException) -> bool:
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    write_any_text()
     try:
         check_words(sys.argv[1:])
         check_withdrawn(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import sys
@@ -21,6 +22,34 @@ if TYPE_CHECKING:
     from ettr.analysis.selecting import SelectionHead
 
 LONGEST_MESSAGE = 3000
+_PLAIN_ERRORS = "ettr-plain"
+# what the texts of ettr hold beyond ASCII, for terminals that have no letters for it
+_PLAIN = {
+    "–": "-",
+    "—": "-",
+    "…": "...",
+    "×": "x",
+    "µ": "u",
+    "≥": ">=",
+    "≤": "<=",
+    "∞": "inf",
+    "±": "+-",
+}
+
+
+def write_any_text() -> None:
+    """Let stdout and stderr take every text, whatever encoding the terminal has."""
+    codecs.register_error(_PLAIN_ERRORS, _in_plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors=_PLAIN_ERRORS)
+
+
+def _in_plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or ascii(c)[1:-1] for c in lost), error.end
 
 
 def say(text: str = "") -> None:

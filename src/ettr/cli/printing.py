@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar, cast
 
 import typer
 
@@ -21,6 +22,7 @@ from ettr.cli.output import (
 )
 from ettr.errors import UsageError
 from ettr.files import write_text
+from ettr.report.characters import harmless
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -158,7 +160,19 @@ class Printing(OptionGroup):
 
 
 def say_csv(rows: FlatRows) -> None:
-    """Print rows as CSV to stdout."""
+    """Print rows as CSV to stdout; what could steer a terminal is made visible on one."""
     from ettr.report.rows import csv_text
 
-    sys.stdout.write(csv_text(rows))
+    csv_output().write(csv_text(rows))
+
+
+class _OnTerminal(io.TextIOBase):
+    """Stdout with every character visible that could steer a terminal."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(harmless(text))
+
+
+def csv_output() -> TextIO:
+    """Where CSV goes: stdout, as it is for a program and harmless on a terminal."""
+    return cast("TextIO", _OnTerminal()) if sys.stdout.isatty() else sys.stdout

@@ -73,11 +73,12 @@ def report(
         }
     )
     price = pricing.price()
-    selection, options = selecting.selection(), reading.read_options()
+    selection = selecting.selection()
+    assumptions = analysing.assumptions(reading.gpus_per_node)
+    options = reading.read_options(None if store_given else analysing.taxonomy)
     if not store_given:
         options = replace(options, cluster=_one_name(selection.cluster))
         selection = replace(selection, cluster=())
-    assumptions = analysing.assumptions(reading.gpus_per_node)
     if assumptions.n_nodes is None:
         assumptions = replace(assumptions, n_nodes=reading.nodes)
     if printing.as_text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.output import complain, say, say_json
-from ettr.cli.printing import Printing
+from ettr.cli.printing import Printing, csv_output
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 
@@ -100,8 +99,9 @@ def _answer(
     if printing.json:
         say_json([_object(found.columns, row) for row in found.rows])
     elif printing.csv:
-        write_header(sys.stdout, found.columns)
-        write_rows(sys.stdout, (tuple(map(_plain, row)) for row in found.rows))
+        output = csv_output()
+        write_header(output, found.columns)
+        write_rows(output, (tuple(map(_plain, row)) for row in found.rows))
     else:
         cells = tuple(
             tuple("" if value is None else str(value) for value in row) for row in found.rows

@@ -54,8 +54,12 @@ class CollectCommand:
             is_of_use = f"grep -q -e {shlex.quote(self.holds)} -- {draft}"
         elif self.has_header:
             is_of_use = f'[ "$(wc -l < {draft})" -gt 1 ]'
+        cut = shlex.quote(
+            f"{self.words[0]}: its output ends within a line; {self.file_name} is cut"
+        )
         return [
             f"{settings} {shlex.join(self.words)} > {draft} || {failed}",
+            f'if [ -n "$(tail -c 1 -- {draft})" ]; then : > {draft}; echo {cut} >&2; {failed}; fi',
             f"if {is_of_use}; then mv -- {draft} {target}",
             f"else rm -- {draft}; echo {nothing} >&2; fi",
         ]

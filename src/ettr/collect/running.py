@@ -7,10 +7,14 @@ alone, and a link of that name is replaced, not followed.
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from typing import IO, BinaryIO, cast
 
 from ettr.collect.commands import ENVIRONMENT, CollectCommand
 from ettr.errors import EttrError
@@ -19,6 +23,10 @@ from ettr.files import written_whole
 _OWNER_ONLY_FILE, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _CHUNK_BYTES = 1 << 20
 _LONGEST_MESSAGE = 400
+# slurmdbd may look for minutes before the first record comes
+WORD_AFTER_S = 60.0
+SILENT_FOR_S = 1800.0
+_LISTEN_S = 5.0
 
 
 class CollectError(EttrError):
@@ -51,7 +59,8 @@ def collect(
         commands: what to run.
         folder: where the files go; it is made if it is not there.
         environment: variables of the commands; `ENVIRONMENT` is added.
-        complain: takes a sentence about each command without which the logs are complete.
+        complain: takes a sentence about each command without which the logs are complete, what the
+            commands say on stderr, and that one is silent.
 
     Raises:
         CollectError: a command that is needed failed. Those after it were not run, and the files of
@@ -61,7 +70,7 @@ def collect(
     folder.mkdir(mode=_OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
     done = []
     for command in commands:
-        one = _run(command, folder, {**environment, **ENVIRONMENT})
+        one = _run(command, folder, {**environment, **ENVIRONMENT}, complain)
         if one.failure and command.is_needed:
             raise CollectError(
                 f"{one.failure}; {command.file_name} was not written, and what follows it was not "
@@ -75,26 +84,16 @@ def collect(
     return done
 
 
-def _run(command: CollectCommand, folder: Path, environment: Mapping[str, str]) -> Collected:
+def _run(
+    command: CollectCommand,
+    folder: Path,
+    environment: Mapping[str, str],
+    complain: Callable[[str], None],
+) -> Collected:
     path, program = folder / command.file_name, command.words[0]
     try:
         with written_whole(path, _OWNER_ONLY_FILE) as file:
-            process = subprocess.run(
-                command.words,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.PIPE,
-                env=dict(environment),
-                check=False,
-            )
-            size_bytes = os.fstat(file.fileno()).st_size
-            message = process.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
-            if process.returncode:
-                raise CollectError(
-                    f"{program}: ended with status {process.returncode}{message and f': {message}'}"
-                )
-            if not size_bytes:
-                raise CollectError(f"{program}: printed nothing{message and f', but: {message}'}")
+            size_bytes = _write_output(command, environment, file, complain)
     except FileNotFoundError as error:
         if error.filename != program:
             raise
@@ -110,6 +109,106 @@ def _run(command: CollectCommand, folder: Path, environment: Mapping[str, str]) 
         path.unlink()
         return Collected(command, path, is_empty=True)
     return Collected(command, path, size_bytes)
+
+
+def _write_output(
+    command: CollectCommand,
+    environment: Mapping[str, str],
+    file: BinaryIO,
+    complain: Callable[[str], None],
+) -> int:
+    """Write what the command prints; its size.
+
+    The bytes pass through here, so that a full disk is noticed whatever the command makes of it.
+
+    Raises:
+        CollectError: the command failed, was silent for too long, or printed no whole text.
+        OSError: the file cannot be written.
+    """
+    program = command.words[0]
+    said = _Said()
+    with subprocess.Popen(
+        command.words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        start_new_session=True,
+    ) as process:
+        output, errors = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
+        listener = Thread(target=said.listen, args=(errors,), daemon=True)
+        listener.start()
+        try:
+            size_bytes, last = 0, b""
+            for chunk in _chunks(output, program, complain):
+                if b"\0" in chunk:
+                    raise CollectError(f"{program}: what it printed is no text")
+                file.write(chunk)
+                size_bytes, last = size_bytes + len(chunk), chunk
+            file.flush()
+            status = process.wait(SILENT_FOR_S)
+        except subprocess.TimeoutExpired:
+            raise CollectError(
+                f"{program}: printed all and did not end within {SILENT_FOR_S:g} s"
+            ) from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            listener.join(_LISTEN_S)
+    message = said.text
+    if status:
+        raise CollectError(f"{program}: ended with status {status}{message and f': {message}'}")
+    if not size_bytes:
+        raise CollectError(f"{program}: printed nothing{message and f', but: {message}'}")
+    if not last.endswith(b"\n"):
+        raise CollectError(
+            f"{program}: what it printed ends within a line, after {size_bytes:,} bytes, so that "
+            f"the rest is missing{message and f'; it said: {message}'}"
+        )
+    if message:
+        complain(f"{program}: {message}")
+    return size_bytes
+
+
+class _Said:
+    """What a command says on stderr: the beginning is kept, the rest is read and dropped."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def listen(self, pipe: IO[bytes]) -> None:
+        while chunk := os.read(pipe.fileno(), _CHUNK_BYTES):
+            self._kept += chunk[: _LONGEST_MESSAGE - len(self._kept)]
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace").strip()
+
+
+def _chunks(pipe: IO[bytes], program: str, complain: Callable[[str], None]) -> Iterator[bytes]:
+    """What comes through the pipe; a command that is silent is spoken of, then given up.
+
+    Raises:
+        CollectError: nothing came for `SILENT_FOR_S` seconds.
+    """
+    silent_s = 0.0
+    while True:
+        ready, _, _ = select.select([pipe], [], [], min(WORD_AFTER_S, SILENT_FOR_S))
+        if not ready:
+            silent_s += min(WORD_AFTER_S, SILENT_FOR_S)
+            if silent_s >= SILENT_FOR_S:
+                raise CollectError(
+                    f"{program}: printed nothing for {SILENT_FOR_S:g} s and was ended; ask for a "
+                    "shorter period, or see whether slurmdbd answers"
+                )
+            complain(f"{program}: has printed nothing for {silent_s:g} s; waiting")
+            continue
+        silent_s = 0.0
+        chunk = os.read(pipe.fileno(), _CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
 
 
 def _has_second_line(path: Path) -> bool:

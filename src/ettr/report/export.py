@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -96,12 +97,19 @@ def export(analysis: Analysis, to: str, tables: Sequence[str]) -> list[ExportedT
     if ending == ".duckdb":
         counts = _write_duckdb(analysis, Path(to), tables)
         return [_exported(analysis, name, n, to) for name, n in counts.items()]
-    done = []
-    for name in tables:
-        file = to.replace(PLACE_OF_TABLE, name)
-        with written_whole(Path(file)) as out:
-            write = _write_csv if ending == ".csv" else _write_parquet
-            done.append(_exported(analysis, name, write(analysis, name, out), file))
+    write = _write_csv if ending == ".csv" else _write_parquet
+    done, file = [], to
+    try:
+        # all or none: a table of an export that failed looks as if it were one of a whole one
+        with ExitStack() as files:
+            for name in tables:
+                file = to.replace(PLACE_OF_TABLE, name)
+                out = files.enter_context(written_whole(Path(file)))
+                done.append(_exported(analysis, name, write(analysis, name, out), file))
+                out.flush()
+    except OSError as error:
+        number = errno.EIO if error.errno is None else error.errno
+        raise OSError(number, error.strerror or str(error), file) from error
     return done
 
 
@@ -163,7 +171,7 @@ def _write_duckdb(analysis: Analysis, path: Path, tables: Sequence[str]) -> dict
     draft = path.absolute().with_name(f".{os.urandom(8).hex()}{DRAFT_ENDING}")
     counts = {}
     try:
-        with closing(duckdb.connect(str(draft))) as database:
+        with _as_of_disk(path), closing(duckdb.connect(str(draft))) as database:
             for name in tables:
                 rows = _rows(analysis, name)
                 database.register("rows_of_a_table", rows)
@@ -172,6 +180,25 @@ def _write_duckdb(analysis: Analysis, path: Path, tables: Sequence[str]) -> dict
                 counts[name] = rows.num_rows
         draft.replace(path)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        for left in (draft, draft.with_name(f"{draft.name}.wal")):
+            left.unlink(missing_ok=True)
         raise
     return counts
+
+
+@contextmanager
+def _as_of_disk(path: Path) -> Iterator[None]:
+    """DuckDB's trouble with a file as trouble of the disk.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.IOException, duckdb.TransactionException) as error:
+        words = str(error)
+        number = errno.ENOSPC if "No space left" in words else errno.EIO
+        reason = os.strerror(number) if number == errno.ENOSPC else words.splitlines()[0]
+        raise OSError(number, reason, str(path)) from error

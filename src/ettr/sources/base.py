@@ -14,6 +14,7 @@ from datetime import datetime
 
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch
+from ettr.taxonomy.rules import KernelForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class ReadOptions:
     job: str | None = None
     run: str | None = None
     series: str | None = None
+    kernel: tuple[KernelForm, ...] | None = None
+    accelerators: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

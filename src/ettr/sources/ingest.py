@@ -30,6 +30,7 @@ _READING_FLAGS = {
     "job": "--job",
     "run": "--run-name",
     "series": "--series",
+    "accelerators": "--accelerators",
 }
 
 # called with the log's name, and how many records and bytes of its file have been read so far

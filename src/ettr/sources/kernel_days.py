@@ -149,23 +149,33 @@ class KernelDays:
             return
         found, is_of_kernel = begun
         parts = found.groupdict()
-        name = clean(parts.get("host")) or clean(parts.get("gathered")) or OF_FILE
-        if is_of_kernel:
-            self._of_kernel.add(name)
+        named = clean(parts.get("host")) or clean(parts.get("gathered")) or OF_FILE
         dated = self._stamps.day(parts)
-        if dated is None:
-            return
+        for name in named.split(","):
+            if is_of_kernel:
+                self._of_kernel.add(name)
+            if dated is not None:
+                self._see_lines(name, parts, dated, group.n_lines, number)
+
+    def _see_lines(
+        self,
+        name: str,
+        parts: Mapping[str, str | None],
+        dated: tuple[date, int | None],
+        n_lines: int,
+        number: int,
+    ) -> None:
         day, assumed_year = dated
         if assumed_year is None:
-            self._days.see(name, day, number, group.n_lines)
+            self._days.see(name, day, number, n_lines)
             return
         stamped = (MONTHS[parts["month"] or "Jan"], int(parts["day"] or 0))
         host = self._hosts.setdefault(name, HostLines(stamped, stamped))
         if stamped != host.last or stamped == LEAP_DAY:
             host.add(number, stamped)
         key = (name, day, host.new_years, assumed_year)
-        line, n_lines = self._of_some_year.get(key, (number, 0))
-        self._of_some_year[key] = (line, n_lines + group.n_lines)
+        line, n_before = self._of_some_year.get(key, (number, 0))
+        self._of_some_year[key] = (line, n_before + n_lines)
 
     def keep(self) -> None:
         """Keep a row for each node and day."""

@@ -15,8 +15,8 @@ _MONTH = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _CLOCK = r"(?P<clock>\d{1,2}:\d\d:\d\d(?:\.\d+)?)"
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
 _HOST = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*)"
-# clush and pdsh put the host before each line of what they gather
-_GATHERED = r"(?:<\d+>)?(?:kern\s*:\w+\s*: )?(?:(?P<gathered>[A-Za-z0-9][A-Za-z0-9._-]*): )?"
+# clush and pdsh put the host before each line of what they gather, or several with the same lines
+_GATHERED = r"(?:<\d+>)?(?:kern\s*:\w+\s*: )?(?:(?P<gathered>[A-Za-z0-9][A-Za-z0-9._,+-]*): )?"
 _SYSLOG = rf"{_MONTH}\s+(?P<day>\d{{1,2}}) {_CLOCK} {_HOST} "
 PREFIXES = tuple(
     re.compile(_GATHERED + pattern)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ettr.errors import SourceError
-from ettr.sources.origin import READ_ERRORS, Origin, refuse_wide
+from ettr.sources.origin import BYTE_ORDER_MARK, READ_ERRORS, Origin, refuse_wide
 from ettr.tables.text import clean, text_of
 
 CHUNK_BYTES = 1 << 20
@@ -28,17 +28,38 @@ _AFTER_NODE = re.compile(rf"[-_]+(?:{_LOGS})\Z", re.IGNORECASE)
 
 
 def chunks(origin: Origin) -> Iterator[bytes]:
-    """The log's bytes, decompressed, in pieces of about one MiB.
+    """The log's bytes, decompressed, in pieces of about one MiB, without a byte order mark.
 
     Raises:
         SourceError: the file is corrupt or truncated.
     """
     try:
         with origin.open() as file:
-            while chunk := bytes(file.read(CHUNK_BYTES)):
+            chunk = bytes(file.read(CHUNK_BYTES)).removeprefix(BYTE_ORDER_MARK)
+            while chunk:
                 yield chunk
+                chunk = bytes(file.read(CHUNK_BYTES))
     except READ_ERRORS as error:
         raise SourceError(f"{origin}: is corrupt or truncated: {error}") from error
+
+
+def blocks(origin: Origin) -> Iterator[bytes]:
+    """The log in blocks of whole lines, each with its newline.
+
+    Raises:
+        SourceError: the file is corrupt or truncated.
+    """
+    rest = b""
+    for chunk in chunks(origin):
+        block = rest + chunk
+        last = block.rfind(b"\n")
+        if last < 0 and len(block) < LINE_LIMIT_BYTES:
+            rest = block
+            continue
+        rest = block[last + 1 :] if last >= 0 else b""
+        yield block[: last + 1] if last >= 0 else block + b"\n"
+    if rest:
+        yield rest + b"\n"
 
 
 def numbered_lines(origin: Origin) -> Iterator[tuple[int, bytes]]:

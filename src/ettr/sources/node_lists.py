@@ -15,11 +15,11 @@ _MOST_MORE = 2
 
 _PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
-_ONE_FOLD = re.compile(r"([A-Za-z0-9_.\-]+)\[([0-9,\-]+)\]")
-_PLAIN = re.compile(r"[A-Za-z0-9_.\-]+(?:,[A-Za-z0-9_.\-]+)*")
+_ONE_FOLD = re.compile(r"([A-Za-z0-9_.+\-]+)\[([0-9,\-]+)\]")
+_PLAIN = re.compile(r"[A-Za-z0-9_.+\-]+(?:,[A-Za-z0-9_.+\-]+)*")
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 # what a list is made of; others in it are a sign of another column, as in `gres/gpu=8`
-_LISTED = re.compile(r"[A-Za-z0-9_.\-\[\],/:]+")
+_LISTED = re.compile(r"[A-Za-z0-9_.+\-\[\],/:]+")
 
 
 @dataclass(slots=True)
@@ -138,7 +138,8 @@ def listed_nodes(text: str) -> int:
         if piece == "[":
             in_brackets, is_inside = 0, True
         elif piece == "]":
-            of_name, is_inside = of_name * max(in_brackets, 1), False
+            # brackets that nothing opened count nothing, or many of them would make a huge number
+            of_name, in_brackets, is_inside = of_name * max(in_brackets, 1), 0, False
         elif piece != ",":
             in_brackets += _n_numbers(piece) if is_inside else 0
         elif not is_inside:

@@ -29,6 +29,15 @@ _WIDE_MARKS = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# how archives begin, or what stands at a place in them, and what unpacks them
+_ARCHIVES = (
+    (0, b"PK\x03\x04", "a zip archive", "unzip"),
+    (0, b"PK\x05\x06", "an empty zip archive", "unzip"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
+    (0, b"Rar!\x1a\x07", "a rar archive", "unrar x"),
+    (257, b"ustar", "a tar archive", "tar -xf"),
+)
 _LOOKED_AT_BYTES = 4096
 # the share of characters that may be otherwise
 _FEW = 0.2
@@ -141,7 +150,7 @@ def head_of(path: Path, label: str = "") -> bytes:
     odd line would hide what the file is.
 
     Raises:
-        SourceError: they cannot be read.
+        SourceError: they cannot be read, are no text, or those of an archive.
     """
     try:
         with open_bytes(path, label) as file:
@@ -153,7 +162,11 @@ def head_of(path: Path, label: str = "") -> bytes:
     except READ_ERRORS as error:
         raise SourceError(f"{label or path}: is corrupt or truncated: {error}") from error
     refuse_wide(head, label or str(path))
-    return head
+    for place, magic, what, command in _ARCHIVES:
+        if head.startswith(magic, place):
+            name = label or str(path)
+            raise SourceError(f"{name}: is {what}; unpack it first ({command} {name})")
+    return head.removeprefix(BYTE_ORDER_MARK)
 
 
 def refuse_wide(head: bytes, what: str) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import Source
 from ettr.sources.training.metrics import names_step_alone
+from ettr.tables.text import text_of
 
 # Modules below ettr.sources, each with a SOURCE, in the order in which `ettr sources` lists them.
 # A new source is one line here; docs/how-to/add-a-source.md says what else it needs.
@@ -29,6 +30,7 @@ MODULES: tuple[str, ...] = (
     "progress",
     "training.metrics",
     "training.torchtitan",
+    "training.trainers",
     "training.tensorboard",
     "training.wandb",
     "training.mlflow",
@@ -83,6 +85,11 @@ def recognise(head: bytes, file_name: str) -> Source:
     if scores[best] >= LEAST_SCORE and (other := _of_most_lines(head, file_name, named(best))):
         return other
     if scores[best] < LEAST_SCORE:
+        if _LOCAL_WORDS.search(text_of(head[:4096])):
+            raise SourceError(
+                f"{file_name}: looks like dmesg -T with the days and months of another language; "
+                "take the log with LC_ALL=C dmesg -T, or journalctl -k -o json"
+            )
         if why := why_unreadable(head, names_step_alone(head)):
             raise SourceError(
                 f"{file_name}: a log of training that does not say when its steps were done: {why}"
@@ -140,6 +147,12 @@ def _of_most_lines(head: bytes, file_name: str, best: Source) -> Source | None:
     return max(fitting, key=lambda one: one[:2])[2] if fitting else None
 
 
+# a stamp of dmesg -T whose day and month are words of another language
+_LOCAL_WORDS = re.compile(
+    r"^(?:[\w.-]{1,64}: )?\[[^\]\d]{1,20}\s+(?:\d{1,2}[^\]\d]{0,3}\s+)?[^\]]{0,20}"
+    r"\d\d:\d\d:\d\d \d{4}\]",
+    re.MULTILINE,
+)
 _TEXT_LOGS = (
     (
         # what lies between is bounded, so that a line's time does not grow as its square
@@ -148,8 +161,15 @@ _TEXT_LOGS = (
             rb"[ \t]{0,20}\d{1,12} \|",
             re.MULTILINE,
         ),
-        "Megatron prints no zone with its times, or none at all: read the event files of its "
-        "--tensorboard-dir",
+        "this version of Megatron prints no times with its steps: read the event files of its "
+        "--tensorboard-dir, or what --log-progress writes",
+    ),
+    (
+        re.compile(
+            rb"\bglobal_step(?:=|: )\d{1,12}(?:\.0)?\b[^\n]{0,400}\breduced_train_loss|"
+            rb"\breduced_train_loss[^\n]{0,400}\bglobal_step(?:=|: )\d"
+        ),
+        "NeMo prints no times with its steps: read the event files of its TensorBoard logger",
     ),
     (
         re.compile(rb"^iter \d{1,12}: loss [-0-9.a-z]{1,40}, time [0-9.]{1,40}ms", re.MULTILINE),

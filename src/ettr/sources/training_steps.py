@@ -111,7 +111,7 @@ class StepRows(LogRows):
         self,
         event: str,
         line: int,
-        step: int,
+        step: int | None,
         time: datetime,
         duration_s: float | None = None,
         *,

@@ -17,6 +17,7 @@ from ettr.taxonomy.rules import (
     REASON_CATALOGUE,
     SEVERITIES,
     XID_CATALOGUE,
+    KernelForm,
     ReasonRule,
     ReasonVerdict,
     Rule,
@@ -72,7 +73,7 @@ class Verdict:
 class Taxonomy:
     """Why things fail: symptoms, XID codes, states, rules and reasons, and whom to believe.
 
-    `changed` lists in words what a site's file has changed.
+    `changed` lists in words what a site's file has changed, `site_kernel` its kernel messages.
     """
 
     symptoms: Mapping[str, Symptom]
@@ -83,6 +84,7 @@ class Taxonomy:
     reasons: tuple[ReasonRule, ...]
     believe: str = "nvidia"
     changed: tuple[str, ...] = ()
+    site_kernel: tuple[KernelForm, ...] = ()
     _cache: dict[tuple[str, str | None, str], Verdict | None] = field(
         default_factory=dict, repr=False, compare=False
     )

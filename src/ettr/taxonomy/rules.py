@@ -75,6 +75,77 @@ class ReasonVerdict:
         return f"{self.reason_class}:{self.symptom}" if self.symptom else self.reason_class
 
 
+# a mark is looked for in words of four bytes, of which each mark holds a whole one
+SHORTEST_MARK = 7
+KERNEL_CHECK = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelForm:
+    """One row of kernel messages: lines that hold `mark` and fit `pattern` report `code`.
+
+    The first that fits decides. A row without a symptom says that such a line is no error. The
+    pattern's group `entity` names what failed, of the kind `entity_type`.
+    """
+
+    code: str
+    mark: str
+    pattern: str
+    entity_type: str
+    symptom: str | None
+    severity: str
+    node_fault: bool
+    rank: int | None
+    source: str
+
+    def search(self, message: str) -> re.Match[str] | None:
+        """Where the message fits; None where it does not."""
+        return _compiled(self.pattern).search(message) if self.mark in message else None
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which an event of this code is judged."""
+        return Rule(
+            check=KERNEL_CHECK,
+            code=self.code,
+            symptom=self.symptom,
+            severity=self.severity,
+            fixed=False,
+            node_fault=self.node_fault,
+            rank=self.rank,
+            source=self.source,
+        )
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+@cache
+def read_kernel_forms() -> tuple[KernelForm, ...]:
+    """The forms of kernel messages in the order in which they are tried."""
+    return tuple(
+        KernelForm(
+            code=row["code"],
+            mark=row["mark"],
+            pattern=row["pattern"],
+            entity_type=row["entity_type"],
+            symptom=row["symptom"] or None,
+            severity=row["severity"],
+            node_fault=truth(row["node_fault"]),
+            rank=int(row["rank"]) if row["rank"] else None,
+            source=row["source"],
+        )
+        for row in read_records("kernel", strip=False)
+    )
+
+
+def rules_of_kernel(forms: tuple[KernelForm, ...]) -> tuple[Rule, ...]:
+    """A rule for each code of these forms."""
+    return tuple({form.code: form.rule for form in reversed(forms) if form.code}.values())
+
+
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
     # a leading bracket is literal: `[HC]` is a prefix that people write, never a set of letters;
@@ -92,7 +163,7 @@ def lowered(text: str) -> str:
 
 def read_rules() -> tuple[Rule, ...]:
     """The rules in the order in which they are tried."""
-    return tuple(
+    return rules_of_kernel(read_kernel_forms()) + tuple(
         Rule(
             check=row["check"],
             code=row["code"],
@@ -175,12 +246,13 @@ def read_symptoms() -> dict[str, Symptom]:
     }
 
 
-def read_records(name: str) -> list[dict[str, str]]:
-    """The rows of `data/<name>.csv` as dictionaries of stripped text, in file order."""
+def read_records(name: str, *, strip: bool = True) -> list[dict[str, str]]:
+    """The rows of `data/<name>.csv` as dictionaries of text, in file order."""
     file = resources.files("ettr.taxonomy").joinpath("data", f"{name}.csv")
     lines = file.read_text(encoding="utf-8").splitlines()
     return [
-        {key: (value or "").strip() for key, value in row.items()} for row in csv.DictReader(lines)
+        {key: (value or "").strip() if strip else value or "" for key, value in row.items()}
+        for row in csv.DictReader(lines)
     ]
 
 

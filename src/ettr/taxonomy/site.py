@@ -21,12 +21,14 @@ TOML:
     symptom = "liquid-cooling"
 
 CSV has the columns table, key, code, field, value: one line per field, where key is the XID, state,
-symptom, check pattern or reason pattern, and code is a rule's code pattern.
+symptom, check pattern, reason pattern or mark of a kernel message, and code is a rule's code
+pattern or the code of a kernel message.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -37,10 +39,13 @@ from ettr.errors import UsageError
 from ettr.taxonomy.rules import (
     REASON_CATALOGUE,
     SEVERITIES,
+    SHORTEST_MARK,
     XID_CATALOGUE,
+    KernelForm,
     ReasonRule,
     Rule,
     Symptom,
+    rules_of_kernel,
 )
 from ettr.taxonomy.slurm import KINDS, JobState
 from ettr.taxonomy.xid import VENDORS, Role, Xid
@@ -76,7 +81,19 @@ _FIELDS: dict[str, dict[str, type]] = {
         "rank": int,
     },
     "reasons": {"pattern": str, "reason_class": str, "symptom": str, "planned": bool},
+    "kernel": {
+        "code": str,
+        "mark": str,
+        "pattern": str,
+        "entity_type": str,
+        "symptom": str,
+        "severity": str,
+        "node_fault": bool,
+        "rank": int,
+    },
 }
+# tables that are lists, and the field that the key of a CSV line fills
+_LISTS = {"rules": "check", "reasons": "pattern", "kernel": "mark"}
 _SINGULAR = {
     "xids": "xid",
     "state": "states",
@@ -98,6 +115,7 @@ class _Overlay:
     states: dict[str, JobState]
     rules: list[Rule] = field(default_factory=list)
     reasons: list[ReasonRule] = field(default_factory=list)
+    kernel: list[KernelForm] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -119,6 +137,7 @@ def with_site_file(taxonomy: Taxonomy, path: Path, *, believe: str | None = None
     _states(_keyed(data, "states", over), over)
     _rules(_listed(data, "rules", over), path.name, over)
     _reasons(_listed(data, "reasons", over), path.name, over)
+    _kernel(_listed(data, "kernel", over), path.name, over)
     if over.problems:
         lines = "".join(f"\n  {problem}" for problem in over.problems)
         raise UsageError(f"{path}: not a valid taxonomy file:{lines}")
@@ -127,8 +146,9 @@ def with_site_file(taxonomy: Taxonomy, path: Path, *, believe: str | None = None
         symptoms=over.symptoms,
         xids=over.xids,
         states=over.states,
-        rules=(*over.rules, *taxonomy.rules),
+        rules=(*over.rules, *rules_of_kernel(tuple(over.kernel)), *taxonomy.rules),
         reasons=(*over.reasons, *taxonomy.reasons),
+        site_kernel=tuple(over.kernel),
         believe=vendor,
         changed=tuple(over.changed),
         _cache={},
@@ -162,9 +182,8 @@ def _read_csv(path: Path, text: str) -> dict[str, Any]:
         key, code = row["key"] or "", row["code"] or ""
         if name == "believe":
             data["believe"] = row["value"]
-        elif name in {"rules", "reasons"}:
-            first = "check" if name == "rules" else "pattern"
-            fresh = {first: key} | ({"code": code} if name == "rules" and code else {})
+        elif name in _LISTS:
+            fresh = {_LISTS[name]: key} | ({"code": code} if name != "reasons" and code else {})
             if (name, key, code) not in listed:
                 listed[name, key, code] = fresh
                 data.setdefault(name, []).append(fresh)
@@ -343,3 +362,41 @@ def _reasons(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None
             )
         )
         over.changed.append(f"reason {row['pattern']}")
+
+
+def _kernel(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
+    for i, row in enumerate(rows, 1):
+        where = f"kernel {i}"
+        symptom = row.get("symptom") or None
+        needed = ("mark",) if symptom is None else ("mark", "code")
+        if missing := [name for name in needed if not row.get(name)]:
+            over.problems.append(f"{where}: {' and '.join(missing)} missing")
+            continue
+        if len(row["mark"].encode()) < SHORTEST_MARK:
+            over.problems.append(
+                f"{where}: mark is {row['mark']!r} (expected {SHORTEST_MARK} characters or more, "
+                "which stand in each such line as they are)"
+            )
+        pattern = row.get("pattern") or re.escape(row["mark"])
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            over.problems.append(
+                f"{where}: pattern is {pattern!r} (no regular expression: {error})"
+            )
+        _one_of(where, "symptom", symptom, over.symptoms, over)
+        _one_of(where, "severity", row.get("severity"), SEVERITIES, over)
+        over.kernel.append(
+            KernelForm(
+                code=row.get("code", ""),
+                mark=row["mark"],
+                pattern=pattern,
+                entity_type=row.get("entity_type", ""),
+                symptom=symptom,
+                severity=row.get("severity", "critical"),
+                node_fault=row.get("node_fault", False),
+                rank=row.get("rank"),
+                source=f"kernel message {i} of {file_name}",
+            )
+        )
+        over.changed.append(f"kernel message {row['mark']}")

@@ -20,7 +20,8 @@ class JobState:
 
     `kind` is the kind of interruption; `kind_by_owner` the kind where the job's owner brought it
     about. `needs_evidence`: a hardware-candidate becomes a failure only where a critical check
-    fired in the window; without it, the state alone is enough.
+    fired in the window; without it, the state alone is enough. `symptom` is what the state itself
+    says, where no event says more.
     """
 
     state: str
@@ -30,6 +31,7 @@ class JobState:
     kind_by_owner: str
     needs_evidence: bool
     reason: str
+    symptom: str | None = None
 
 
 class ParsedState(NamedTuple):
@@ -73,7 +75,15 @@ _COMPOUND = {
     "FAILING": ("MIXED", "FAIL"),
     "FAILG": ("MIXED", "FAIL"),
 }
-_STATE_ORDER = ("DRAIN", "FAIL", "MAINTENANCE", "REBOOT_ISSUED", "INVALID_REG", "POWERED_DOWN")
+_STATE_ORDER = (
+    "DRAIN",
+    "FAIL",
+    "MAINTENANCE",
+    "REBOOT_ISSUED",
+    "INVALID_REG",
+    "POWERED_DOWN",
+    "POWERING_DOWN",
+)
 _TABLE_WORD = {"MAINTENANCE": "MAINT", "INVALID_REG": "INVAL"}
 
 
@@ -88,6 +98,7 @@ def read_job_states() -> dict[str, JobState]:
             kind_by_owner=row["kind_by_owner"],
             needs_evidence=truth(row["needs_evidence"]),
             reason=row["reason"],
+            symptom=row["symptom"] or None,
         )
         for row in read_records("slurm_states")
     }

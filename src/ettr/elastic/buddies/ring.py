@@ -85,8 +85,9 @@ class Ring:
         Raises:
             NeighbourLostError: a neighbour is not there.
         """
-        following = addresses[self._next]
-        self._connections["next"] = _ready(_connect(following))
+        if self._next >= len(addresses):
+            raise NeighbourLostError("the next slot says no address")
+        self._connections["next"] = _ready(_connect(addresses[self._next]))
         self._connections["previous"] = _ready(self._accept())
 
     def exchange(self, step: int, image: Tensor, into: Tensor) -> None:
@@ -229,24 +230,30 @@ def _listen(reachable_host: str | None) -> tuple[socket.socket, tuple[str, ...]]
 
 
 def _connect(address: RingAddress) -> socket.socket:
-    failure: OSError | None = None
-    for host in address["hosts"]:
+    failure: Exception | None = None
+    try:
+        hosts, port, token = list(address["hosts"]), int(address["port"]), address["token"].encode()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # it comes through the run's store, which others of the machine can write to
+        raise NeighbourLostError("the next slot's address cannot be read") from error
+    for host in hosts:
         try:
-            connection = socket.create_connection((host, address["port"]), timeout=_GREETING_S)
-            connection.sendall(address["token"].encode())
+            connection = socket.create_connection((host, port), timeout=_GREETING_S)
+            connection.sendall(token)
             return connection
-        except OSError as error:
+        except (OSError, OverflowError, TypeError, ValueError) as error:
             failure = error
-    raise NeighbourLostError(f"the next slot, at {address['hosts']}: {failure}") from failure
+    raise NeighbourLostError(f"the next slot, at {hosts}: {failure}") from failure
 
 
 def _sends_token(connection: socket.socket, token: str) -> bool:
     """Whether whoever connected knows the token."""
-    connection.settimeout(_GREETING_S)
+    deadline_s = time.monotonic() + _GREETING_S
     expected = token.encode()
     received = b""
     with suppress(OSError):
-        while len(received) < len(expected):
+        while len(received) < len(expected) and (left_s := deadline_s - time.monotonic()) > 0:
+            connection.settimeout(left_s)
             more = connection.recv(len(expected) - len(received))
             if not more:
                 break

@@ -8,6 +8,7 @@ cannot meet a later one. docs/explanation/elastic-states.md lists the keys.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -21,6 +22,7 @@ ENV_WORKER = "ETTR_ELASTIC_WORKER"
 ENV_PROTOCOL = "ETTR_ELASTIC_PROTOCOL"
 # Raised whenever keys or what stands under them change their meaning.
 PROTOCOL = "5"
+_MOST_STEPS = (1 << 63) - 1
 
 
 class Cause(StrEnum):
@@ -106,11 +108,16 @@ class Heartbeat:
         return f"{self.count}:{self.step}:{self.generation}:{self.collective_s!r}"
 
     @classmethod
-    def from_text(cls, text: str | bytes) -> Heartbeat:
-        """The heartbeat that `to_text` wrote."""
-        decoded = text.decode() if isinstance(text, bytes) else text
-        count, step, generation, collective_s = decoded.split(":")
-        return cls(int(count), int(step), int(generation), float(collective_s))
+    def from_text(cls, text: str | bytes) -> Heartbeat | None:
+        """The heartbeat that `to_text` wrote; None where it is none, as a stranger may write."""
+        try:
+            decoded = text.decode() if isinstance(text, bytes) else text
+            count, step, generation, collective_s = decoded.split(":")
+            found = cls(int(count), int(step), int(generation), float(collective_s))
+        except ValueError:
+            return None
+        is_step = -1 <= found.step <= _MOST_STEPS
+        return found if is_step and math.isfinite(found.collective_s) else None
 
 
 def check_protocol(of_supervisor: str | None) -> None:

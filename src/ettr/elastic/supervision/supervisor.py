@@ -534,7 +534,7 @@ class HangDetector:
             if not self._store.check([key]):
                 continue
             heartbeat = Heartbeat.from_text(self._store.get(key))
-            if heartbeat == worker.heartbeat:
+            if heartbeat is None or heartbeat == worker.heartbeat:
                 continue
             stepped |= heartbeat.step != worker.heartbeat.step
             self._roster.best_step = max(self._roster.best_step, heartbeat.step)

@@ -1,8 +1,8 @@
-"""Kernel logs: XID and SXID lines, NVLink5 forms, GPUs fallen off the bus.
+"""Kernel logs: XIDs, SXIDs, GPUs fallen off the bus, and the errors that the taxonomy lists.
 
-Reads dmesg (plain, -T, --time-format iso), syslog with old and ISO stamps, and journalctl (short,
-short-iso, json). All other lines are counted as skipped, and are passed over without being parsed;
-that they were there shows on which days a node's log was arriving.
+Reads dmesg (plain, -T, --time-format iso, --json), syslog with old and ISO stamps and RFC 5424, and
+journalctl in all its forms, gathered or not. All other lines are counted as skipped, and are passed
+over without being parsed; that they were there shows on which days a node's log was arriving.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.kernel_days import KernelDays
+from ettr.sources.kernel_errors import (
+    NAMED_GPU,
+    Forms,
+    Observation,
+    package_forms,
+    pci_address,
+)
 from ettr.sources.kernel_lines import KERNEL, PREFIXES, is_journal
-from ettr.sources.lines import LINE_LIMIT_BYTES, SEARCHED_CHARACTERS, chunks, first_texts
+from ettr.sources.kernel_wrappings import is_of_kernel, message_of, plain_head, wrapping_of
+from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
@@ -26,29 +33,10 @@ from ettr.tables.text import clean, text_of
 
 NAME = "kernel-xid"
 
-_MARKS = (b"Xid", b"fallen off the bus")
 # journald writes a message that is not UTF-8 as an array of bytes, where no word shows
-_JOURNAL_MARKS = (*_MARKS, b'"MESSAGE":[', b'"MESSAGE": [', b'"MESSAGE" : [')
-# what lies between is bounded, so that a line's time does not grow as its square
-# of a GPU that is divided (MIG) the driver names the instances too: ` GPU-I:05 GPU-CI:00`
-_XID = re.compile(
-    r"Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})(?: [^()]{1,60})?\)[^:\d]{0,80}: "
-    r"(?P<code>\d{1,6})\b(?P<rest>.*)"
-)
-_SXID = re.compile(
-    r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]{1,40})\)[^:\d]{0,80}: (?P<code>\d{1,6})\b(?P<rest>.*)"
-)
-_FALLEN = re.compile(
-    r"NVRM: (?:GPU at |GPU )?(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{1,40}?):? "
-    r"?(?:GPU )?has fallen off the bus"
-)
-_NVLINK5 = re.compile(
-    r"\b(?P<unit>[A-Z][A-Z0-9_]*(?:/[A-Z0-9_]+)?)\s+(?P<severity>Non-?fatal|Link[ -]Fatal|Fatal)"
-    r"\s+XC(?P<xc>\d)\s+i(?P<injected>\d)(?:\s+Link\s+(?P<link>-?\d+))?",
-    re.IGNORECASE,
-)
-_NVLINK5_CODES = range(144, 151)
-_FATAL = {"nonfatal": "nonfatal", "non-fatal": "nonfatal", "fatal": "fatal"}
+_ARRAYS = (b'"MESSAGE":[', b'"MESSAGE": [', b'"MESSAGE" : [')
+# of three lines on a GPU that fell off its bus the first names it and the last says so
+_LINES_OF_ONE = 4
 
 
 @dataclass(slots=True)
@@ -85,49 +73,156 @@ class _Clock:
         return self.file.time_without_year(text, number, line)
 
 
+@dataclass(slots=True)
+class _Named:
+    """A GPU that the first of several lines names."""
+
+    number: int
+    time: datetime
+    pci: str
+
+
+class _Kernel:
+    """Turns the lines of one log that hold a mark into events."""
+
+    def __init__(self, file: LogRows) -> None:
+        self._file, self._clock = file, _Clock(file)
+        self.forms = Forms(file.options.kernel) if file.options.kernel else package_forms()
+        self._named: dict[str | None, _Named] = {}
+        self._seen: set[tuple[str | None, str, str | None]] = set()
+
+    def text_line(self, number: int, line: bytes) -> None:
+        text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd")
+        found = next((found for form in PREFIXES if (found := form.match(text))), None)
+        if found is None:
+            self._unstamped(number, line, text.strip())
+            return
+        message = text[found.end() :].strip()
+        if not KERNEL.match(message) and not _is_dmesg(found):
+            # the words occur in a line of another program, which may well quote the kernel's
+            self._file.count_skipped()
+            return
+        parts = found.groupdict()
+        named = clean(parts.get("host")) or clean(parts.get("gathered"))
+        bare = _bare(message)
+        seen = self.forms.observations(bare)
+        gpu = NAMED_GPU.search(bare) if not seen else None
+        if not seen and gpu is None:
+            self._nothing(number, line, seen)
+            return
+        time = self._clock.time(found, number, text)
+        if time is None:
+            reason = "no-boot-time" if parts.get("uptime") else "bad-timestamp"
+            detail = (
+                "the stamp is seconds since boot; say when the node booted with --start, or take "
+                "the log with dmesg -T"
+                if reason == "no-boot-time"
+                else f"no time: {found.group(0)!r}"
+            )
+            self._file.reject(number, reason, detail, line)
+            return
+        for node in named.split(",") if named else [self._file.node_of_file()]:
+            if gpu is not None:
+                self._named[node] = _Named(number, time, gpu["pci"])
+            self._keep(number, time, node, bare, seen or [])
+        if not seen:
+            self._file.count_skipped()
+
+    def _nothing(self, number: int, line: bytes, seen: list[Observation] | None) -> None:
+        if seen is None:
+            self._file.reject(
+                number, "unknown-form", "a kernel message that holds a mark of an error", line
+            )
+        else:
+            self._file.count_skipped()
+
+    def _unstamped(self, number: int, line: bytes, text: str) -> None:
+        """A line without a stamp: of a message over several lines, or of no known wrapping."""
+        seen = self.forms.observations(text)
+        node = None
+        before = max(self._named.values(), key=lambda one: one.number, default=None)
+        if before is not None:
+            node = next(name for name, one in self._named.items() if one is before)
+        if seen and before is not None and number - before.number < _LINES_OF_ONE:
+            self._keep(number, before.time, node, text, seen)
+        elif seen:
+            self._file.reject(number, "bad-timestamp", "the line begins with no stamp known", line)
+        else:
+            self._file.count_skipped()
+
+    def journal_line(self, number: int, line: bytes) -> None:
+        try:
+            record = json.loads(text_of(line))
+        except (ValueError, RecursionError) as error:
+            self._file.reject(number, "bad-json", f"no JSON: {error}", line)
+            return
+        text = message_of(record.get("MESSAGE")) if isinstance(record, dict) else None
+        seen = self.forms.observations(text) if text and is_of_kernel(record) else []
+        if not seen or text is None:
+            self._nothing(number, line, seen)
+            return
+        stamp = record.get("_SOURCE_REALTIME_TIMESTAMP") or record.get("__REALTIME_TIMESTAMP")
+        micros = str(stamp)
+        time = time_of(int(micros) / 1e6) if re.fullmatch(r"[0-9]{10,17}", micros) else None
+        if time is None:
+            self._file.reject(number, "bad-timestamp", f"__REALTIME_TIMESTAMP is {stamp!r}", line)
+            return
+        node = clean(record.get("_HOSTNAME")) or self._file.node_of_file()
+        self._keep(number, time, node, text, seen)
+
+    def _keep(
+        self, number: int, time: datetime, node: str | None, text: str, seen: list[Observation]
+    ) -> None:
+        for place, one in enumerate(seen):
+            named = self._of_three_lines(number, node, one)
+            if named["check"] == "xid":
+                key = (node, named["code"].partition(".")[0], named.get("entity"))
+                # what another XID names as its cause counts where no line of its own came before
+                if place and key in self._seen:
+                    continue
+                self._seen.add(key)
+            self._file.events.add(line=number, time=time, node=node, message=text, **named)
+
+    def _of_three_lines(self, number: int, node: str | None, one: Observation) -> Observation:
+        """The observation with the GPU that a line just before it named, where it names none."""
+        if one["check"] != "xid" or one.get("entity"):
+            return one
+        before = self._named.pop(node, None)
+        if before is None or number - before.number >= _LINES_OF_ONE:
+            return one
+        return one | {"entity_type": "PCI", "entity": pci_address(before.pci)}
+
+
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
-    """Events of check `xid` and `sxid`, one for each line that reports one."""
+    """Events of checks `xid`, `sxid` and `kernel`, one for each line that reports one."""
     file = LogRows(NAME, origin, options)
-    clock = _Clock(file)
-    as_json = is_journal(origin.head)
+    kernel = _Kernel(file)
+    wrapping = wrapping_of(origin.head)
+    as_json = wrapping is None and is_journal(origin.head)
     days = KernelDays(file, as_json=as_json)
-    for number, line in _marked_lines(origin, file, days):
-        if line is not None:
-            (_journal_line if as_json else _text_line)(file, clock, number, line)
+    arrays = _ARRAYS if as_json else ()
+    number = 0
+    for block in wrapping(blocks(origin)) if wrapping else blocks(origin):
+        starts = kernel.forms.marks.lines(block)
+        starts.update(start for mark in arrays for start in _lines_with(block, mark))
+        n_lines = block.count(b"\n")
+        n_empty = sum(not line for line in block.split(b"\n")[:-1]) if wrapping else 0
+        file.count_read(n_lines - n_empty)
+        file.count_skipped(n_lines - n_empty - len(starts))
+        for at, line in _numbered(block, sorted(starts), number):
+            (kernel.journal_line if as_json else kernel.text_line)(at, line)
+            if file.is_full:
+                yield file.batch()
+        days.see(block, number)
+        number += n_lines
         if file.is_full:
             yield file.batch()
     days.keep()
     yield file.batch()
 
 
-def _marked_lines(
-    origin: Origin, file: LogRows, days: KernelDays
-) -> Iterator[tuple[int, bytes | None]]:
-    """Lines that hold a mark, by number; None now and then, so that the reader may hand out."""
-    number, rest = 0, b""
-    for chunk in chunks(origin):
-        block = rest + chunk
-        last = block.rfind(b"\n")
-        if last < 0 and len(block) < LINE_LIMIT_BYTES:
-            rest = block
-            continue
-        rest = block[last + 1 :] if last >= 0 else b""
-        block = block[: last + 1] if last >= 0 else block + b"\n"
-        yield from _marked_in(block, number, file)
-        days.see(block, number)
-        number += block.count(b"\n")
-        yield number, None
-    if rest:
-        yield from _marked_in(rest + b"\n", number, file)
-        days.see(rest + b"\n", number)
-
-
-def _marked_in(block: bytes, before: int, file: LogRows) -> Iterator[tuple[int, bytes]]:
-    marks = _JOURNAL_MARKS if is_journal(file.origin.head) else _MARKS
-    starts = sorted({start for mark in marks for start in _lines_with(block, mark)})
-    n_lines = block.count(b"\n")
-    file.count_read(n_lines)
-    file.count_skipped(n_lines - len(starts))
+def _numbered(block: bytes, starts: list[int], before: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that begin at these places, with their numbers."""
     at, number = 0, before + 1
     for start in starts:
         number += block.count(b"\n", at, start)
@@ -144,116 +239,26 @@ def _lines_with(block: bytes, mark: bytes) -> Iterator[int]:
         found = block.find(mark, end) if end >= 0 else -1
 
 
-def _text_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
-    text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd")
-    for pattern in PREFIXES:
-        if found := pattern.match(text):
-            break
-    else:
-        if _observation(text) is None:
-            file.count_skipped()
-        else:
-            file.reject(number, "bad-timestamp", "the line begins with no stamp known", line)
-        return
-    message = text[found.end() :].strip()
-    seen = _observation(message) if KERNEL.match(message) else None
-    if seen is None:
-        # the words occur in a line of another program, which may well quote the kernel's
-        file.count_skipped()
-        return
-    time = clock.time(found, number, text)
-    if time is None:
-        reason = "no-boot-time" if found.groupdict().get("uptime") else "bad-timestamp"
-        detail = (
-            "the stamp is seconds since boot; say when the node booted with --start, or take the "
-            "log with dmesg -T"
-            if reason == "no-boot-time"
-            else f"no time: {found.group(0)!r}"
-        )
-        file.reject(number, reason, detail, line)
-        return
-    parts = found.groupdict()
-    node = clean(parts.get("host")) or clean(parts.get("gathered")) or file.node_of_file()
-    file.events.add(line=number, time=time, node=node, message=_bare(message), **seen)
-
-
-def _journal_line(file: LogRows, clock: _Clock, number: int, line: bytes) -> None:
-    try:
-        record = json.loads(text_of(line))
-    except (ValueError, RecursionError) as error:
-        file.reject(number, "bad-json", f"no JSON: {error}", line)
-        return
-    message = record.get("MESSAGE") if isinstance(record, dict) else None
-    if isinstance(message, list):  # of bytes, or of the texts of a field that occurs twice
-        texts = [part for part in message if isinstance(part, str)]
-        as_bytes = bytes(b for b in message if isinstance(b, int) and 0 <= b < 256)
-        message = " ".join(texts) if texts else text_of(as_bytes)
-    text = clean(message)
-    seen = _observation(text) if text else None
-    if seen is None or text is None:
-        file.count_skipped()
-        return
-    stamp = record.get("_SOURCE_REALTIME_TIMESTAMP") or record.get("__REALTIME_TIMESTAMP")
-    micros = str(stamp)
-    time = time_of(int(micros) / 1e6) if re.fullmatch(r"[0-9]{10,17}", micros) else None
-    if time is None:
-        file.reject(number, "bad-timestamp", f"__REALTIME_TIMESTAMP is {stamp!r}", line)
-        return
-    node = clean(record.get("_HOSTNAME")) or file.node_of_file()
-    file.events.add(line=number, time=time, node=node, message=text, **seen)
-
-
 def _bare(message: str) -> str:
     """The message without `kernel: [12.3]`, so that one line seen in two logs reads the same."""
-    return re.sub(r"^(?:kernel(?:\[\d+\])?: ?)?(?:\[\s*\d+\.\d+\] ?)?", "", message)
+    return re.sub(
+        r"^(?:kernel(?:\[\d+\])?: ?)?(?:\[\s*\d+\.\d+\] ?(?:\[\s*[TC]\d+\] ?)?)?", "", message
+    )
 
 
-def _observation(text: str) -> dict[str, Any] | None:
-    """Check, code, severity and entity that a kernel message reports; None if nothing."""
-    if found := _SXID.search(text):
-        first = found["rest"].strip(" ,").split(",")[0].strip().lower()
-        severity = {"fatal": "critical", "non-fatal": "warning", "nonfatal": "warning"}
-        return {
-            "check": "sxid",
-            "code": str(int(found["code"])),
-            "severity": severity.get(first, "unknown"),
-            "entity_type": "NVSWITCH",
-            "entity": _pci(found["pci"]),
-        }
-    if found := _XID.search(text):
-        return {
-            "check": "xid",
-            "code": _xid_code(int(found["code"]), found["rest"]),
-            "entity_type": "PCI",
-            "entity": _pci(found["pci"]),
-        }
-    if found := _FALLEN.search(text):
-        return {"check": "xid", "code": "79", "entity_type": "PCI", "entity": _pci(found["pci"])}
-    return None
-
-
-def _xid_code(code: int, rest: str) -> str:
-    """`79`, or for NVLink5 `149.NETIR_LINK_EVT.fatal`."""
-    detail = _NVLINK5.search(rest) if code in _NVLINK5_CODES else None
-    if detail is None:
-        return str(code)
-    severity = _FATAL.get(detail["severity"].lower(), "link-fatal")
-    return f"{code}.{detail['unit'].upper()}.{severity}"
-
-
-def _pci(address: str) -> str:
-    """The address in lower case without its function, as XID lines and others agree on it."""
-    return re.sub(r"\.\d+$", "", address.lower().rstrip(":."))
+def _is_dmesg(found: re.Match[str]) -> bool:
+    """Whether a line begins as dmesg writes it: its stamp names no program."""
+    parts = found.groupdict()
+    iso = parts.get("iso")
+    return bool(parts.get("uptime") or parts.get("year") or (iso and "," in iso))
 
 
 def _looks_kernel(line: str) -> bool:
     for pattern in PREFIXES:
         if found := pattern.match(line):
             rest = line[found.end() :].lstrip()
-            parts = found.groupdict()
             # dmesg brackets its stamp; all others name the program
-            in_brackets = parts.get("uptime") or parts.get("year")
-            return bool(in_brackets) or rest.startswith(("kernel", "NVRM:", "nvidia-nvswitch"))
+            return _is_dmesg(found) or rest.startswith(("kernel", "NVRM:", "nvidia-nvswitch"))
     return False
 
 
@@ -261,11 +266,12 @@ def matches(head: bytes, name: str) -> float:
     """How sure it is that these are lines of a kernel log."""
     if is_journal(head):
         return 0.95 if b'"MESSAGE"' in head else 0.8
-    lines = first_texts(head)
+    lines = first_texts(plain_head(head))
     if not lines:
         return 0.0
     kernel = [line for line in lines if _looks_kernel(line)]
-    if any(_observation(line) for line in kernel):
+    forms = package_forms()
+    if any(forms.observations(line) for line in kernel):
         return 0.95
     share = len(kernel) / len(lines)
     if share >= 0.5:
@@ -279,12 +285,13 @@ _local_stamps = has_local_stamps(*PREFIXES)
 
 def prints_local(head: bytes) -> bool:
     """Whether the stamps of this file are local time without a zone."""
-    return not is_journal(head) and _local_stamps(head)
+    plain = plain_head(head)
+    return not is_journal(plain) and _local_stamps(plain)
 
 
 SOURCE = Source(
     name=NAME,
-    title="kernel logs with NVIDIA XID and SXID lines (dmesg, syslog, journalctl)",
+    title="kernel logs: XIDs and other errors of a node (dmesg, syslog, journalctl)",
     tables=("events", "log_days"),
     matches=matches,
     read=read,

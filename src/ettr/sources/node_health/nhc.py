@@ -44,7 +44,10 @@ _HEALTHY = re.compile(r"healthy\b", re.IGNORECASE)
 _FAULT_CODE = re.compile(r"FaultCode:\s*(NHC(?:\d{4}|NA))\b")
 _CHECK_WORD = re.compile(r"\b(check_\w+)")
 _HOST = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s+([\w./-]+)(?:\[\d+\])?:")
+# what marks a node names it, as Slurm does or with its domain
+_MARKING = re.compile(rb"node-mark-(?:off|on)line:?\s+(?:Marking )?(?P<node>[\w-]+)(?:[\s.]|$)")
 _PROGRAMS = ("nhc", "nhc-wrapper", "nhc-genconf")
+_UNASKED = ""
 _MARKS = (b"Health check failed", b"NHC", b"nhc", b"atchdog", b" | ", b":healthy:")
 
 
@@ -92,6 +95,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each check that failed."""
     file = LogRows(NAME, origin, options)
     times, days = _Times(file), LogDays(file)
+    marked: str | None = _UNASKED
     for number, line in numbered_lines(origin):
         file.count_read()
         text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd").strip()
@@ -112,12 +116,27 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
                 line,
             )
         else:
-            seen["node"] = seen["node"] or _host(text[at:]) or file.node_of_file()
+            node = seen["node"] or _host(text[at:])
+            if node is None:
+                marked = _marked_node(origin) if marked is _UNASKED else marked
+                node = marked or file.node_of_file()
+                if marked:
+                    file.note(f"lines that name no node are of {marked}, which NHC marks in them")
+            seen["node"] = node
             file.events.add(line=number, time=times.now, **seen)
         if file.is_full:
             yield file.batch()
     days.keep()
     yield file.batch()
+
+
+def _marked_node(origin: Origin) -> str | None:
+    """The one node that the lines on marking name; None where they name several or none."""
+    found: set[str] = set()
+    for _, line in numbered_lines(origin):
+        if b"node-mark-" in line and (mark := _MARKING.search(line[:SEARCHED_CHARACTERS])):
+            found.add(mark["node"].decode())
+    return found.pop() if len(found) == 1 else None
 
 
 def _node_heard(text: str, has_time: bool) -> str | None:

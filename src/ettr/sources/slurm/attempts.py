@@ -92,6 +92,8 @@ class AttemptReader:
     def __init__(self, source: str, file_id: str, options: ReadOptions, what: str) -> None:
         self._source, self._file_id = source, file_id
         self._cluster = options.cluster
+        self._accelerators = options.accelerators or ()
+        self._other_gres: Counter[str] = Counter()
         self._times = TimeColumns(options.timezone, what)
         self.node_lists = NodeLists()
         self._counts: Counter[str] = Counter()
@@ -120,7 +122,7 @@ class AttemptReader:
         if len(job_at) != len(ids):
             where = pa.array(job_at)
             columns = {name: column.take(where) for name, column in columns.items()}
-        records = JobRecords(columns, len(job_at), self._times, self.node_lists)
+        records = JobRecords(columns, len(job_at), self._times, self.node_lists, self._accelerators)
         table = self._attempts(records, steps, lines[job_at])
         bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in records.bad()]
         table, repeated = self._without_repeats(table.filter(pa.array(~records.is_bad)))
@@ -223,6 +225,8 @@ class AttemptReader:
         has_tres = "alloctres" in records.columns
         self._counts["allocgres"] += not has_tres and "allocgres" in records.columns
         listed = records.text("alloctres" if has_tres else "allocgres")
+        self._counts["cut lists"] += records.n_cut_lists
+        self._count_other_gres(listed)
         kinds, _ = mapped(listed, words.parts_of_gpus, TEXT)
         for found in pc.value_counts(kinds.drop_null()).to_pylist():
             self._counts[found["values"]] += found["counts"]
@@ -238,6 +242,12 @@ class AttemptReader:
         never = pc.and_(pc.and_(out["node_list"].is_null(), has_list), pc.invert(ran))
         for column in ("n_nodes", "n_cpus", "n_gpus"):
             out[column] = pc.if_else(never, 0, out[column])
+
+    def _count_other_gres(self, listed: pa.Array) -> None:
+        """Count the attempts that hold generic resources of other names."""
+        for found in pc.value_counts(listed.drop_null()).to_pylist():
+            for name in words.other_gres(found["values"], self._accelerators):
+                self._other_gres[name] += found["counts"]
 
     def _reject_absurd(self, records: JobRecords, out: dict[str, pa.Array]) -> None:
         """Reject records with more nodes or GPUs than there can be."""
@@ -305,7 +315,9 @@ class AttemptReader:
             for column, n in self._unreadable.items()
             if n
         ]
-        if self._has_tres and not self._has_gpus:
+        if self._other_gres:
+            found.append(words.other_gres_note(self._other_gres, "attempt"))
+        elif self._has_tres and not self._has_gpus:
             found.append(
                 "no record has GPUs: either none were used, or the cluster does not account them "
                 "(AccountingStorageTRES=gres/gpu)"
@@ -330,6 +342,8 @@ def _with_parts(records: JobRecords, ids: pa.Array) -> pa.Array:
 
 
 _NOTES = {
+    "cut lists": "{n} [node list is|node lists are] cut off: [its attempt is|their attempts are] "
+    "kept with [its|their] counts, on nodes that are not known",
     "no submit time": "{n} [record has|records have] no submit time; [its|their] start time is "
     "used for it",
     "resized": "{n} [record repeats|records repeat] a submit time with a later start (resized "

@@ -8,8 +8,11 @@ wrapping, such as GCM's NDJSON.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import cache
 
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from ettr.words import counted
 
 # Base states and the flags that sacct may print in their place.
 _STATES_TEXT = (
@@ -145,8 +148,35 @@ STEP_ID = r"^\d+(?:_(?:\d+|\[[0-9,\-:%]*(?:\.\.\.(?:%\d+)?)?\]))?(?:\+\d+)?\.[A-
 _DURATION = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9}(?:\.\d{1,9})?)")
 _DAYS_HOURS = re.compile(r"(\d{1,6})-(\d{1,3})(?::(\d{1,3}))?")
 _EXIT = re.compile(r"(\d{1,9})(?::(\d{1,9}))?")
-_GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=(\d+)([KMGTP]?)", re.IGNORECASE)
-_OLD_GPU = re.compile(r"(?:^|,)(?:gres:)?gpu(?::[^:,()]+)*?:(\d{1,9})(?:\([^)]{0,200}\))?(?=,|$)")
+_MASK = "***"
+# lines without any of these hold nothing to mask; RE2, over whole columns
+MAY_BE_TELLING = (
+    r"(?i)--export|token|secret|passw|pwd|api.?key|access.?key|credential|://[^/\s]*@|"
+    r"\bhf_|\bgh[pousr]_|glpat-|\bsk-|\bxox|AKIA"
+)
+_VALUE = r"(?:\"[^\"]*\"|'[^']*'|[^\s\"',;]+)"
+_EXPORT = re.compile(r"(--export(?:=|\s+))(\"[^\"]*\"|'[^']*'|\S+)")
+# `tokenizer` and `max-tokens` are no secrets
+_NAMED_SO = (
+    r"[\w-]{0,40}(?:token|secret|passwd|password|pwd|api[_-]?key|access[_-]?key|credentials?)"
+    r"(?![a-z])[\w-]{0,20}"
+)
+_OPTION_NAMED_SO = re.compile(
+    rf"((?<![\w-]){_NAMED_SO}=|(?<![\w-])--{_NAMED_SO}\s+(?!-)){_VALUE}", re.IGNORECASE
+)
+_KEY_BY_FORM = re.compile(
+    r"(?<=://)[^/\s@]{1,200}(?=@)|\b(?:hf_|gh[pousr]_|glpat-|sk-|xox[abprs]-)[\w-]{10,200}|"
+    r"\bAKIA[A-Z0-9]{12,20}\b"
+)
+# `gres/npu:910b=8` of TRES, `npu:910b:8(S:0)` of a node
+_ANY_GRES = re.compile(r"(?:^|,)(?:gres[/:])?([A-Za-z][\w-]{0,60})(?::[^=,()]{1,80})?[=:]\d")
+# generic resources and plain TRES that compute nothing of their own
+_NO_ACCELERATORS = frozenset(
+    """
+    gpu gpumem gpuutil shard mps cpu node mem billing energy pages vmem craynetwork nic nvme ssd
+    disk tmpdisk tmp tmpfs lustre bandwidth vram hbm license bb fs ic
+    """.split()  # noqa: SIM905
+)
 _MIG = re.compile(r"gpu:[^=,]{0,80}\dg\.\d{1,4}gb", re.IGNORECASE)
 _SHARES = re.compile(r"(?:^|,)(?:gres[/:])?(?:shard|mps)[:=]")
 _WHOLE = re.compile(r"(?:^|,)(?:gres[/:])?gpu[:=]", re.IGNORECASE)
@@ -234,21 +264,77 @@ def exit_code(text: str) -> tuple[int | None, int | None]:
     return int(match[1]), None if match[2] is None else int(match[2])
 
 
-def gpus_of_tres(text: str) -> int:
+def without_secrets(line: str) -> str:
+    """A command with the values masked that it hands over: of its environment, and of secrets."""
+    line = _EXPORT.sub(lambda found: found[1] + _names_alone(found[2]), line)
+    line = _OPTION_NAMED_SO.sub(rf"\1{_MASK}", line)
+    return _KEY_BY_FORM.sub(_MASK, line)
+
+
+def _names_alone(exported: str) -> str:
+    """The names of `A=1,B=2` with masked values, in the quotes that it had."""
+    quote = exported[0] if exported[:1] in {"'", '"'} else ""
+    entries = exported.strip("'\"").split(",")
+    named = (f"{e.partition('=')[0]}={_MASK}" if "=" in e else e for e in entries)
+    # a bare word may be the rest of a value that holds a comma
+    kept = (e if "=" in e or e in {"ALL", "NONE", "NIL"} else _MASK for e in named)
+    return f"{quote}{','.join(kept)}{quote}"
+
+
+def gpus_of_tres(text: str, accelerators: tuple[str, ...] = ()) -> int:
     """GPUs in a TRES list such as `cpu=4,gres/gpu=8,gres/gpu:h100=8`: 8, for 0 where it has none.
 
     A typed count says again what the untyped one says, so the two are never added; typed counts
-    alone are summed over the types.
+    alone are summed over the types. Accelerators of the other names given are added.
     """
+    return sum(_of_tres(text, name) for name in ("gpu", *accelerators))
+
+
+def _of_tres(text: str, name: str) -> int:
     typed = 0
     untyped: int | None = None
-    for kind, count, suffix in _GPU.findall(text):
+    for kind, count, suffix in _gres_of(name).findall(text):
         value = min(int(count) * _SUFFIX[suffix.upper()], 10**12)
         if kind:
             typed += value
         else:
             untyped = value
     return typed if untyped is None else untyped
+
+
+@cache
+def _gres_of(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|,)gres/{re.escape(name)}(:[^=,]*)?=(\d+)([KMGTP]?)", re.IGNORECASE)
+
+
+@cache
+def _old_gres_of(name: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"(?:^|,)(?:gres:)?{re.escape(name)}(?::[^:,()]+)*?:(\d{{1,9}})(?:\([^)]{{0,200}}\))?"
+        r"(?=,|$)"
+    )
+
+
+def other_gres(text: str, accelerators: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Names of generic resources that are no GPUs and that nobody has said to be accelerators."""
+    found = dict.fromkeys(name.lower() for name in _ANY_GRES.findall(text))
+    known = {*_NO_ACCELERATORS, *(name.lower() for name in accelerators)}
+    return tuple(name for name in found if name not in known)
+
+
+def other_gres_note(found: Counter[str], what: str) -> str:
+    """A sentence on generic resources that count as no GPUs.
+
+    Args:
+        found: how many attempts or nodes hold each.
+        what: the word for one of them.
+    """
+    listed = ", ".join(f"gres/{name} ({counted(n, what)})" for name, n in found.most_common())
+    names = ",".join(sorted(found))
+    return (
+        f"generic resources of other names count as no GPUs: {listed}; where they are accelerators "
+        f"read the log again with --accelerators {names}"
+    )
 
 
 def parts_of_gpus(text: str) -> str | None:
@@ -264,6 +350,11 @@ def tres_count(text: str, name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def gpus_of_gres(text: str) -> int:
-    """GPUs in a list of generic resources such as `gpu:h100:8(S:0-1),nvme:1`, summed over types."""
-    return sum(min(int(count), 10**9) for count in _OLD_GPU.findall(text))
+def gpus_of_gres(text: str, accelerators: tuple[str, ...] = ()) -> int:
+    """GPUs in a list of generic resources such as `gpu:h100:8(S:0-1),nvme:1`, summed over types.
+
+    Accelerators of the other names given are added.
+    """
+    names = ("gpu", *accelerators)
+    found = (count for name in names for count in _old_gres_of(name).findall(text))
+    return sum(min(int(count), 10**9) for count in found)

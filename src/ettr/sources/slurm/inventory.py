@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
@@ -25,7 +27,13 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import FileNodeLists, listed_nodes
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.events import OUT_OF_SERVICE, node_state, user_name
-from ettr.sources.slurm.fields import NOTHING, gpus_of_gres, gpus_of_tres
+from ettr.sources.slurm.fields import (
+    NOTHING,
+    gpus_of_gres,
+    gpus_of_tres,
+    other_gres,
+    other_gres_note,
+)
 from ettr.sources.times import time_of, within_years
 from ettr.tables.rows import Batch, Row
 from ettr.tables.text import clean
@@ -36,7 +44,6 @@ _MEBIBYTE = 1 << 20
 _MOST_MEBIBYTES = 1 << 40
 _PAIR = re.compile(r"(?:^|\s)([A-Z][A-Za-z]*)=(?=(\S*))")
 _REASON = re.compile(r"(?:^|\s)Reason=(.*)")
-_GPU_TYPE = re.compile(r"(?:^|,)(?:gres:)?gpu:([A-Za-z][^:,()]*):\d")
 _JSON_NODES = re.compile(rb'"(?:nodes|sinfo)"\s*:\s*\[')
 _JSON_OWN = re.compile(
     rb'"(?:real_memory|slurmd_start_time|slurmd_version|state_flags|gres_used|alloc_cpus)"'
@@ -104,6 +111,7 @@ class _Inventory:
         # out of service, and the file does not say since when
         self._undated = 0
         self._future = 0
+        self._accelerators = rows.options.accelerators or ()
 
     def read_json(self, document: JsonObject) -> None:
         """`scontrol show node --json`, or `sinfo --json` of old versions."""
@@ -140,6 +148,7 @@ class _Inventory:
             n_cpus=number(entry.get("cpus")),
             memory_mib=number(entry.get("real_memory")),
             partitions=_words(entry.get("partitions")),
+            accelerators=self._accelerators,
         )
         since = number(entry.get("reason_changed_at"))
         state = None
@@ -187,6 +196,7 @@ class _Inventory:
                 n_cpus=_count(keys.get("CPUTot")),
                 memory_mib=_count(keys.get("RealMemory")),
                 partitions=_known(keys.get("Partitions")).split(","),
+                accelerators=self._accelerators,
             )
             self._keep(node, self._block_state(text, keys))
         except (ValueError, OverflowError) as why:
@@ -242,9 +252,8 @@ class _Inventory:
             if not any(are_new):
                 self._rows.count_folded()
 
-    @staticmethod
     def _table_nodes(
-        line_number: int, row: dict[str, str], expand: FileNodeLists
+        self, line_number: int, row: dict[str, str], expand: FileNodeLists
     ) -> Iterator[_Node]:
         """The nodes of one line.
 
@@ -256,12 +265,13 @@ class _Inventory:
             raise ValueError("NODELIST names more nodes than NODES says")
         n_cpus, memory_mib = _count(row.get("CPUS")), _count(row.get("MEMORY"))
         gres, partition = _known(row.get("GRES")), row.get("PARTITION", "").rstrip("*")
-        _Node("", 0, gres, "", n_cpus, memory_mib, []).check()
+        _Node("", 0, gres, "", n_cpus, memory_mib, [], self._accelerators).check()
         if max(len(gres), len(partition)) > LONGEST_NAME:
             raise ValueError(f"a name of more than {LONGEST_NAME} characters")
         names, partitions = expand(listed), [partition]
         return (
-            _Node(name, line_number, gres, "", n_cpus, memory_mib, partitions) for name in names
+            _Node(name, line_number, gres, "", n_cpus, memory_mib, partitions, self._accelerators)
+            for name in names
         )
 
     def _keep(self, node: _Node, state: Row | None) -> None:
@@ -293,6 +303,11 @@ class _Inventory:
             self._rows.add("nodes", line=node.line, cluster=self._cluster, **node.columns())
         if self._nodes and all(node.n_gpus is None for node in self._nodes.values()):
             self._rows.note("the file does not hold GPUs; scontrol show node does")
+        others: Counter[str] = Counter()
+        for node in self._nodes.values():
+            others.update(other_gres(node.gres, self._accelerators))
+        if others:
+            self._rows.note(other_gres_note(others, "node"))
         if self._future:
             self._rows.note(
                 by_number("{n} [node is|nodes are] FUTURE: not there yet, left out", self._future)
@@ -319,13 +334,15 @@ class _Node:
     n_cpus: float | None
     memory_mib: float | None
     partitions: list[str]
+    accelerators: tuple[str, ...] = ()
 
     @property
     def n_gpus(self) -> int | None:
         """Its GPUs; None where the file describes no resources."""
         if not self.gres and not self.tres:
             return None
-        return gpus_of_gres(self.gres) or gpus_of_tres(self.tres)
+        names = self.accelerators
+        return gpus_of_gres(self.gres, names) or gpus_of_tres(self.tres, names)
 
     def check(self) -> None:
         """Check that its counts are those of a machine.
@@ -340,7 +357,8 @@ class _Node:
 
     def columns(self) -> Row:
         """Columns of `nodes`."""
-        kind = _GPU_TYPE.search(self.gres)
+        kinds = (_gpu_type(name).search(self.gres) for name in ("gpu", *self.accelerators))
+        kind = next(filter(None, kinds), None)
         return {
             "node": self.name,
             "n_gpus": self.n_gpus,
@@ -388,6 +406,11 @@ def _state(spelled: str, reason: str, user: str, since: datetime) -> Row | None:
     }
 
 
+@cache
+def _gpu_type(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|,)(?:gres:)?{re.escape(name)}:([A-Za-z0-9][^:,()]*):\d")
+
+
 def _words(value: Json) -> list[str]:
     """The words of a JSON list, or of a text with commas; [] for nothing."""
     if isinstance(value, str):
@@ -415,6 +438,6 @@ SOURCE = Source(
     read=read,
     local_time=True,
     prints_local=prints_local,
-    options=("--cluster", "--timezone"),
+    options=("--cluster", "--timezone", "--accelerators"),
     how_to_get="scontrol show node > nodes.txt",
 )

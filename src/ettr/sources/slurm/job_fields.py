@@ -42,7 +42,9 @@ _SHORT_FLAGS = {
     "salloc": "hHIkKOQsvVX",
     "srun": "EhHIkKlOQsuvVXZ",
 }
-_LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\-\[\]]*")
+_LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+,\-\[\]]*")
+# how a database or a tool ends a list that is longer than its column
+_CUT_END = ("...", "\u2026", "+")
 
 
 def excluded_nodes(line: str) -> str | None:
@@ -147,6 +149,16 @@ def time(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     return records.times.read(records.text(field), field)
 
 
+def end_time(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """The moment of an end; the beginning of Unix time is how some versions write that it has none.
+
+    In a zone it is a few hours before or after midnight of that day.
+    """
+    texts = records.text(field)
+    has_none = pc.match_substring_regex(texts, r"^(?:0|1970-01-01T.*|1969-12-31T.*)$")
+    return records.times.read(pc.if_else(has_none.fill_null(False), None, texts), field)
+
+
 def integer(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """A whole number."""
     return records.integers(field)
@@ -168,8 +180,17 @@ def seconds(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
 def node_list(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """A list of nodes as it stands."""
     found, _ = word(records, field)
+    cut, _ = mapped(found, is_cut, pa.bool_())
+    if pc.any(cut).as_py():
+        records.n_cut_lists += pc.sum(cut).as_py()
+        found = pc.if_else(cut.fill_null(False), None, found)
     records.n_listed, wrong = mapped(found, records.node_lists.checked, INT)
     return found, wrong
+
+
+def is_cut(listed: str) -> bool:
+    """Whether the end of a node list is missing: within brackets, or where a tool says so."""
+    return listed.rfind("[") > listed.rfind("]") or listed.endswith(_CUT_END)
 
 
 def submit_option(pattern: str, parse: Callable[[str], str | None]) -> Parser:
@@ -198,14 +219,22 @@ def tres(name: str) -> Parser:
     return each(lambda listed: words.tres_count(listed, name), INT)
 
 
+def submit_line(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+    """The command without the secrets that it hands over."""
+    lines = records.text(field)
+    may_tell = pc.match_substring_regex(lines, words.MAY_BE_TELLING).fill_null(False)
+    if not pc.any(may_tell).as_py():
+        return lines, records.none
+    masked, _ = mapped(pc.if_else(may_tell, lines, None), words.without_secrets, TEXT)
+    return pc.coalesce(masked, lines), records.none
+
+
 state = each(lambda spelled: words.state_and_user(spelled)[0], TEXT)
 user_who_cancelled = each(lambda spelled: words.state_and_user(spelled)[1], TEXT)
 exit_code = each(lambda spelled: words.exit_code(spelled)[0], INT)
 exit_signal = each(lambda spelled: words.exit_code(spelled)[1], INT)
 duration = each(words.duration_s, FLOAT)
 minutes = each(words.minutes_to_s, FLOAT)
-gpus_of_tres = each(words.gpus_of_tres, INT)
-gpus_of_gres = each(words.gpus_of_gres, INT)
 
 ID_FIELDS = (
     JobField("job_id_raw", "jobidraw", text),
@@ -216,7 +245,7 @@ ID_FIELDS = (
     JobField("qos", "qos", text),
     JobField("comment", "comment", text),
     JobField("work_dir", "workdir", text),
-    JobField("submit_line", "submitline", text),
+    JobField("submit_line", "submitline", submit_line),
     JobField("dependency", "dependency", word),
     JobField("dependency", "submitline", submit_option(MAY_DEPEND, dependency)),
     JobField("reason", "reason", word),
@@ -231,7 +260,7 @@ ID_FIELDS = (
 TIME_FIELDS = (
     JobField("submit", "submit", time, reject="bad-timestamp"),
     JobField("start", "start", time, reject="bad-timestamp"),
-    JobField("end", "end", time, reject="bad-timestamp"),
+    JobField("end", "end", end_time, reject="bad-timestamp"),
     JobField("eligible", "eligible", time),
     JobField("elapsed_s", "elapsedraw", seconds, reject="bad-duration"),
     JobField("elapsed_s", "elapsed", duration, reject="bad-duration", unless="elapsedraw"),
@@ -239,6 +268,23 @@ TIME_FIELDS = (
     JobField("time_limit_s", "timelimitraw", minutes),
     JobField("time_limit_s", "timelimit", duration, unless="timelimitraw"),
 )
+
+
+def gpus_of(parse: Callable[[str, tuple[str, ...]], int]) -> Parser:
+    """Counts the accelerators of a list, by the names that the user gave of them."""
+
+    def parser(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
+        def count(listed: str) -> int:
+            return parse(listed, records.accelerators)
+
+        return mapped(records.distinct(field), count, INT)
+
+    return parser
+
+
+gpus_of_tres = gpus_of(words.gpus_of_tres)
+gpus_of_gres = gpus_of(words.gpus_of_gres)
+
 RESOURCE_FIELDS = (
     JobField("priority", "priority", integer),
     JobField("restarts", "restarts", integer),

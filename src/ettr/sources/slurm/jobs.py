@@ -208,6 +208,6 @@ SOURCE = Source(
     read=read,
     local_time=True,
     prints_local=has_local_times,
-    options=("--cluster", "--timezone"),
+    options=("--cluster", "--timezone", "--accelerators"),
     how_to_get="TZ=UTC scontrol show job > jobs.txt",
 )

@@ -33,7 +33,7 @@ from ettr.sources.slurm.records import (
     starts_record,
 )
 from ettr.sources.slurm.times import matches as matches_text
-from ettr.tables.rows import Batch, Rejects
+from ettr.tables.rows import TEXT_LIMIT, Batch, Rejects
 from ettr.tables.text import text_of
 from ettr.words import by_number
 
@@ -155,7 +155,8 @@ def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: 
     records, first_line = part.records, part.first_line
     rejects = Rejects(NAME, file_id)
     for line, reason, detail, text in records.broken:
-        rejects.add(first_line + line, reason, detail, text.replace(layout.mark, layout.delimiter))
+        raw = text.replace(layout.mark, layout.delimiter)
+        rejects.add(first_line + line, reason, detail, _without_secrets(raw))
     n = len(records.line)
     skipped, folded = records.blank + part.headers, 0
     read = n + len(records.broken) + skipped
@@ -165,7 +166,8 @@ def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: 
         lines_of = records.data.split(b"\n") if made.bad else []
         for bad in made.bad:
             text = lines_of[bad.index].replace(layout.mark, layout.delimiter)
-            rejects.add(first_line + int(records.line[bad.index]), bad.reason, bad.detail, text)
+            at = first_line + int(records.line[bad.index])
+            rejects.add(at, bad.reason, bad.detail, _without_secrets(text))
         tables = {"attempts": made.attempts, "allocations": made.allocations}
         skipped += made.skipped
         folded = made.folded
@@ -173,6 +175,10 @@ def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: 
         rejects.sort()
         tables["rejects"] = rejects.table()
     return Batch(tables, read, len(rejects.rows), skipped, rows_folded=folded)
+
+
+def _without_secrets(raw: bytes) -> str:
+    return words.without_secrets(text_of(raw[: 4 * TEXT_LIMIT]))
 
 
 def _columns(
@@ -438,6 +444,6 @@ SOURCE = Source(
     read=read,
     local_time=True,
     prints_local=prints_local,
-    options=("--timezone", "--fields", "--cluster"),
+    options=("--timezone", "--fields", "--cluster", "--accelerators"),
     how_to_get="TZ=UTC sacct -a -D -P -S START -E END -o ALL > sacct.psv   # then --timezone UTC",
 )

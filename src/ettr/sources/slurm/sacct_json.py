@@ -256,7 +256,7 @@ SOURCE = Source(
     tables=("attempts", "allocations"),
     matches=matches,
     read=read,
-    options=("--cluster",),
+    options=("--cluster", "--accelerators"),
     how_to_get="sacct -a -D -S START -E END --json > sacct.json",
     guide="sources/slurm-sacct.md",
 )

@@ -51,12 +51,13 @@ class _Form:
     pattern: re.Pattern[str]
     code: str
     severity: str
+    reason: str = ""
 
 
-def _form(text: str, code: str, severity: str) -> _Form:
+def _form(text: str, code: str, severity: str, reason: str = "") -> _Form:
     pattern = text.replace("<JOB>", _JOB.format("job")).replace("<FOR>", _JOB.format("other"))
     pattern = pattern.replace("<NODES>", _NODES).replace("<NODE>", _NODE)
-    return _Form(re.compile(pattern), code, severity)
+    return _Form(re.compile(pattern), code, severity, reason)
 
 
 FORMS = (
@@ -87,7 +88,19 @@ FORMS = (
         r"[Nn]odes? <NODES> (?:is |are )?(?:now|being) (?P<state>(?i:DRAIN(?:ED|ING)?))\b", "", ""
     ),
     _form(r"[Nn]odes? <NODES> (?:was |were )?(?P<state>(?i:drained)) by ", "", ""),
-    _form(r"[Ss]etting nodes? <NODES> (?:state )?to (?P<state>[A-Z][A-Z_]+)", "", ""),
+    _form(
+        r"[Ss]etting nodes? <NODES> (?:state )?to (?P<state>[A-Z][A-Z_]+)"
+        r"(?: with reason: ?(?P<reason>.*))?",
+        "",
+        "",
+    ),
+    _form(
+        r"[Nn]ode <NODE> not resumed by ResumeTimeout",
+        "NODE_DOWN",
+        "critical",
+        "ResumeTimeout reached",
+    ),
+    _form(r"Prolog or job env setup failure on node <NODE>, draining", "PROLOG_ERROR", "critical"),
     _form(r"epilog error on <NODE>, draining", "EPILOG_ERROR", "critical"),
     _form(
         r"slurmd error running <JOB> (?:on|from) node\(?s?\)?=<NODES>:", "LAUNCH_ERROR", "warning"
@@ -134,9 +147,9 @@ def _of_state(state: str) -> tuple[str, str]:
 
 # words without which no form fits: most lines of a busy controller are passed over by these
 _MAY_FIT = re.compile(
-    r"failed node|failure|preempted|missing from|Requeuing|respond|reboot|returned to service|set "
-    r"to|etting node|epilog error|error running|Prolog|low |count |is_node_resp|exhausted|"
-    r"KILL_JOB|dependency|started on cluster|Terminate signal|[Dd]rain|DRAIN"
+    r"failed node|failure|ResumeTimeout|preempted|missing from|Requeuing|respond|reboot|"
+    r"returned to service|set to|etting node|epilog error|error running|Prolog|low |count |"
+    r"is_node_resp|exhausted|KILL_JOB|dependency|started on cluster|Terminate signal|[Dd]rain|DRAIN"
 )
 
 
@@ -230,7 +243,7 @@ class _ControllerLog:
                 node=node,
                 code=code,
                 severity=severity,
-                message=self._with_reason(message, node, code, groups),
+                message=self._with_reason(message, node, form, groups),
                 cluster=self._cluster,
                 job_id=groups.get("job"),
                 related_job_id=groups.get("other"),
@@ -244,12 +257,14 @@ class _ControllerLog:
         return (groups.get("node"),)
 
     def _with_reason(
-        self, message: str, node: str | None, code: str, groups: dict[str, str | None]
+        self, message: str, node: str | None, form: _Form, groups: dict[str, str | None]
     ) -> str:
         """The message; that of a change of state with the reason that the line before it gave."""
         if node is None:
             return message
-        if code == "REASON":
+        if form.reason:  # which a change of state has in its own words
+            return f"{message} with reason: {form.reason}"
+        if groups.get("reason") is not None:
             self._reason_of[node] = groups["reason"] or ""
         elif groups.get("state") and (reason := self._reason_of.pop(node, None)):
             return f"{message}: {reason}"

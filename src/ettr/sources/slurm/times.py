@@ -266,13 +266,20 @@ INT, FLOAT, TEXT = pa.int64(), pa.float64(), pa.string()
 class JobRecords:
     """Job records as columns of texts by field, and which of them turned out to be bad.
 
-    `times` and `node_lists` read the texts of one log, and keep what they assumed.
+    `times` and `node_lists` read the texts of one log, and keep what they assumed; `accelerators`
+    are generic resources that count as GPUs, `n_cut_lists` node lists whose end is missing.
     """
 
     def __init__(
-        self, columns: dict[str, pa.Array], n: int, times: TimeColumns, node_lists: NodeLists
+        self,
+        columns: dict[str, pa.Array],
+        n: int,
+        times: TimeColumns,
+        node_lists: NodeLists,
+        accelerators: tuple[str, ...] = (),
     ) -> None:
-        self.columns, self.n = columns, n
+        self.columns, self.n, self.accelerators = columns, n, accelerators
+        self.n_cut_lists = 0
         self.times, self.node_lists = times, node_lists
         self.none: Mask = np.zeros(n, dtype=bool)
         self.is_bad: Mask = np.zeros(n, dtype=bool)
