@@ -21,6 +21,7 @@ from ettr.attribution.chance import (
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.attribution.selected import failure_rows
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
+from ettr.metrics.black_holes import BlackHole, black_holes
 from ettr.metrics.availability import Availability, WholeLogs, availability
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.early_start import EarlyStart, early_start
@@ -409,6 +410,11 @@ class Analysis(SharedStages):
     def clock_shifts(self) -> tuple[ClockShift, ...]:
         """Logs whose times differ by a constant, as after a wrong time zone."""
         return clock_shifts(self.facts)
+
+    @cached_property
+    def black_holes(self) -> tuple[BlackHole, ...]:
+        """Nodes that ended the selected jobs of many users within seconds of their start."""
+        return black_holes(self.facts)
 
     @cached_property
     def runaways(self) -> Runaways | None:

@@ -13,6 +13,7 @@ from ettr.attribution.cause_evidence import (
     BY_OPERATOR,
     FAILED,
     NODE_FAILED,
+    CauseDomain,
     Coincidences,
     coincidences,
     evidence_table,
@@ -23,6 +24,7 @@ from ettr.attribution.hazards import Interruptions
 from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
+from ettr.metrics.black_holes import owed_to_holes
 from ettr.taxonomy import UNATTRIBUTED
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from ettr.facts import Facts
 
 OPERATOR = "operator"
+BLACK_HOLE = "black-hole"
 _DIGITS = re.compile("[0-9]+")
 Row = dict[str, Any]
 
@@ -49,8 +52,28 @@ class _PlacesOfKeys(Generic[KeyT]):
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """An interruption of which what the logs say of others leaves no choice but one cause.
+
+    Attributes:
+        cause: Which.
+        probability: Of it; the rest is that of the user's own program.
+        evidence: What is said to be seen.
+        node: The culprit; None where it is none.
+    """
+
+    cause: CauseDomain
+    probability: float
+    evidence: str
+    node: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerRows:
-    """The interruptions as read, and the model's view of them and of all others of the logs."""
+    """The interruptions as read, and the model's view of those that are left to weigh.
+
+    `settled` has an entry for each of `ends`, None where the model weighs it: `given` has those.
+    """
 
     ends: list[Row]
     evidence: list[str]
@@ -59,6 +82,7 @@ class LedgerRows:
     n_pairs: int
     in_burst: np.ndarray
     given: Interruptions
+    settled: list[Settled | None]
 
 
 def fleet_evidence_table(analysis: Analysis, kinds: tuple[str, ...]) -> np.ndarray:
@@ -79,18 +103,39 @@ def ledger_rows(analysis: Analysis) -> LedgerRows:
         (row for row in facts.rows("endings") if row["kind"] != PREEMPTION),
         key=lambda row: (row["end_us"], row["attempt_id"]),
     )
+    settled_of = _settled(facts)
+    settled = [settled_of.get(row["attempt_id"]) for row in ends]
     failures = {row["attempt_id"]: row for row in facts.rows("failures")}
     blamed = [failures.get(row["attempt_id"]) for row in ends]
-    evidence = [_evidence(one, row) for one, row in zip(blamed, ends, strict=True)]
-    confidence = [None if one is None else str(one["confidence"]) for one in blamed]
-    named = [
-        row["named_node"] if one is None else one["node"]
-        for one, row in zip(blamed, ends, strict=True)
+    evidence = [
+        _evidence(one, row) if known is None else known.evidence
+        for one, row, known in zip(blamed, ends, settled, strict=True)
     ]
-    given, nodes = _interruptions(analysis, ends, evidence, named)
+    confidence = [None if one is None else str(one["confidence"]) for one in blamed]
+    open_ends = [at for at, known in enumerate(settled) if known is None]
+    named = [
+        ends[at]["named_node"] if (one := blamed[at]) is None else one["node"] for at in open_ends
+    ]
+    given, nodes = _interruptions(
+        analysis, [ends[at] for at in open_ends], [evidence[at] for at in open_ends], named
+    )
     # others alone make it likelier than not that a burst ended it
-    in_burst = given.burst_odds.sum(axis=0) > 1
-    return LedgerRows(ends, evidence, confidence, nodes, given.pair_of.size, in_burst, given)
+    in_burst = np.zeros(len(ends), dtype=np.bool_)
+    in_burst[open_ends] = given.burst_odds.sum(axis=0) > 1
+    places = {node: place for place, node in enumerate(nodes)}
+    for known in settled:
+        if known is not None and known.node is not None and known.node not in places:
+            places[known.node] = len(places)
+    n_pairs = given.pair_of.size + len(ends) - len(open_ends)
+    return LedgerRows(ends, evidence, confidence, list(places), n_pairs, in_burst, given, settled)
+
+
+def _settled(facts: Facts) -> dict[str, Settled]:
+    """By attempt, what is no longer weighed."""
+    return {
+        attempt: Settled(CauseDomain.NODE, share, BLACK_HOLE, node)
+        for attempt, (node, share) in owed_to_holes(facts).items()
+    }
 
 
 def _program(row: Row) -> str:

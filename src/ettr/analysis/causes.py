@@ -15,7 +15,7 @@ from ettr.analysis.cause_rows import (
     has_checks,
     ledger_rows,
 )
-from ettr.attribution.cause_evidence import CAUSES
+from ettr.attribution.cause_evidence import CAUSES, CauseDomain
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
 from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import MOST_CAUSES_LISTED
@@ -87,7 +87,8 @@ class CausedInterruption:
         user: Its owner; None where the log has none.
         end: When it ended.
         state: How the scheduler says that it ended.
-        evidence: The leading symptom, or a sign: node-failed, oom, operator, failed (no sign).
+        evidence: The leading symptom, or a sign: node-failed, oom, operator, black-hole, failed (no
+            sign).
         confidence: The word that `ettr failures` has for it; None where it is not a failure there.
         node_hardware: Probability that the hardware of one of its nodes was the cause.
         shared: That network, storage or another thing that nodes share was.
@@ -215,6 +216,7 @@ def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
         rows.n_pairs,
         rows.in_burst[kept],
         rows.given,
+        [rows.settled[place] for place in places],
     )
     return part, replace(
         fit,
@@ -225,7 +227,24 @@ def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
 
 
 def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
-    return fit_ledger(rows.given, fleet_evidence_table(analysis, rows.given.kinds))
+    """The causes of all ends: those that the model weighs, and those that are settled."""
+    fit = fit_ledger(rows.given, fleet_evidence_table(analysis, rows.given.kinds))
+    if len(fit.probability) == len(rows.ends):
+        return fit
+    weighed = np.array([known is None for known in rows.settled])
+    probability = np.zeros((len(rows.ends), len(CAUSES)))
+    node, node_probability = np.full(len(rows.ends), -1), np.zeros(len(rows.ends))
+    probability[weighed] = fit.probability
+    node[weighed], node_probability[weighed] = fit.node, fit.node_probability
+    place_of = {name: place for place, name in enumerate(rows.nodes)}
+    for place, known in enumerate(rows.settled):
+        if known is None:
+            continue
+        probability[place, CAUSES.index(CauseDomain.USER)] = 1.0 - known.probability
+        probability[place, CAUSES.index(known.cause)] = known.probability
+        if known.node is not None:
+            node[place], node_probability[place] = place_of[known.node], known.probability
+    return replace(fit, probability=probability, node=node, node_probability=node_probability)
 
 
 def _summary(

@@ -11,6 +11,7 @@ from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.quality import DataQuality
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number, percent
+from ettr.report.unlogged import black_hole_says
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
@@ -193,6 +194,10 @@ def _of_quality(quality: DataQuality) -> Iterator[Finding]:
 
 def _uncounted(analysis: Analysis) -> Iterator[Finding]:
     """Failures that are not counted, for want of evidence."""
+    for hole in analysis.black_holes:
+        moved = Effect(("failure rate",), TOO_LOW, _with(analysis, hole.uncounted))
+        says = f"{black_hole_says(hole)} Take {hole.node} out of service and test it."
+        yield Finding("black-hole", says, moved, hole.ended)
     why = _why_failures_uncounted(analysis)
     if why is None:
         return
@@ -294,7 +299,9 @@ def _why_uncounted(analysis: Analysis) -> str | None:
     missing = analysis.left_out.too_few_failures if analysis.left_out else ()
     windows = (one.sentence for one in analysis.dump_windows)
     unseen = _why_failures_uncounted(analysis)
+    holes = (black_hole_says(one) for one in analysis.black_holes if one.uncounted)
     reasons = (
+        *holes,
         unseen and unseen[1],
         runaways and runaways.sentence,
         *missing,

@@ -87,6 +87,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.metrics.rates import RatesBySymptom
     from ettr.metrics.recovery_times import SymptomTimes
     from ettr.metrics.runs import JobRuns
+    from ettr.metrics.black_holes import BlackHole
     from ettr.metrics.sizes import SizeMix
     from ettr.metrics.status import StatusMix
     from ettr.metrics.totals import Totals
@@ -105,6 +106,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
             {
                 "without_false": RatesWithoutFalse | None,
                 "is_lower_bound": bool,
+                "black_holes": tuple[BlackHole, ...],
                 "direction": RateDirection,
                 "trend": RateTrend,
                 "rows": FAILURES,

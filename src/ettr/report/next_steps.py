@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from ettr.analysis import Analysis
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
-from ettr.report.numbers import duration, number, percent
+from ettr.report.numbers import duration, moment, number, percent
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
@@ -24,6 +24,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
         step
         for rule in (
             _no_jobs,
+            _black_holes,
             _quality,
             _left_out,
             _missing_logs,
@@ -51,6 +52,22 @@ def _no_jobs(analysis: Analysis) -> Iterator[str]:
                 "Only nodes that had trouble are named, if any, so that no rate has an estimate: "
                 "say with `--fleet-nodes N` how many nodes there are, or add `scontrol show node`."
             )
+
+
+def _black_holes(analysis: Analysis) -> Iterator[str]:
+    """The worst one: it takes every job that waits."""
+    holes = analysis.black_holes
+    if not holes:
+        return
+    worst = max(holes, key=lambda one: one.ended)
+    others = sorted({one.node for one in holes} - {worst.node})
+    more = f" So did {', '.join(others[:MOST_NAMED])}." if others else ""
+    yield (
+        f"{worst.node} ended {worst.early:,} of the {counted(worst.starts, 'attempt')} that began "
+        f"on it within {worst.within_s} s, of {counted(worst.users, 'user')}, from "
+        f"{moment(worst.first)} to {moment(worst.last)}, and took the next each time: take it out "
+        f"of service, test it, and let a check before each job do so from now on.{more}"
+    )
 
 
 def _quality(analysis: Analysis) -> Iterator[str]:

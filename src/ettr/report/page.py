@@ -284,6 +284,9 @@ def _bound(analysis: Analysis) -> str:
     if lower_bound(analysis):
         # with false failures among them they bound nothing
         bound = "and" if expects_false(analysis) else "a lower bound:"
+        if ended := sum(one.uncounted for one in analysis.black_holes):
+            nodes = counted(len({one.node for one in analysis.black_holes}), "node")
+            return f"; {bound} {nodes} ended {counted(ended, 'attempt')} more at their start"
         return f"; {bound} no logs arrived from some nodes on which jobs ended FAILED"
     return ""
 

@@ -271,6 +271,7 @@ PARTS: dict[str, ReportPart] = {
             **plain_fields(a.rates),
             "without_false": a.rates_without_false,
             "is_lower_bound": lower_bound(a) is not None,
+            "black_holes": a.black_holes,
             "direction": a.clustering.direction,
             "trend": a.trend,
             "rows": a.failure_rows,

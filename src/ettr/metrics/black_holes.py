@@ -1,0 +1,266 @@
+"""Black holes: nodes on which the jobs of many users end within seconds, and no log line says why.
+
+A scheduler gives the next job to the node that is free, so that a broken one that ends each at once
+takes all that wait. Jobs of one user that end early say nothing: her program may be broken. So
+users are counted, not jobs: on one node and day, of how many did at least half of the jobs end
+early? Each user may be hit with the largest of three shares: her own on other nodes, that of the
+partition elsewhere on that day (an outage of what all share is no black hole), and that of other
+nodes with twice its spread between nodes. The chance of so many hit users is that of independent
+ones, times all nodes and days that were looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ettr.facts import Facts, made
+from ettr.metrics.instants import moment
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+
+WITHIN_S = (30, 120, 600)
+"""Seconds after the start up to which an end may count as early."""
+LEAST_USERS = 3
+LEAST_ENDS = 5
+LEAST_SHARE = 0.5
+"""Part of the users of the node and day, and of their attempts, that must have been hit."""
+MOST_CHANCE = 0.01
+"""Largest chance of one such node and day in all of the logs without any black hole."""
+OTHER_NODES = 3
+"""Others of the partition that must have run attempts; else all of its days are the others."""
+_USERS_PRIOR, _DAYS_PRIOR = 5.0, 2.0
+_DAY_US = SECONDS_PER_DAY * MICROSECONDS_PER_SECOND
+_ALMOST_ALL = 0.9
+Floats = npt.NDArray[np.float64]
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BlackHole:
+    """A node that ended the jobs of many users within seconds of their start.
+
+    Attributes:
+        cluster: Of the node.
+        node: Its name.
+        first: Start of the first attempt that it ended.
+        last: End of the last one.
+        within_s: Seconds after their start within which they ended.
+        ended: How many of the selected attempts it ended.
+        uncounted: Those of them that are no failure by any log.
+        starts: Attempts that began on it in that time, of all logs.
+        early: Those of them that it ended.
+        users: Owners of these.
+        elsewhere: Share of attempts on other nodes that end so; None where none ran.
+        failed_elsewhere: Share of them that end FAILED at any time.
+    """
+
+    cluster: str
+    node: str
+    first: datetime
+    last: datetime
+    within_s: int
+    ended: int
+    uncounted: int
+    starts: int
+    early: int
+    users: int
+    elsewhere: float | None
+    failed_elsewhere: float | None
+
+
+@made(
+    "black_hole_days",
+    (
+        *(("hole", "BIGINT"), ("cluster", "VARCHAR"), ("node", "VARCHAR")),
+        *(("from_us", "BIGINT"), ("to_us", "BIGINT"), ("within_s", "BIGINT")),
+    ),
+    reads=("early_days", "user_days_suspect", "user_day_sums"),
+)
+def _black_hole_days(facts: Facts) -> list[tuple[object, ...]]:
+    """Nodes, each with days in a row on which it was a black hole."""
+    if not facts.rows("early_days"):
+        return []
+    sums = _Sums(facts.rows("user_day_sums"))
+    cells: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in facts.rows("user_days_suspect"):
+        cells[row["cluster"], row["node"], row["day"]].append(row)
+    days: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for (cluster, node, day), rows in sorted(cells.items()):
+        tests = len(WITHIN_S) * sums.node_days[cluster]
+        if any(_is_hole(rows, sums, within_s, tests) for within_s in WITHIN_S):
+            days[cluster, node].append(day)
+    holes: list[tuple[object, ...]] = []
+    for (cluster, node), found in days.items():
+        for some in _in_a_row(found):
+            rows = [row for day in some for row in cells[cluster, node, day]]
+            within = {one: sum(row[f"within_{one}"] for row in rows) for one in WITHIN_S}
+            least_s = next(s for s in WITHIN_S if within[s] >= _ALMOST_ALL * within[WITHIN_S[-1]])
+            from_us, to_us = some[0] * _DAY_US, (some[-1] + 1) * _DAY_US
+            holes.append((len(holes), cluster, node, from_us, to_us, least_s))
+    return holes
+
+
+def _in_a_row(days: list[int]) -> list[list[int]]:
+    found = [[days[0]]]
+    for day in days[1:]:
+        if day == found[-1][-1] + 1:
+            found[-1].append(day)
+        else:
+            found.append([day])
+    return found
+
+
+class _Sums:
+    """User-days, and those on which the user was hit, by node, by day and by user."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.of_nodes: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+        self.of_days: dict[tuple[str, str, int], Row] = {}
+        self.of_users: dict[tuple[str, str], Row] = {}
+        self.node_days: dict[str, int] = defaultdict(int)
+        self._sums: dict[tuple[str, str, str], Floats] = {}
+        for row in rows:
+            cluster, partition = row["cluster"], row["partition"]
+            if row["kind"] == "node":
+                self.of_nodes[cluster, partition][row["node"]] = row
+                self.node_days[cluster] += row["days"]
+            elif row["kind"] == "day":
+                self.of_days[cluster, partition, row["day"]] = row
+            else:
+                self.of_users[cluster, row["user"]] = row
+
+    def share_elsewhere(self, cluster: str, partition: str, node: str, hit: str) -> float:
+        """Share of user-days that are hit on other nodes, with twice its spread between them."""
+        of_all = self.of_nodes[cluster, partition]
+        moments = self._moments(cluster, partition, hit)
+        if len(of_all) > OTHER_NODES:
+            moments = moments - _moments_of([of_all[node]], hit)
+        n, hits, n_squared, hits_squared, product = moments
+        share = (hits + 0.5) / (n + 1)
+        # beyond what a binomial law has by itself; nodes with more user-days say more
+        beyond = hits_squared - 2 * share * product + share**2 * n_squared
+        beyond -= n * share * (1 - share)
+        spread = np.sqrt(max(beyond, 0.0) / (n_squared - n)) if n_squared > n else 0.0
+        return float(min(share + 2 * spread, 1.0))
+
+    def _moments(self, cluster: str, partition: str, hit: str) -> Floats:
+        key = cluster, partition, hit
+        if key not in self._sums:
+            self._sums[key] = _moments_of(self.of_nodes[cluster, partition].values(), hit)
+        return self._sums[key]
+
+
+def _moments_of(rows: Iterable[Row], hit: str) -> Floats:
+    """Sums over nodes of user-days, of hit ones, of the squares of both, and of their product."""
+    n, hits = np.array([(row["n"], row[hit]) for row in rows], dtype=np.float64).T
+    return np.array([n.sum(), hits.sum(), (n * n).sum(), (hits * hits).sum(), (n * hits).sum()])
+
+
+def _is_hole(rows: list[Row], sums: _Sums, within_s: int, tests: int) -> bool:
+    """Whether chance explains how many users were hit on one node and day."""
+    hit, early = f"hit_{within_s}", f"within_{within_s}"
+    hits, ends = sum(row[hit] for row in rows), sum(row[early] for row in rows)
+    starts = sum(row["starts"] for row in rows)
+    if hits < LEAST_USERS or ends < LEAST_ENDS:
+        return False
+    if hits < LEAST_SHARE * len(rows) or ends < LEAST_SHARE * starts:
+        return False
+    shares = np.array([_share(row, rows, sums, hit) for row in rows])
+    return at_least(hits, shares) * tests < MOST_CHANCE
+
+
+def _share(row: Row, rows: list[Row], sums: _Sums, hit: str) -> float:
+    """Share with which a user is hit on an ordinary node that day."""
+    cluster, partition, node = row["cluster"], row["partition"], row["node"]
+    elsewhere = sums.share_elsewhere(cluster, partition, node, hit)
+    user, day = sums.of_users[cluster, row["user"]], sums.of_days[cluster, partition, row["day"]]
+    hers, own = user[hit] - row[f"user_{hit}"], user["n"] - row["user_n"]
+    here = [one for one in rows if one["partition"] == partition]
+    then = day[hit] - sum(one[hit] for one in here)
+    return float(
+        max(
+            elsewhere,
+            (hers + _USERS_PRIOR * elsewhere) / (own + _USERS_PRIOR),
+            (then + _DAYS_PRIOR * elsewhere) / (day["n"] - len(here) + _DAYS_PRIOR),
+        )
+    )
+
+
+def at_least(hits: int, shares: Floats) -> float:
+    """Chance of so many hits or more, each independent with its own share."""
+    law = np.array([1.0])
+    for share in shares:
+        law = np.convolve(law, [1 - share, share])
+    return float(law[hits:].sum())
+
+
+def black_holes(facts: Facts) -> tuple[BlackHole, ...]:
+    """The black holes that ended any of the selected attempts, in order of time.
+
+    They are found in all of the logs, whatever is selected.
+    """
+    if not facts.rows("early_days"):
+        return ()
+    began: dict[int, list[Row]] = defaultdict(list)
+    for row in facts.rows("black_hole_starts"):
+        began[row["hole"]].append(row)
+    ended: dict[int, list[Row]] = defaultdict(list)
+    for row in facts.rows("black_hole_ends"):
+        ended[row["hole"]].append(row)
+    sums = [row for row in facts.rows("user_day_sums") if row["kind"] == "node"]
+    found = []
+    for hole, own in ended.items():
+        rows = began[hole]
+        early = [row for row in rows if row["early"]]
+        one = rows[0]
+        others = [
+            row for row in sums if row["cluster"] == one["cluster"] and row["node"] != one["node"]
+        ]
+        found.append(
+            BlackHole(
+                cluster=one["cluster"],
+                node=one["node"],
+                first=moment(min(row["start_us"] for row in early)),
+                last=moment(max(row["end_us"] for row in early)),
+                within_s=one["within_s"],
+                ended=len(own),
+                uncounted=sum(not row["counted"] for row in own),
+                starts=len(rows),
+                early=len(early),
+                users=len({row["user"] for row in early}),
+                elsewhere=_of_starts(others, f"within_{one['within_s']}"),
+                failed_elsewhere=_of_starts(others, "failed"),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (one.first, one.cluster, one.node)))
+
+
+def _of_starts(rows: list[dict[str, Any]], name: str) -> float | None:
+    starts = sum(row["starts"] for row in rows)
+    return sum(row[name] for row in rows) / starts if starts else None
+
+
+def owed_to_holes(facts: Facts) -> dict[str, tuple[tuple[str, str], float]]:
+    """By selected attempt that a black hole ended: its node, and the chance that it was the node's.
+
+    As many as elsewhere would have ended early on any node. What is a failure already is left out.
+    """
+    own = {
+        (one.cluster, one.node): 1.0 - min((one.elsewhere or 0.0) * one.starts / one.early, 1.0)
+        for one in black_holes(facts)
+    }
+    rows = facts.rows("black_hole_ends") if own else ()
+    return {
+        row["attempt_id"]: (
+            (row["cluster"], row["node"]),
+            own[row["cluster"], row["node"]],
+        )
+        for row in rows
+        if not row["counted"]
+    }
