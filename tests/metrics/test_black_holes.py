@@ -130,8 +130,10 @@ def test_black_holes_are_named_with_what_they_ended() -> None:
         assert one.within_s == 30
         assert one.users >= 10
         assert 60 <= one.ended == one.early == one.uncounted <= one.starts <= 70
-        assert one.elsewhere is not None and one.elsewhere < 0.05
-        assert one.failed_elsewhere is not None and 0.1 < one.failed_elsewhere < 0.6
+        assert one.elsewhere is not None
+        assert one.elsewhere < 0.05
+        assert one.failed_elsewhere is not None
+        assert 0.1 < one.failed_elsewhere < 0.6
 
 
 def test_a_user_alone_convicts_no_node() -> None:

@@ -21,12 +21,13 @@ from ettr.attribution.chance import (
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.attribution.selected import failure_rows
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
-from ettr.metrics.black_holes import BlackHole, black_holes
 from ettr.metrics.availability import Availability, WholeLogs, availability
+from ettr.metrics.black_holes import BlackHole, black_holes
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.early_start import EarlyStart, early_start
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput, lost_goodput
+from ettr.metrics.hangs import HungRun, hung_runs
 from ettr.metrics.left_out import LeftOut, left_out
 from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
@@ -199,6 +200,7 @@ class Analysis(SharedStages):
             large_jobs=self.clustering.large_jobs,
             symptoms=self.clustering.symptoms,
             large_jobs_symptoms=self.clustering.large_jobs_symptoms,
+            probable_gpus=[one.n_gpus for one in self.hung_runs],
         )
 
     @cached_property
@@ -415,6 +417,11 @@ class Analysis(SharedStages):
     def black_holes(self) -> tuple[BlackHole, ...]:
         """Nodes that ended the selected jobs of many users within seconds of their start."""
         return black_holes(self.facts)
+
+    @cached_property
+    def hung_runs(self) -> tuple[HungRun, ...]:
+        """Selected runs that probably hung after a fault: failures that no log calls one."""
+        return hung_runs(self.facts)
 
     @cached_property
     def runaways(self) -> Runaways | None:

@@ -18,7 +18,7 @@ from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
 from ettr.facts.opening import facts_of_store
 from ettr.store.local_copy import on_duckdb
-from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from ettr.analysis.shared import SharedStages
@@ -65,6 +65,8 @@ def attribution_values(given: Assumptions) -> dict[str, object]:
     lengths_s = {"before": window.before_s, "after": window.after_s, "bucket": bucket_s}
     lengths_s |= {"burst": folding.burst_gap_s, "sticky": folding.sticky_gap_s}
     lengths_s["tolerance"] = matching.tolerance_s
+    # a node that hung a run is drained within a day; who records no step for half an hour is hung
+    lengths_s |= {"hung_out": SECONDS_PER_DAY, "hung_silent": SECONDS_PER_HOUR / 2}
     lengths_us = {
         f"{name}_us": round(length_s * MICROSECONDS_PER_SECOND)
         for name, length_s in lengths_s.items()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,7 @@ def failure_rates(
     large_jobs: FleetSpread | None = None,
     symptoms: Mapping[str, FleetSpread] | None = None,
     large_jobs_symptoms: Mapping[str, FleetSpread] | None = None,
+    probable_gpus: Sequence[int | None] = (),
 ) -> RatesBySymptom:
     """Failure rates by symptom, with intervals that admit the clustering of failures.
 
@@ -161,6 +162,8 @@ def failure_rates(
         large_jobs: the same of large jobs.
         symptoms: how the failures of each symptom cluster among themselves, of all jobs.
         large_jobs_symptoms: the same of large jobs.
+        probable_gpus: GPUs of each job that probably failed too, though no log says so: the high
+            ends of the rates over all symptoms hold them all.
 
     Source:
         Kokolis et al. (2025): r_f over jobs of more than 128 GPUs.
@@ -184,8 +187,8 @@ def failure_rates(
     return RatesBySymptom(
         above_gpus=above_gpus,
         confidence=confidence,
-        all_jobs=every.rate(),
-        large_jobs=large.rate(),
+        all_jobs=every.rate(len(probable_gpus)),
+        large_jobs=large.rate(sum((n or 0) > above_gpus for n in probable_gpus)),
         by_symptom=tuple(
             SymptomRates(
                 symptom=symptom,
@@ -229,9 +232,15 @@ class _Jobs:
             confidence,
         )
 
-    def rate(self) -> EstimatedRate:
-        """Of all symptoms together."""
-        return estimated_rate(self.failures.total(), self.node_days, self.confidence, self.spread)
+    def rate(self, probable: int) -> EstimatedRate:
+        """Of all symptoms together; its high end is that with so many more failures."""
+        failures = self.failures.total()
+        found = estimated_rate(failures, self.node_days, self.confidence, self.spread)
+        if not probable:
+            return found
+        more = estimated_rate(failures + probable, self.node_days, self.confidence, self.spread)
+        wide = replace(found.per_1000_node_days, high=more.per_1000_node_days.high)
+        return replace(found, per_1000_node_days=wide)
 
     def rate_of(self, symptom: str) -> EstimatedRate:
         """Of one symptom."""

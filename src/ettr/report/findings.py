@@ -11,7 +11,7 @@ from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.quality import DataQuality
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number, percent
-from ettr.report.unlogged import black_hole_says
+from ettr.report.unlogged import black_hole_says, hangs_say
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
@@ -198,6 +198,9 @@ def _uncounted(analysis: Analysis) -> Iterator[Finding]:
         moved = Effect(("failure rate",), TOO_LOW, _with(analysis, hole.uncounted))
         says = f"{black_hole_says(hole)} Take {hole.node} out of service and test it."
         yield Finding("black-hole", says, moved, hole.ended)
+    if hung := analysis.hung_runs:
+        moved = Effect(("failure rate",), TOO_LOW, _with(analysis, len(hung)))
+        yield Finding("hangs", hangs_say(hung), moved, len(hung))
     why = _why_failures_uncounted(analysis)
     if why is None:
         return
@@ -302,6 +305,7 @@ def _why_uncounted(analysis: Analysis) -> str | None:
     holes = (black_hole_says(one) for one in analysis.black_holes if one.uncounted)
     reasons = (
         *holes,
+        hangs_say(analysis.hung_runs),
         unseen and unseen[1],
         runaways and runaways.sentence,
         *missing,

@@ -76,8 +76,10 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.attribution.chance import CoOccurrences, FalseAttribution
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.availability import Availability
+    from ettr.metrics.black_holes import BlackHole
     from ettr.metrics.faults import FleetFaults
     from ettr.metrics.goodput import LostGoodput
+    from ettr.metrics.hangs import HungRun
     from ettr.metrics.incidents import IncidentLedger
     from ettr.metrics.instants import Period
     from ettr.metrics.logs_read import LogsRead
@@ -87,7 +89,6 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.metrics.rates import RatesBySymptom
     from ettr.metrics.recovery_times import SymptomTimes
     from ettr.metrics.runs import JobRuns
-    from ettr.metrics.black_holes import BlackHole
     from ettr.metrics.sizes import SizeMix
     from ettr.metrics.status import StatusMix
     from ettr.metrics.totals import Totals
@@ -107,6 +108,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
                 "without_false": RatesWithoutFalse | None,
                 "is_lower_bound": bool,
                 "black_holes": tuple[BlackHole, ...],
+                "hung_runs": tuple[HungRun, ...],
                 "direction": RateDirection,
                 "trend": RateTrend,
                 "rows": FAILURES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
 
@@ -29,6 +30,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
             _left_out,
             _missing_logs,
             _costliest,
+            _hangs,
             _lemons,
             _repeated_failures,
             _unexplained,
@@ -130,6 +132,20 @@ def _costliest(analysis: Analysis) -> Iterator[str]:
         f"{percent(most_h / total_h)} of what failures cost, in "
         f"{counted(costliest.failures, 'failure')}: find the logs of their nodes. Of the known "
         f"causes {worst.symptom} costs most: {cost}."
+    )
+
+
+def _hangs(analysis: Analysis) -> Iterator[str]:
+    hung = analysis.hung_runs
+    if not hung:
+        return
+    hours = sum(one.gpu_hours or 0.0 for one in hung)
+    held = f", and held {number(hours)} GPU-hours from the fault on" if hours else ""
+    symptom, n = Counter(one.symptom for one in hung).most_common(1)[0]
+    yield (
+        f"{counted(len(hung), 'run')} probably hung after a fault ({n:,} after {symptom}) until "
+        f"somebody or the time limit ended {'it' if len(hung) == 1 else 'them'}{held}: let a "
+        "watchdog end a run that makes no step, and a check drain the node at the fault."
     )
 
 

@@ -287,6 +287,8 @@ def _bound(analysis: Analysis) -> str:
         if ended := sum(one.uncounted for one in analysis.black_holes):
             nodes = counted(len({one.node for one in analysis.black_holes}), "node")
             return f"; {bound} {nodes} ended {counted(ended, 'attempt')} more at their start"
+        if hung := analysis.hung_runs:
+            return f"; {bound} {counted(len(hung), 'run')} more probably hung after a fault"
         return f"; {bound} no logs arrived from some nodes on which jobs ended FAILED"
     return ""
 

@@ -272,6 +272,7 @@ PARTS: dict[str, ReportPart] = {
             "without_false": a.rates_without_false,
             "is_lower_bound": lower_bound(a) is not None,
             "black_holes": a.black_holes,
+            "hung_runs": a.hung_runs,
             "direction": a.clustering.direction,
             "trend": a.trend,
             "rows": a.failure_rows,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
 from ettr.metrics.black_holes import BlackHole
-from ettr.report.numbers import moment, percent
+from ettr.metrics.hangs import HungRun
+from ettr.report.numbers import duration, moment, number, percent
 from ettr.words import by_number, counted
 
 
@@ -21,4 +26,22 @@ def black_hole_says(one: BlackHole) -> str:
         f"{one.early:,} of {counted(one.starts, 'attempt')} that began on {one.node} from "
         f"{moment(one.first)} to {moment(one.last)} ended FAILED within {one.within_s} s, of "
         f"{counted(one.users, 'user')} ({elsewhere}). {uncounted}"
+    )
+
+
+def hangs_say(hung: Sequence[HungRun]) -> str:
+    """How many runs probably hung, and what that makes of the failures; empty without any."""
+    if not hung:
+        return ""
+    states = Counter(one.state for one in hung)
+    ended = ", ".join(f"{n:,} {state}" for state, n in states.most_common())
+    lasted = duration(median((one.end - one.fault).total_seconds() for one in hung))
+    sure = sum(one.is_sure for one in hung)
+    progress = f" Of {sure:,} the recorded progress stopped before." if sure else ""
+    hours = sum(one.gpu_hours or 0.0 for one in hung)
+    held = f" They held {number(hours)} GPU-hours from the fault on." if hours else ""
+    return (
+        f"{counted(len(hung), 'run')} ended ({ended}) after a fault on a node that was then taken "
+        f"out of service, {lasted} after it at the median: probably hung, and not counted as "
+        f"failures; the high end of the rate holds them.{progress}{held}"
     )
