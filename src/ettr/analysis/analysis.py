@@ -42,6 +42,7 @@ from ettr.metrics.quality import DataQuality, Doubts, data_quality
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.runaway import Runaways, runaways
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
+from ettr.metrics.set_down import SetDown, set_down
 from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
@@ -422,6 +423,11 @@ class Analysis(SharedStages):
     def hung_runs(self) -> tuple[HungRun, ...]:
         """Selected runs that probably hung after a fault: failures that no log calls one."""
         return hung_runs(self.facts)
+
+    @cached_property
+    def set_down(self) -> SetDown | None:
+        """Selected failures whose node somebody set DOWN at their end."""
+        return set_down(self.facts)
 
     @cached_property
     def runaways(self) -> Runaways | None:

@@ -25,6 +25,7 @@ from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.metrics.black_holes import owed_to_holes
+from ettr.metrics.set_down import ended_by_person
 from ettr.taxonomy import UNATTRIBUTED
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 OPERATOR = "operator"
 BLACK_HOLE = "black-hole"
+_BY_PERSON = 0.9
+"""Probability that who sets a node DOWN and names no fault acts of her own accord."""
 _DIGITS = re.compile("[0-9]+")
 Row = dict[str, Any]
 
@@ -57,13 +60,15 @@ class Settled:
 
     Attributes:
         cause: Which.
-        probability: Of it; the rest is that of the user's own program.
+        probability: Of it.
+        rest: What else it may have been.
         evidence: What is said to be seen.
         node: The culprit; None where it is none.
     """
 
     cause: CauseDomain
     probability: float
+    rest: CauseDomain
     evidence: str
     node: tuple[str, str] | None = None
 
@@ -132,10 +137,15 @@ def ledger_rows(analysis: Analysis) -> LedgerRows:
 
 def _settled(facts: Facts) -> dict[str, Settled]:
     """By attempt, what is no longer weighed."""
-    return {
-        attempt: Settled(CauseDomain.NODE, share, BLACK_HOLE, node)
+    found = {
+        attempt: Settled(CauseDomain.NODE, share, CauseDomain.USER, BLACK_HOLE, node)
         for attempt, (node, share) in owed_to_holes(facts).items()
     }
+    for row in facts.rows("planned_ends"):
+        found[row["attempt_id"]] = Settled(CauseDomain.OPERATOR, 1.0, CauseDomain.NODE, BY_OPERATOR)
+    for attempt in ended_by_person(facts):
+        found[attempt] = Settled(CauseDomain.OPERATOR, _BY_PERSON, CauseDomain.NODE, BY_OPERATOR)
+    return found
 
 
 def _program(row: Row) -> str:

@@ -15,7 +15,7 @@ from ettr.analysis.cause_rows import (
     has_checks,
     ledger_rows,
 )
-from ettr.attribution.cause_evidence import CAUSES, CauseDomain
+from ettr.attribution.cause_evidence import CAUSES
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
 from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import MOST_CAUSES_LISTED
@@ -240,7 +240,7 @@ def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
     for place, known in enumerate(rows.settled):
         if known is None:
             continue
-        probability[place, CAUSES.index(CauseDomain.USER)] = 1.0 - known.probability
+        probability[place, CAUSES.index(known.rest)] = 1.0 - known.probability
         probability[place, CAUSES.index(known.cause)] = known.probability
         if known.node is not None:
             node[place], node_probability[place] = place_of[known.node], known.probability

@@ -11,7 +11,7 @@ from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.quality import DataQuality
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number, percent
-from ettr.report.unlogged import black_hole_says, hangs_say
+from ettr.report.unlogged import black_hole_says, hangs_say, set_down_says
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
@@ -63,7 +63,7 @@ class Finding:
 
 def findings(analysis: Analysis) -> tuple[Finding, ...]:
     """All findings, those first that may move a number the most."""
-    found = [*_of_logs(analysis), *_uncounted(analysis), *_false(analysis)]
+    found = [*_of_logs(analysis), *_uncounted(analysis), *_false(analysis), *_by_hand(analysis)]
     found += _of_quality(analysis.quality)
     if short := short_logs(analysis):
         found.append(Finding("short-logs", short, Effect(("every rate",), EITHER, None)))
@@ -220,6 +220,19 @@ def _false(analysis: Analysis) -> Iterator[Finding]:
     most = given / right if right and given else None
     rows = round(rate.expected_false.estimate or 0.0)
     yield Finding("false-failures", says, Effect(("failure rate",), TOO_HIGH, most), rows)
+
+
+def _by_hand(analysis: Analysis) -> Iterator[Finding]:
+    """Failures of which all that is known is that somebody set the node DOWN."""
+    found = analysis.set_down
+    if found is None:
+        return
+    failures = analysis.rates.all_jobs.failures
+    left = failures - found.without_fault
+    most = failures / left if left > 0 else None
+    moved = Effect(("failure rate",), TOO_HIGH, most) if found.without_fault else None
+    rows = found.by_person + found.by_unknown
+    yield Finding("down-by-hand", set_down_says(found, failures), moved, rows)
 
 
 def _with(analysis: Analysis, more: int) -> float | None:

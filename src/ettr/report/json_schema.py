@@ -89,6 +89,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.metrics.rates import RatesBySymptom
     from ettr.metrics.recovery_times import SymptomTimes
     from ettr.metrics.runs import JobRuns
+    from ettr.metrics.set_down import SetDown
     from ettr.metrics.sizes import SizeMix
     from ettr.metrics.status import StatusMix
     from ettr.metrics.totals import Totals
@@ -109,6 +110,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
                 "is_lower_bound": bool,
                 "black_holes": tuple[BlackHole, ...],
                 "hung_runs": tuple[HungRun, ...],
+                "set_down": SetDown | None,
                 "direction": RateDirection,
                 "trend": RateTrend,
                 "rows": FAILURES,

@@ -273,6 +273,7 @@ PARTS: dict[str, ReportPart] = {
             "is_lower_bound": lower_bound(a) is not None,
             "black_holes": a.black_holes,
             "hung_runs": a.hung_runs,
+            "set_down": a.set_down,
             "direction": a.clustering.direction,
             "trend": a.trend,
             "rows": a.failure_rows,

@@ -8,6 +8,7 @@ from statistics import median
 
 from ettr.metrics.black_holes import BlackHole
 from ettr.metrics.hangs import HungRun
+from ettr.metrics.set_down import SetDown
 from ettr.report.numbers import duration, moment, number, percent
 from ettr.words import by_number, counted
 
@@ -44,4 +45,27 @@ def hangs_say(hung: Sequence[HungRun]) -> str:
         f"{counted(len(hung), 'run')} ended ({ended}) after a fault on a node that was then taken "
         f"out of service, {lasted} after it at the median: probably hung, and not counted as "
         f"failures; the high end of the rate holds them.{progress}{held}"
+    )
+
+
+def set_down_says(found: SetDown, failures: int) -> str:
+    """How many failures rest on a node that was set DOWN by hand.
+
+    Args:
+        found: those.
+        failures: all of them.
+    """
+    who = [f"by a person in {found.by_person:,}"] if found.by_person else []
+    if found.by_unknown:
+        who.append(f"by a person or by Slurm, not known which, in {found.by_unknown:,}")
+    says = (
+        f"In {found.by_person + found.by_unknown:,} of {counted(failures, 'failure')} the node was "
+        f"set DOWN when the job ended: {', '.join(who)}."
+    )
+    if not found.without_fault:
+        return says
+    typed = ", ".join(f"“{reason}”" for reason in found.reasons)
+    return (
+        f"{says} Of {found.without_fault:,} no log names a fault{f' ({typed})' if typed else ''}: "
+        "if that was planned work, say so in a file for `--taxonomy`, and they are no failures."
     )
