@@ -151,6 +151,11 @@ def jobs() -> str:
     rows.append(job("a", 510, "NODE_FAIL", 100, 5, nodes="n7"))  # an administrator's doing
     rows.append(job("a", 511, "RUNNING", 400, 190, nodes="n3", limit=60))  # forgotten
     rows.append(job("a", 512, "CANCELLED", 100, 5, nodes="n6"))
+    rows.append(job("a", 513, "NODE_FAIL", 120, 5, nodes="n7"))  # under whom somebody moves a rack
+    rows.append(job("a", 514, "COMPLETED", 120, 5, nodes="k1", tres="cpu=64,node=1"))
+    for n in range(25):  # a black hole
+        at_once = {"nodes": "n5", "user": f"u{n % 5}", "exit": "1:0"}
+        rows.append(job("a", 600 + n, "FAILED", 247 + n / 10, 0.005, **at_once))
     rows.append("a|broken\n")
     return "".join(rows)
 
@@ -172,6 +177,7 @@ def states() -> str:
         rows.append(
             f"{cluster}|{node}|{at(12 * n + 7.5)}|{until}|{state}|{reasons[n % 5]}|root(0)\n"
         )
+    rows.append(f"a|n7|{at(125)}|{at(139)}|DOWN|moving rack|ann(1001)\n")
     rows.append(f"a|n7|{at(105)}|{at(109)}|DOWN|maintenance: new firmware|root(0)\n")
     return "".join(rows)
 

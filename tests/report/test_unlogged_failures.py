@@ -1,8 +1,8 @@
 """Failures that no log calls one, and ends that look like failures and are an operator's.
 
-One site with a planted truth: a black hole (n07, 60 jobs of ten users), three runs that hang after
-an XID 119 and three that do not, a maintenance day that ends twelve jobs at once, and a rack that an
-operator moves under three jobs.
+One site with a planted truth: a black hole (n07, 60 jobs of ten users), three runs that hang
+after an XID 119 and three that do not, a maintenance day that ends twelve jobs at once, and a rack
+that an operator moves under three jobs.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Site:
         self, start_s: float, ran_s: float, nodes: str, n: int, user: str, state: str = "COMPLETED"
     ) -> None:
         code = "1:0" if state == "FAILED" else "0:0"
-        begin, end = at(start_s), at(start_s + ran_s)
+        begin, end, number = at(start_s), at(start_s + ran_s), len(self.jobs)
         self.jobs.append(
-            f"{len(self.jobs) + 1}|j{len(self.jobs) % 9}|{user}|c|gpu|{state}|{code}|{begin}|{begin}"
+            f"{number + 1}|j{number % 9}|{user}|c|gpu|{state}|{code}|{begin}|{begin}"
             f"|{end}|{ran_s:.0f}|1200|{n}|{nodes}|gres/gpu={8 * n}\n"
         )
 
@@ -207,7 +207,7 @@ def test_a_node_that_a_person_sets_down_is_a_class_of_its_own(
 def test_the_ledger_puts_each_down_to_its_own_cause(store: Path) -> None:
     done = ettr("causes", store, "--json")
     assert done.code == 0, done.err
-    rows = done.json["interruptions"]
+    rows = done.json["listed"]
 
     def on(prefix: str) -> list[dict[str, Any]]:
         return [one for one in rows if (one["node"] or "").startswith(prefix)]
@@ -220,7 +220,7 @@ def test_the_ledger_puts_each_down_to_its_own_cause(store: Path) -> None:
     planned = [one for one in operator if one["operator"] == 1.0]
     assert len(planned) == 12, "the maintenance day is an operator's, however many at once"
     assert [one["operator"] for one in operator if one not in planned] == [0.9] * 3
-    totals = {one["cause"]: one for one in done.json["summary"]["totals"]}
+    totals = {one["cause"]: one for one in done.json["totals"]}
     assert totals["shared"]["expected"] < 3
     assert totals["operator"]["share"]["high"] >= 15 / len(rows)
     assert not on("m")

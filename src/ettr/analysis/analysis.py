@@ -194,7 +194,7 @@ class Analysis(SharedStages):
         """Failures per node-day by symptom."""
         given = self.assumptions
         return failure_rates(
-            self.facts,
+            self.rate_facts,
             above_gpus=given.above_gpus,
             confidence=given.confidence,
             all_jobs=self.clustering.all_jobs,
@@ -210,7 +210,7 @@ class Analysis(SharedStages):
         if self.covered is not self:
             return self.covered.trend
         return rate_trend(
-            self.facts,
+            self.rate_facts,
             self.period,
             confidence=self.assumptions.confidence,
             spread=self.clustering.all_jobs.believed,
@@ -226,9 +226,9 @@ class Analysis(SharedStages):
         if self.covered is not self:
             return self.covered.mttf
         return mttf_by_size(
-            self.facts,
+            self.rate_facts,
             self.rates.best,
-            unit=self.size_unit,
+            unit=self.rate_unit,
             gpus_per_node=self.assumptions.gpus_per_node,
             of_nodes=self._gpus_of_nodes,
             confidence=self.assumptions.confidence,
@@ -248,7 +248,7 @@ class Analysis(SharedStages):
         if not self.logs_read.jobs or "mttf" in self.__dict__:
             return self.mttf.gpus_per_node
         given = self.assumptions.gpus_per_node
-        return gpus_of_a_node(self.facts, self.size_unit, given, self._gpus_of_nodes)
+        return gpus_of_a_node(self.rate_facts, self.rate_unit, given, self._gpus_of_nodes)
 
     @cached_property
     def runs(self) -> JobRuns:
@@ -458,7 +458,7 @@ class Analysis(SharedStages):
         from ettr.analysis.fleet import fleet_models
 
         return fleet_models(
-            self.facts,
+            self.rate_facts,
             self.clustering.every.counts,
             self.assumptions.confidence,
             self.clustering.all_jobs,

@@ -119,12 +119,20 @@ def fleet_evidence(
         UsageError: no such job has run.
     """
     analysis = analysis.covered
-    chosen = facts_of_jobs(analysis.facts, partition, cluster, others, above_gpus)
-    whole = None if partition or cluster else _of_all_partitions(analysis, above_gpus)
+    of_some = bool(partition or cluster)
+    chosen = facts_of_jobs(analysis.rate_facts, partition, cluster, others, above_gpus)
+    on_gpus = analysis.is_of_gpu_nodes
+    if on_gpus and of_some and not chosen.rows("exposure_shapes"):
+        # of a partition without GPUs
+        chosen = facts_of_jobs(analysis.facts, partition, cluster, others, above_gpus)
+        on_gpus = False
+    whole = None if of_some else _of_all_partitions(analysis, above_gpus)
     shown = whole or clustering_of_all(chosen, analysis.period, analysis.assumptions.confidence)
     if shown.counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
     found = _evidence(analysis, name, shown.counts, chosen, above_gpus)
+    if on_gpus:
+        found = replace(found, jobs=f"{found.jobs} on nodes with GPUs")
     return replace(found, spread=shown.spread, spread_by_symptom=shown.spread_by_symptom)
 
 
@@ -243,7 +251,7 @@ def period_evidence(
             known better from more of the logs, and from the same ones for both of two periods.
         above_gpus: jobs of more GPUs only; None takes them all.
     """
-    chosen = facts_of_jobs(part.facts, above_gpus=above_gpus)
+    chosen = facts_of_jobs(part.rate_facts, above_gpus=above_gpus)
     shown = _of_all_partitions(part, above_gpus) or clustering_of_all(
         chosen, part.period, part.assumptions.confidence
     )

@@ -21,6 +21,7 @@ from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
 from ettr.metrics.exposure import ExposureBasis, exposure_basis
 from ettr.metrics.instants import Period
 from ettr.metrics.listed_nodes import every_node_is_listed
+from ettr.metrics.node_classes import ClassRate, are_mixed, class_rates, facts_of_gpu_nodes
 from ettr.metrics.node_jobs import NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.sizes import SizeUnit, main_size_unit
@@ -32,6 +33,7 @@ from ettr.units import MICROSECONDS_PER_SECOND
 if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering, FailuresOfSize
     from ettr.analysis.lemon_signals import Exclusions
+    from ettr.facts import Facts
     from ettr.lemons.blame import Blame
     from ettr.lemons.fleet import Placement, Stratum
     from ettr.lemons.model import LemonFit, NodeCounts
@@ -182,13 +184,33 @@ class SharedStages(LogStages):
         return dump_windows(self.facts, self.selection.cluster, self.selection.since)
 
     @cached_property
+    def classes(self) -> tuple[ClassRate, ...]:
+        """Failure rates by class of node; empty where all nodes are of one."""
+        return class_rates(self.facts, self.assumptions.confidence)
+
+    @cached_property
+    def is_of_gpu_nodes(self) -> bool:
+        """Whether rates are of nodes with GPUs alone: nodes without any ran jobs too."""
+        return self.logs_read.jobs and are_mixed(self.classes)
+
+    @cached_property
+    def rate_facts(self) -> Facts:
+        """The facts that rates are of."""
+        return facts_of_gpu_nodes(self.facts) if self.is_of_gpu_nodes else self.facts
+
+    @cached_property
+    def rate_unit(self) -> SizeUnit:
+        """What sizes of the jobs count that rates are of."""
+        return SizeUnit.GPUS if self.is_of_gpu_nodes else self.size_unit
+
+    @cached_property
     def clustering(self) -> FailureClustering:
         """How failures cluster over time and over nodes."""
         from ettr.analysis.clustering import failure_clustering
         from ettr.models.direction import undecided
 
         given = self.assumptions
-        found = failure_clustering(self.facts, self.period, given.above_gpus, given.confidence)
+        found = failure_clustering(self.rate_facts, self.period, given.above_gpus, given.confidence)
         if not self.dump_windows:
             return found
         return replace(found, direction=undecided(found.direction, NO_DIRECTION))
@@ -200,7 +222,7 @@ class SharedStages(LogStages):
 
         if "clustering" in self.__dict__:
             return self.clustering.every
-        return clustering_of_all(self.facts, self.period, self.assumptions.confidence)
+        return clustering_of_all(self.rate_facts, self.period, self.assumptions.confidence)
 
     @cached_property
     def workload_weights(self) -> dict[str, float]:

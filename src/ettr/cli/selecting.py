@@ -72,7 +72,9 @@ class Selecting(OptionGroup):
     gpu_type: Annotated[
         list[str] | None,
         typer.Option(
-            "--gpu-type", metavar="NAME", help="Only nodes with this type of GPU; repeatable."
+            "--gpu-type",
+            metavar="NAME",
+            help="Only nodes with this type of GPU, or cpu: without any; repeatable.",
         ),
         _OF_LOGS,
     ] = None

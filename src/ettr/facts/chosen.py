@@ -25,6 +25,8 @@ from ettr.facts.stored import kept, narrow_columns, selected
 from ettr.selection import Selection
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS
 
+NO_GPUS = "cpu"
+"""What is asked for in place of a type of GPU to get the nodes without any."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LASTING_S = ("elapsed_s", "suspended_s", *PARTS_HELD_S.values())
 
@@ -61,7 +63,15 @@ def _asked_nodes(facts: Facts) -> list[tuple[object, ...]]:
 @made(
     "chosen",
     (),
-    reads=("attempts", "allocations", "nodes", "asked", "accounted", "het_attempts"),
+    reads=(
+        "attempts",
+        "allocations",
+        "nodes",
+        "asked",
+        "accounted",
+        "het_attempts",
+        "node_classes",
+    ),
     takes=("selection", "logs_end_us", "small", "het_jobs"),
 )
 def _chosen(facts: Facts) -> str:
@@ -84,7 +94,7 @@ def _all_attempts(facts: Facts) -> str:
 @made(
     "held",
     (),
-    reads=("attempts", "allocations", "nodes", "asked"),
+    reads=("attempts", "allocations", "nodes", "asked", "node_classes"),
     takes=("selection", "logs_end_us", "small"),
 )
 def _held(facts: Facts) -> str:
@@ -103,7 +113,10 @@ def _held(facts: Facts) -> str:
 @made(
     "accounted",
     (),
-    reads=("attempts", "parts_attempts", "parts_allocations", "allocations", "nodes", "asked"),
+    reads=(
+        *("attempts", "parts_attempts", "parts_allocations", "allocations", "nodes", "asked"),
+        "node_classes",
+    ),
     takes=("selection", "logs_end_us", "small", "het_jobs"),
 )
 def _accounted(facts: Facts) -> str:
@@ -152,7 +165,16 @@ def facts_of_jobs(
     if not conditions:
         return facts
     sql = f"SELECT attempt_id FROM {facts.table('chosen')} WHERE {' AND '.join(conditions)}"
-    ids = facts.keep("part_attempts", sql, view=False, bound=bound)
+    return facts_of_attempts(facts, facts.keep("part_attempts", sql, view=False, bound=bound))
+
+
+def facts_of_attempts(facts: Facts, ids: str) -> Facts:
+    """The facts where `chosen`, `exposure`, `exposure_nodes` and `failures` are of some attempts.
+
+    Args:
+        facts: of a selection.
+        ids: the engine's name of a table with their `attempt_id`.
+    """
     parts = {
         name: facts.keep(
             f"part_{name}",
@@ -236,11 +258,17 @@ def _on_nodes(facts: Facts, rows: str) -> list[str]:
             f"{rows}.node IN (SELECT name FROM {facts.table('asked')} WHERE kind = 'node')"
         )
     if chosen.gpu_type:
-        found.append(
+        of_type = (
             f"EXISTS (SELECT 1 FROM {facts.table('nodes')} t JOIN {facts.table('asked')} a "
             f"ON t.gpu_type = a.name AND a.kind = 'gpu_type' "
             f"WHERE t.cluster = {rows}.cluster AND t.node = {rows}.node)"
         )
+        if NO_GPUS in chosen.gpu_type:
+            of_type = (
+                f"({of_type} OR EXISTS (SELECT 1 FROM {facts.table('node_classes')} t "
+                f"WHERE NOT t.has_gpus AND t.cluster = {rows}.cluster AND t.node = {rows}.node))"
+            )
+        found.append(of_type)
     return found
 
 

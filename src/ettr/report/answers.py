@@ -182,8 +182,9 @@ def _mttf(analysis: Analysis) -> Answer:
     rate = mttf.rate_used
     shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
     bound = uncounted(shown, expects_false(analysis)) if lower_bound(analysis) else ""
+    of = " on nodes with GPUs" if analysis.is_of_gpu_nodes else ""
     return Answer(
-        f"MTTF at the largest size run, {largest.size.label} {unit}",
+        f"MTTF at the largest size run, {largest.size.label} {unit}{of}",
         hours_between(shown),
         f"from {between(rate.per_1000_node_days)} failures per 1,000 node-days; {seen}{bound}",
     )

@@ -84,6 +84,7 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     from ettr.metrics.instants import Period
     from ettr.metrics.logs_read import LogsRead
     from ettr.metrics.mttf import MttfBySize
+    from ettr.metrics.node_classes import ClassRate
     from ettr.metrics.node_records import NodeRecords
     from ettr.metrics.quality import DataQuality
     from ettr.metrics.rates import RatesBySymptom
@@ -111,6 +112,8 @@ def _parts() -> dict[str, tuple[object, dict[str, object]]]:
                 "black_holes": tuple[BlackHole, ...],
                 "hung_runs": tuple[HungRun, ...],
                 "set_down": SetDown | None,
+                "by_class": tuple[ClassRate, ...],
+                "of_gpu_nodes": bool,
                 "direction": RateDirection,
                 "trend": RateTrend,
                 "rows": FAILURES,

@@ -58,6 +58,7 @@ def _of_jobs(
 
 def _failures(analysis: Analysis) -> tuple[Section, ...]:
     from ettr.report.sections.failures import failures_section
+    from ettr.report.unlogged import classes_say
 
     return (
         failures_section(
@@ -67,6 +68,7 @@ def _failures(analysis: Analysis) -> tuple[Section, ...]:
             lower_bound=lower_bound(analysis),
             caution=short_logs(analysis),
             without_false=analysis.rates_without_false,
+            classes=classes_say(analysis.classes, of_gpu_nodes=analysis.is_of_gpu_nodes),
         ),
     )
 
@@ -274,6 +276,8 @@ PARTS: dict[str, ReportPart] = {
             "black_holes": a.black_holes,
             "hung_runs": a.hung_runs,
             "set_down": a.set_down,
+            "by_class": a.classes,
+            "of_gpu_nodes": a.is_of_gpu_nodes,
             "direction": a.clustering.direction,
             "trend": a.trend,
             "rows": a.failure_rows,

@@ -8,8 +8,9 @@ from statistics import median
 
 from ettr.metrics.black_holes import BlackHole
 from ettr.metrics.hangs import HungRun
+from ettr.metrics.node_classes import ClassRate
 from ettr.metrics.set_down import SetDown
-from ettr.report.numbers import duration, moment, number, percent
+from ettr.report.numbers import between, duration, moment, number, percent
 from ettr.words import by_number, counted
 
 
@@ -69,3 +70,16 @@ def set_down_says(found: SetDown, failures: int) -> str:
         f"{says} Of {found.without_fault:,} no log names a fault{f' ({typed})' if typed else ''}: "
         "if that was planned work, say so in a file for `--taxonomy`, and they are no failures."
     )
+
+
+def classes_say(classes: Sequence[ClassRate], *, of_gpu_nodes: bool) -> str:
+    """What rates are of, and those of each class of node; empty where there is but one."""
+    if not classes:
+        return ""
+    each = "; ".join(
+        f"{one.name}: {between(one.per_1000_node_days)} ({counted(one.failures, 'failure')} in "
+        f"{number(one.node_days, 5)} node-days)"
+        for one in classes
+    )
+    only = "These rates are of nodes with GPUs alone. " if of_gpu_nodes else ""
+    return f"{only}By class of node, per 1,000 node-days: {each}."

@@ -36,6 +36,7 @@ def failures_section(
     lower_bound: str | None = None,
     caution: str | None = None,
     without_false: RatesWithoutFalse | None = None,
+    classes: str = "",
 ) -> Section:
     """Failures per 1,000 node-days by symptom and over time.
 
@@ -46,6 +47,7 @@ def failures_section(
         lower_bound: why failures go uncounted; None where none does.
         caution: why the rates say little, where the logs are short.
         without_false: the rates without the failures that chance explains.
+        classes: what the rates are of, and those of each class of node.
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []
     new_checks = [marker for marker in trend.markers if marker.is_new]
@@ -67,7 +69,7 @@ def failures_section(
     return Section(
         "failures",
         "How often it fails, and why",
-        " ".join(filter(None, _leads(rates, direction, lower_bound, without_false))),
+        " ".join(filter(None, _leads(rates, direction, lower_bound, without_false, classes))),
         tuple(figures),
         (_symptom_table(rates),),
         tuple(notes),
@@ -79,8 +81,10 @@ def _leads(
     direction: RateDirection | None,
     lower_bound: str | None,
     without_false: RatesWithoutFalse | None,
+    classes: str,
 ) -> Iterator[str]:
     yield _lead(rates)
+    yield classes
     yield with_and_without(without_false)
     if direction is not None and rates.all_jobs.failures:
         yield direction.meaning
