@@ -21,7 +21,7 @@ Jobs = dict[str, np.ndarray[Any, Any]]
 
 
 def ordinary(cluster: str, rng: np.random.Generator) -> Jobs:
-    """Jobs of a fleet with all that looks like a black hole and is none.
+    """Jobs of a fleet with all that looks like a black hole without being one.
 
     Users whose programs end early now and then or always, on some days for everything that they
     submit, as arrays that fall onto one node; a partition of two nodes for tests; an hour in which

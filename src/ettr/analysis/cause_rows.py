@@ -63,7 +63,7 @@ class Settled:
         probability: Of it.
         rest: What else it may have been.
         evidence: What is said to be seen.
-        node: The culprit; None where it is none.
+        node: The culprit; None where no node is to blame.
     """
 
     cause: CauseDomain

@@ -52,16 +52,16 @@ def _set_by(facts: Facts) -> list[tuple[object, ...]]:
     """Who set nodes DOWN, by the user and the reason that a log has."""
     taxonomy: Taxonomy = facts.given("taxonomy")
     rows = facts.rows("setters_of_states")
-    said = {row["reason_key"]: taxonomy.classify_reason(row["reason_key"]) for row in rows}
+    verdicts = {row["reason_key"]: taxonomy.classify_reason(row["reason_key"]) for row in rows}
     own: dict[str, Counter[str]] = {}
     for row in rows:
-        if row["user"] and said[row["reason_key"]].source.startswith(_OWN_WORDS):
+        if row["user"] and verdicts[row["reason_key"]].source.startswith(_OWN_WORDS):
             own.setdefault(row["cluster"], Counter())[row["user"]] += row["n"]
     slurm_of = {cluster: users.most_common(1)[0][0] for cluster, users in own.items()}
     found: list[tuple[object, ...]] = []
     for row in rows:
         cluster, user, reason = row["cluster"], row["user"], row["reason_key"]
-        verdict = said[reason]
+        verdict = verdicts[reason]
         if user and user != slurm_of.get(cluster, user):
             setter = SLURM if verdict.reason_class in _PROGRAMS else PERSON
         elif verdict.source.startswith(_OWN_WORDS) or verdict.reason_class in _PROGRAMS:
