@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.layout import aligned
+from ettr.checkpoint.tensors.loaders import load_state, state_of, watch_loader
 from ettr.checkpoint.tensors.typed_values import decode, encode
 from ettr.errors import UsageError
 
@@ -28,8 +29,6 @@ _ALIGN = 16
 _STATE = "state"
 GROUPS = "groups"
 OBJECT = "object"
-# Of torchdata's StatefulDataLoader.
-_BEFORE_FIRST_BATCH = ("_iterator", "_initial_iter_for_state_dict", "next_iter_state")
 # What people choose, and change between two runs; `lr` is that before a scheduler's steps.
 _CHOSEN = ("lr", "weight_decay", "betas", "momentum", "eps")
 _FIRST_RATE = "initial_lr"
@@ -121,31 +120,6 @@ def encode_objects(
     return pack_objects(ObjectRecord(step, items))
 
 
-def state_of(one: Stateful) -> dict[str, Any]:
-    """What `state_dict` returns; asking changes nothing that the training loop would notice.
-
-    Asked before its first batch, a StatefulDataLoader of torchdata makes the iterator that the loop
-    then gets: with the sampler's epoch of now, before the loop has called `set_epoch`; and it draws
-    seeds. Both are undone, by attributes: `load_state_dict` of a subclass may do more.
-    """
-    if not all(hasattr(one, name) for name in _BEFORE_FIRST_BATCH):
-        return one.state_dict()
-    before = {name: getattr(one, name) for name in _BEFORE_FIRST_BATCH}
-    if before["_iterator"] is not None:
-        return one.state_dict()
-    sampler = getattr(one, "sampler", None)
-    own = {getattr(one, "generator", None), getattr(sampler, "generator", None)}
-    generators = [torch.default_generator, *(g for g in own if isinstance(g, torch.Generator))]
-    random_states = [generator.get_state() for generator in generators]
-    try:
-        return one.state_dict()
-    finally:
-        for name, value in before.items():
-            setattr(one, name, value)
-        for generator, random_state in zip(generators, random_states, strict=True):
-            generator.set_state(random_state)
-
-
 def pack_objects(record: ObjectRecord) -> bytes:
     """The bytes of a record; none where it has no item."""
     if not record.items:
@@ -209,7 +183,7 @@ def load_object(name: str, one: Stateful, record: ObjectRecord) -> None:
             f"sharded now; train it as it was saved"
         )
     try:
-        one.load_state_dict(state)
+        load_state(one, state)
     except Exception as error:
         raise CheckpointError(
             f"object {name!r} ({type(one).__name__}) did not take its state of step "
@@ -290,7 +264,7 @@ def check_stateful(name: str, one: object) -> Stateful:
     """The object, if it follows the protocol.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it does not, or is a loader that does not keep its place.
     """
     if isinstance(one, type) or not isinstance(one, Stateful):
         raise UsageError(
@@ -298,4 +272,5 @@ def check_stateful(name: str, one: object) -> Stateful:
             f"optimizers, tensors, and objects with state_dict() and load_state_dict(). Put "
             f"numbers and the like into an object of your own with these two methods"
         )
+    watch_loader(name, one)
     return one
