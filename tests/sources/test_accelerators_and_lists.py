@@ -165,6 +165,7 @@ Node Health Check starting.
 ERROR:  nhc:  Health check failed:  check_nvsmi_healthmon:  nvidia-smi: problem with GPU 3
 20260301 11:59:45 [slurm] /usr/libexec/nhc/node-mark-offline gpu-1.example.org check_nvsmi: bad
 /usr/libexec/nhc/node-mark-offline:  Marking gpu-1 offline:  NHC: check_nvsmi: bad
+/usr/libexec/nhc/node-mark-online:  Not sure how to handle node state "" on gpu-1.example.org
 """
 
 

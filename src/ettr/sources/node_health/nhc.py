@@ -45,7 +45,7 @@ _FAULT_CODE = re.compile(r"FaultCode:\s*(NHC(?:\d{4}|NA))\b")
 _CHECK_WORD = re.compile(r"\b(check_\w+)")
 _HOST = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s+([\w./-]+)(?:\[\d+\])?:")
 # what marks a node names it, as Slurm does or with its domain
-_MARKING = re.compile(rb"node-mark-(?:off|on)line:?\s+(?:Marking )?(?P<node>[\w-]+)(?:[\s.]|$)")
+_MARKING = re.compile(rb"node-mark-(?:off|on)line(?:\s+|:\s+Marking\s+)(?P<node>[\w-]+)(?:[\s.]|$)")
 _PROGRAMS = ("nhc", "nhc-wrapper", "nhc-genconf")
 _UNASKED = ""
 _MARKS = (b"Health check failed", b"NHC", b"nhc", b"atchdog", b" | ", b":healthy:")

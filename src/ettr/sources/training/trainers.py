@@ -72,7 +72,7 @@ _ASYNC_NOTE = (
 
 
 @dataclass(slots=True)
-class _Said:
+class _Undated:
     """A line whose time or meaning a later line decides."""
 
     line: int
@@ -83,13 +83,13 @@ class _Said:
 
 
 @dataclass(slots=True)
-class _State:
+class _ConsoleState:
     """What is known at a line of the log."""
 
     time: datetime | None = None
     reached: int = 0
-    loaded: _Said | None = None
-    under_way: list[_Said] = field(default_factory=list)
+    loaded: _Undated | None = None
+    under_way: list[_Undated] = field(default_factory=list)
     has_finished: bool = False
     saved: set[tuple[str | None, int]] = field(default_factory=set)
 
@@ -103,7 +103,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     first = next(filter(None, map(_PROGRESS.match, first_texts(origin.head))), None)
     job = first["job"] if first else None
-    rows, state = StepRows(NAME, origin, options, job=job), _State()
+    rows, state = StepRows(NAME, origin, options, job=job), _ConsoleState()
     for number, line in numbered_texts(origin):
         rows.count_read()
         text = _COLOUR.sub("", line[:SEARCHED_CHARACTERS])
@@ -119,7 +119,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     yield rows.last_batch()
 
 
-def _progress(rows: StepRows, state: _State, number: int, text: str) -> bool | None:
+def _progress(rows: StepRows, state: _ConsoleState, number: int, text: str) -> bool | None:
     """Whether a line of progress.txt was kept; None for a line of another kind."""
     found = _PROGRESS.match(text)
     if found is None:
@@ -134,7 +134,7 @@ def _progress(rows: StepRows, state: _State, number: int, text: str) -> bool | N
     if step is None:
         rows.add_event("start", number, None, time)
     elif found["what"] == "Saving async checkpoint":
-        state.under_way.append(_Said(number, step, text, time, rows.job_id))
+        state.under_way.append(_Undated(number, step, text, time, rows.job_id))
     else:
         state.has_finished |= "async" in found["what"]
         state.saved.add((rows.job_id, step))
@@ -142,7 +142,7 @@ def _progress(rows: StepRows, state: _State, number: int, text: str) -> bool | N
     return True
 
 
-def _settle_async(rows: StepRows, state: _State) -> None:
+def _settle_async(rows: StepRows, state: _ConsoleState) -> None:
     """Checkpoints that were begun: saved, never whole, or in a log that does not say."""
     for said in state.under_way:
         if (said.job, said.step) in state.saved:
@@ -156,7 +156,7 @@ def _settle_async(rows: StepRows, state: _State) -> None:
             rows.add_event("save", said.line, said.step, said.time)
 
 
-def _console(rows: StepRows, state: _State, number: int, text: str) -> bool:
+def _console(rows: StepRows, state: _ConsoleState, number: int, text: str) -> bool:
     """Whether a line of a console was kept."""
     if dated := _DATED.search(text):
         return _keep_dated(rows, state, number, text, dated)
@@ -176,7 +176,7 @@ def _console(rows: StepRows, state: _State, number: int, text: str) -> bool:
         return _keep_saved(rows, state, number, saved)
     if loaded:
         _reject_loaded(rows, state)
-        state.loaded = _Said(number, int(loaded[1]), text)
+        state.loaded = _Undated(number, int(loaded[1]), text)
         state.reached = int(loaded[1])
         return True
     if step is None or head is None or state.time is None:
@@ -190,7 +190,7 @@ def _console(rows: StepRows, state: _State, number: int, text: str) -> bool:
 
 
 def _keep_dated(
-    rows: StepRows, state: _State, number: int, text: str, dated: re.Match[str]
+    rows: StepRows, state: _ConsoleState, number: int, text: str, dated: re.Match[str]
 ) -> bool:
     time = rows.local_time(dated["iso"])
     if time is None:
@@ -212,7 +212,7 @@ def _keep_timed(rows: StepRows, number: int, text: str, timed: re.Match[str]) ->
     return True
 
 
-def _keep_saved(rows: StepRows, state: _State, number: int, step: int) -> bool:
+def _keep_saved(rows: StepRows, state: _ConsoleState, number: int, step: int) -> bool:
     if state.time is None:
         return False
     rows.note(_UNSTAMPED_NOTE)
@@ -220,14 +220,14 @@ def _keep_saved(rows: StepRows, state: _State, number: int, step: int) -> bool:
     return True
 
 
-def _reject_loaded(rows: StepRows, state: _State) -> None:
+def _reject_loaded(rows: StepRows, state: _ConsoleState) -> None:
     """A load that nothing with a stamp follows, before the next one or the end, has no time."""
     if state.loaded is not None:
         said, state.loaded = state.loaded, None
         rows.reject(said.line, "missing-field", "no line with a stamp comes after it", said.text)
 
 
-def _keep_loaded(rows: StepRows, state: _State, time: datetime) -> None:
+def _keep_loaded(rows: StepRows, state: _ConsoleState, time: datetime) -> None:
     if state.loaded is not None:
         said, state.loaded = state.loaded, None
         rows.note(_UNSTAMPED_NOTE)
