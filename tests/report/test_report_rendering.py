@@ -284,6 +284,8 @@ def analysis(**given: Any) -> Any:
         left_out=None,
         quality=SimpleNamespace(rows_rejected=given.get("rejected", 0), rows_read=1000),
         evidence=SimpleNamespace(failed=SimpleNamespace(silent=0)),
+        black_holes=(),
+        hung_runs=(),
         goodput=SimpleNamespace(
             by_cause=[cause(*one) for one in causes], crash_loops=given.get("loops", ())
         ),

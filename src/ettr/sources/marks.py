@@ -14,7 +14,7 @@ SHORTEST_BYTES = 2 * _WORD - 1
 _MIX = np.uint32(0x9E3779B1)
 _UPPER_HALF = 1
 _WINDOW = np.uint64((1 << 8 * SHORTEST_BYTES) - 1)
-# what most lines are made of: a part of a text that is none of it is found in fewer other places
+# what most lines are made of: a part of a text without any of it is found in fewer other places
 _COMMON = (
     b" kernel: kernel link becomes ready entered state error, failed device port module "
     b"new high-speed interrupt took too long audit operation profile mlx5_core 0000: nvme nvme0: "

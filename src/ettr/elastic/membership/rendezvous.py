@@ -109,7 +109,7 @@ class Heartbeat:
 
     @classmethod
     def from_text(cls, text: str | bytes) -> Heartbeat | None:
-        """The heartbeat that `to_text` wrote; None where it is none, as a stranger may write."""
+        """The heartbeat that `to_text` wrote; None for anything else, as a stranger may write."""
         try:
             decoded = text.decode() if isinstance(text, bytes) else text
             count, step, generation, collective_s = decoded.split(":")
