@@ -50,15 +50,28 @@ class _Position:
         self.trainer = trainer
         self.restored: str | None = None
 
-    def state_dict(self) -> dict[str, str]:
+    def state_dict(self) -> dict[str, Any]:
         state: TrainerState = self.trainer.state
         for name, callbacks in self._stateful().items():
             states = [callback.state() for callback in callbacks]
             state.stateful_callbacks[name] = states if len(states) > 1 else states[0]
-        return {"state": json.dumps(dataclasses.asdict(state))}
+        return {"state": json.dumps(dataclasses.asdict(state)), "step_rows": self._step_rows()}
 
-    def load_state_dict(self, state: Mapping[str, str]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.restored = state["state"]
+        now, saved = self._step_rows(), state.get("step_rows", 0)
+        if saved and now != saved and not self.trainer.args.ignore_data_skip:
+            raise UsageError(
+                f"a step took {saved} rows in the saved run and takes {now} now; the Trainer finds "
+                f"its place by counting steps, so rows would be left out or come twice. Choose "
+                f"per_device_train_batch_size x gradient_accumulation_steps x ranks = {saved}, or "
+                f"ignore_data_skip=True, which begins the epoch's data again"
+            )
+
+    def _step_rows(self) -> int:
+        args = self.trainer.args
+        rows: int = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        return rows
 
     def restore_callbacks(self) -> None:
         """Give callbacks their saved attributes, such as the patience that is left."""
