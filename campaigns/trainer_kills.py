@@ -67,17 +67,23 @@ class Job:
         return []
 
     def start(self) -> list[Any]:
-        """Its ranks, each a process of its own with another seed than before."""
+        """Its ranks, each a process of its own with another seed than before.
+
+        A job that was killed before its first step begins again, and keeps its seed.
+        """
         from adapters import page_loops
         from adapters.test_adapters import PRELOADED
 
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         self._starts += 1
+        seed = self._starts if self.losses() else 1
+        for met in self.folder.glob("store-*"):  # where killed ranks had met
+            met.unlink()
         ranks = []
         for rank in range(self.world):
             words = [self.loop, "--out", str(self.folder), "--steps", str(STEPS)]
-            words += ["--seed", str(self._starts), "--rank", str(rank), "--world", str(self.world)]
+            words += ["--seed", str(seed), "--rank", str(rank), "--world", str(self.world)]
             ranks.append(context.Process(target=page_loops.main, args=(words,)))
             ranks[-1].start()
         return ranks
