@@ -95,6 +95,7 @@ def end_of_selection(head: SelectionHead | None) -> None:
         typer.Exit: it matched nothing.
     """
     if head is not None and head.is_empty:
+        complain(f"nothing is selected ({head.words}); give other names or another period")
         raise typer.Exit(1)
 
 
