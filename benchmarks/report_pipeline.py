@@ -400,7 +400,7 @@ def measure(folder: Path, threads: int) -> dict[str, Any]:
     from ettr.analysis import Analysis
     from ettr.report.html import render
     from ettr.report.page import document, fewer_collections, page
-    from ettr.report.parts import PARTS
+    from ettr.report.registry import PARTS
     from ettr.store import open_store
 
     laps: list[tuple[str, float, float]] = []

@@ -16,12 +16,15 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import typer.main
 
-from ettr.cli.main import COMMANDS, REST, build_app
+from ettr.cli.main import REST, build_app, commands
 from ettr.report.json_schema import report_schema
+from ettr.report.registry import PARTS, Part
+from ettr.report.rows import lists_of
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import SPOOL_LIMIT_BYTES
 from ettr.tables import DERIVED, TABLES, Column, Table
@@ -47,9 +50,11 @@ def pages() -> dict[str, str]:
             "extensions": _headings("how-to", "add-*.md"),
         },
         "results/README.md": {"campaigns": _headings("results/campaigns", "*.md")},
+        "reference/report-json.md": {"keys": _keys()},
         "explanation/architecture.md": {"floors": _floors(), "rooms": _rooms()},
     }
     return {
+        "../src/ettr/api/answers.py": _answers(),
         # shipped with the package; a link publishes it next to the page that explains its keys
         "../src/ettr/report/report.schema.json": schema,
         **{name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()},
@@ -271,7 +276,7 @@ def _commands() -> str:
         "[report-json.md](report-json.md) says what they are.",
     ]
     panel = ""
-    for title, name, _ in COMMANDS:
+    for title, name, _ in commands():
         if title != panel:
             panel = title
             parts.append(f"## {title}")
@@ -312,6 +317,73 @@ def _default(param: Any) -> str:
     value = param.default
     absent = value is None or callable(value) or isinstance(value, bool) or value in ((), [])
     return "" if absent else str(getattr(value, "value", value))
+
+
+# -- keys of the report ---------------------------------------------------------------------------
+
+
+def _keys() -> str:
+    """The parts of the report that the page does not describe by hand: what their types say."""
+    page = (DOCS / "reference" / "report-json.md").read_text("utf-8")
+    by_hand, _, _ = page.partition("<!-- made: keys")
+    told = set(re.findall(r"^## (.*)$", by_hand, re.M))
+    return "\n\n".join(_keys_of(name, part) for name, part in PARTS.items() if name not in told)
+
+
+def _keys_of(name: str, part: Part[Any]) -> str:
+    hint = get_type_hints(part.question)["return"]
+    (found,) = [one for one in get_args(hint) or (hint,) if one is not NoneType]
+    rows = list(_meanings(name, found))
+    for listed, entry in lists_of(found).items():
+        rows += _meanings(f"{name}.{listed}[]", entry)
+    says = (inspect.getdoc(found) or "").partition("\n")[0]
+    return f"## {name}\n\n{says}\n\n{_table(('key', 'unit', 'meaning'), rows)}"
+
+
+def _meanings(path: str, of: type) -> Iterator[tuple[str, str, str]]:
+    """The fields of a dataclass with what its docstring says of each under `Attributes:`."""
+    _, _, listed = (inspect.getdoc(of) or "").partition("Attributes:\n")
+    means = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", listed, re.M)
+    for field, text in means:
+        yield _code(f"{path}.{field}"), "", _cell(text)
+
+
+# -- answers in Python ----------------------------------------------------------------------------
+
+
+def _answers() -> str:
+    """The types of what `ettr.Fleet` answers: one attribute for each part with a question."""
+    imports: set[str] = set()
+    attributes = []
+    for name, part in PARTS.items():
+        if part.question is None or not part.in_python:
+            continue
+        found = get_type_hints(part.question)["return"]
+        kinds = [one for one in get_args(found) or (found,) if one is not NoneType]
+        imports |= {f"    from {one.__module__} import {one.__name__}" for one in kinds}
+        optional = " | None" if NoneType in get_args(found) else ""
+        says = (inspect.getdoc(part.question) or "").partition("\n")[0]
+        answer = " | ".join(one.__name__ for one in kinds) + optional
+        attributes.append(f'    {name}: Result[{answer}]\n    """{says}"""')
+    return "\n".join(
+        [
+            '"""Types of what `ettr.Fleet` answers. Made by docs/generate.py (`make docs`)."""',
+            "",
+            "from __future__ import annotations",
+            "",
+            "from typing import TYPE_CHECKING",
+            "",
+            "if TYPE_CHECKING:",
+            *sorted({*imports, "    from ettr.api.result import Result"}),
+            "",
+            "",
+            "class Answers:",
+            '    """The parts of the report; each is computed when it is first asked for."""',
+            "",
+            *attributes,
+            "",
+        ]
+    )
 
 
 # -- sources --------------------------------------------------------------------------------------

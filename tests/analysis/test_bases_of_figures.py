@@ -10,7 +10,6 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
-from ettr.analysis.checkpoint_advice import checkpoint_advice
 from ettr.selection import Selection
 from ettr.store import open_store
 
@@ -114,7 +113,7 @@ def test_advice_on_checkpoints_counts_all_runs(tmp_path: Path) -> None:
     ]  # fmt: skip
     with open_store(stored(tmp_path, accounting(tmp_path, *rows))) as store:
         analysis = Analysis(store)
-        found = checkpoint_advice(analysis)
+        found = analysis.checkpoint_advice
         assert len(analysis.runs.runs) == 200
     assert found is not None
     (one,) = found.sizes

@@ -81,7 +81,7 @@ def test_a_run_of_several_jobs_is_told_though_none_of_its_attempts_failed(tmp_pa
     with open_store(place) as store:
         analysis = Analysis(store)
         assert len(analysis.failure_rows) == 1
-        runs = analysis._resubmitted
+        runs = analysis.resubmitted
         assert {run.job_ids for run in runs.values()} == {("1", "2")}
         assert len(runs) == 2
         assert not runs.keys() & {row["attempt_id"] for row in analysis.failure_rows}

@@ -11,7 +11,6 @@ from scipy.stats import binomtest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
-from ettr.analysis.checkpoint_advice import checkpoint_advice
 from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import (
     evidence_to_plan_with,
@@ -134,7 +133,7 @@ def test_without_scales_the_next_powers_of_two(analysis: Analysis) -> None:
 
 
 def test_advice_for_the_runs_seen(analysis: Analysis) -> None:
-    found = checkpoint_advice(analysis)
+    found = analysis.checkpoint_advice
     assert found is not None
     for one in found.sizes:
         assert one.ettr_at_best >= one.ettr_at_hourly

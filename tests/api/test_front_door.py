@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import timedelta
-from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import ettr
 from cli.program import EVENTS, KERNEL, SACCT, TOTALS, write_logs
 from ettr.errors import StoreError, UsageError
+from ettr.report.registry import PARTS
 from ettr.report.rows import flat_columns, lists_of
 from ettr.tables import ATTEMPTS
 from synthetic.site import ORIGIN, SitePlan, write_site
@@ -25,11 +25,7 @@ from synthetic.site import ORIGIN, SitePlan, write_site
 ROOT = Path(__file__).resolve().parents[2]
 # every result of a fleet, and of each function that takes one
 RESULTS: dict[str, Callable[[ettr.Fleet], ettr.Result[Any]]] = {
-    **{
-        name: attrgetter(name)
-        for name, member in vars(ettr.Fleet).items()
-        if isinstance(member, cached_property)
-    },
+    **{name: attrgetter(name) for name, part in PARTS.items() if part.in_python},
     "plan_run": lambda fleet: ettr.plan_run(fleet, gpus=1024, target=0.9),
     "project": lambda fleet: ettr.project(fleet, gpus=[1024, 4096]),
     "compare": lambda fleet: ettr.compare(fleet, ("old", 30, 5000.0)),

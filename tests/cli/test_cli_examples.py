@@ -14,12 +14,13 @@ import pytest
 
 import forked_python
 from cli.program import PROGRAM, ettr
-from ettr.cli.main import COMMANDS, EXAMPLES
+from ettr.cli.main import commands
+from ettr.cli.main import examples as examples_for
 from flight.records import calls, record, write
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "examples" / "slurm"
-NAMES = [name for _, name, _ in COMMANDS]
+NAMES = [name for _, name, _ in commands()]
 TRAINING = ("verify", "elastic", "chaos", "measure-recovery")
 TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
 
@@ -38,20 +39,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def examples_of(names: list[str]) -> list[str]:
-    return [example for name in names for example in EXAMPLES[name]]
+    return [example for name in names for example in examples_for(name)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_help_page_ends_with_its_examples(name: str) -> None:
     text = ettr(name, "--help").out
     examples = text.partition("\nExamples:\n")[2].splitlines()
-    assert [line.strip() for line in examples] == list(EXAMPLES[name])
+    assert [line.strip() for line in examples] == list(examples_for(name))
     assert 1 <= len(examples) <= 2
     assert all(line.startswith(f"  ettr {name} ") or line == "  ettr sources" for line in examples)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES["forecast"])
+@pytest.mark.parametrize("example", examples_for("forecast"))
 def test_a_past_of_a_day_is_too_short_to_forecast_a_week(
     example: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,9 @@ import pytest
 import typer
 
 from cli.program import PROGRAM, ettr, program
-from ettr.cli.main import COMMANDS, build_app
+from ettr.cli.main import build_app, commands
 
-NAMES = [name for _, name, _ in COMMANDS]
+NAMES = [name for _, name, _ in commands()]
 PHRASES = {
     "ingest": ("FILE...", "Reading the same file again changes nothing", "--timezone"),
     "report": ("STORE | FILE...", "--output", "write no HTML", "--gpus-per-node"),
@@ -53,7 +53,7 @@ def test_no_words_show_the_help():
 def test_commands_stand_under_headings_and_in_whole_sentences():
     lines = [line.strip() for line in program("--help").out.splitlines()]
     headings = [line for line in lines if line.endswith(":") and line != "Options:"]
-    assert headings == [f"{panel}:" for panel in dict.fromkeys(panel for panel, _, _ in COMMANDS)]
+    assert headings == [f"{panel}:" for panel in dict.fromkeys(panel for panel, _, _ in commands())]
     assert not any("..." in line for line in lines if line.split(" ")[0] in NAMES)
 
 

@@ -5,52 +5,45 @@ Each stage takes tables and returns tables or small frozen results; nothing is r
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ettr.analysis.assumptions import assumed
+from ettr.analysis import questions
+from ettr.analysis.asking import AnswerT, Given, answer, taken_by
 from ettr.analysis.shared import SharedStages
-from ettr.attribution.background import FalseFailuresBySize, false_failures_by_size
+from ettr.attribution.background import FalseFailuresBySize
 from ettr.attribution.chance import (
     CoOccurrences,
     FalseAttribution,
-    co_occurrence,
-    false_attribution,
 )
 from ettr.attribution.job_history import JobHistory, explain
-from ettr.attribution.selected import failure_rows
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
-from ettr.metrics.availability import Availability, WholeLogs, availability
+from ettr.metrics.availability import Availability
 from ettr.metrics.black_holes import BlackHole, black_holes
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.early_start import EarlyStart, early_start
 from ettr.metrics.faults import FleetFaults
-from ettr.metrics.goodput import LostGoodput, lost_goodput
+from ettr.metrics.goodput import LostGoodput
 from ettr.metrics.hangs import HungRun, hung_runs
 from ettr.metrics.left_out import LeftOut, left_out
-from ettr.metrics.logs_read import clusters_of
-from ettr.metrics.mttf import MttfBySize, gpus_of_a_node, mttf_by_size
+from ettr.metrics.mttf import MttfBySize, gpus_of_a_node
 from ettr.metrics.preemptions import (
     Preemption,
     PreemptionLinks,
     preemption_links,
-    selected_links,
     selected_preemptions,
 )
-from ettr.metrics.quality import DataQuality, Doubts, data_quality
-from ettr.metrics.rates import RatesBySymptom, failure_rates
+from ettr.metrics.quality import DataQuality
+from ettr.metrics.rates import RatesBySymptom
 from ettr.metrics.runaway import Runaways, runaways
-from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
+from ettr.metrics.runs import JobRuns
 from ettr.metrics.set_down import SetDown, set_down
-from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
+from ettr.metrics.sizes import SizeMix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
-from ettr.metrics.trend import RateTrend, rate_trend
-from ettr.metrics.unended_states import unended_states
-from ettr.metrics.unknown_checks import unknown_checks
-from ettr.metrics.unknown_reasons import unknown_reasons
-from ettr.metrics.user_failures import UserFailures, user_failures
+from ettr.metrics.trend import RateTrend
+from ettr.metrics.user_failures import UserFailures
 from ettr.selection import Selection
 
 if TYPE_CHECKING:
@@ -68,16 +61,29 @@ if TYPE_CHECKING:
     from ettr.metrics.recovery_times import SymptomTimes
     from ettr.metrics.without_false import RatesWithoutFalse
 
-FULL_WEEK_DAYS = 7.0
-SMALL_SITE_ATTEMPTS = 200_000
-MIN_GPUS = 8
-
 
 class Analysis(SharedStages):
     """Results over one store, each computed when it is first asked for and then kept.
 
     A single metric costs only the stages that it needs; a report asks for all of them.
     """
+
+    def ask(self, question: Callable[..., AnswerT]) -> AnswerT:
+        """What a question finds, computed once.
+
+        Raises:
+            TypeError: it takes more than a question may.
+        """
+        if question in questions.OF_COVERED_TIME and self.covered is not self:
+            return self.covered.ask(question)
+        if question not in self._answers:
+            self._answers[question] = answer(question, self)
+        found: AnswerT = self._answers[question]
+        return found
+
+    @cached_property
+    def _answers(self) -> dict[Callable[..., Any], Any]:
+        return {}
 
     def of(self, selection: Selection) -> Analysis:
         """The same logs under another selection; what all of the logs say is not computed again."""
@@ -112,45 +118,36 @@ class Analysis(SharedStages):
     @cached_property
     def failure_rows(self) -> list[dict[str, Any]]:
         """Each failure with its cause and the ids of its evidence, in order of time."""
-        return failure_rows(self.facts)
+        return self.ask(questions.failure_rows)
 
     @cached_property
     def failure_list(self) -> FailureList:
         """Each failure with whose it was, what it lost, and the log lines behind its cause."""
         from ettr.analysis.failure_list import failure_list
 
-        return failure_list(self)
+        return self.ask(failure_list)
 
     @cached_property
     def co_occurrence(self) -> CoOccurrences:
         """Which symptoms come together in one failure."""
-        return co_occurrence(self.facts, confidence=self.assumptions.confidence)
+        return self.ask(questions.co_occurrence)
 
     @cached_property
     def false_attribution(self) -> FalseAttribution:
         """How often the window would blame a completed attempt."""
-        chance = false_attribution(self.facts, self.assumptions.confidence)
-        expected = self.false_failures.all_jobs.expected_false.estimate
-        return replace(chance, expected_by_chance=expected)
-
-    @property
-    def _span_s(self) -> dict[tuple[str, str], float] | None:
-        """How long jobs ran on each node in all of the logs; None where that is not known yet."""
-        if self.selected is not None or not self.logs_list_every_node:
-            return None
-        return {node: one.span_s for node, one in self.node_jobs.items()}
+        return self.ask(questions.false_attribution)
 
     @cached_property
     def false_failures(self) -> FalseFailuresBySize:
         """How many failures chance explains, from the rate of faults that ended nothing."""
-        return false_failures_by_size(self.facts, self._span_s, self.assumptions.confidence)
+        return self.ask(questions.false_failures)
 
     @cached_property
     def rates_without_false(self) -> RatesWithoutFalse | None:
         """The failure rates without the failures that chance explains; None: no log of nodes."""
         from ettr.analysis.false_rates import rates_without_false
 
-        return rates_without_false(self)
+        return self.ask(rates_without_false)
 
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
         """One job's story; the id of a part of a heterogeneous job means the whole.
@@ -182,65 +179,27 @@ class Analysis(SharedStages):
     @cached_property
     def user_failures(self) -> UserFailures:
         """Failures of the users' own making."""
-        return user_failures(self.facts, several_clusters=len(self.clusters) > 1)
+        return self.ask(questions.user_failures)
 
     @cached_property
     def sizes(self) -> SizeMix:
         """Job sizes."""
-        return size_mix(self.facts, self.size_unit)
+        return self.ask(questions.sizes)
 
     @cached_property
     def rates(self) -> RatesBySymptom:
         """Failures per node-day by symptom."""
-        given = self.assumptions
-        return failure_rates(
-            self.rate_facts,
-            above_gpus=given.above_gpus,
-            confidence=given.confidence,
-            all_jobs=self.clustering.all_jobs,
-            large_jobs=self.clustering.large_jobs,
-            symptoms=self.clustering.symptoms,
-            large_jobs_symptoms=self.clustering.large_jobs_symptoms,
-            probable_gpus=[one.n_gpus for one in self.hung_runs],
-        )
+        return self.ask(questions.rates)
 
     @cached_property
     def trend(self) -> RateTrend:
         """Failures per node-day over time."""
-        if self.covered is not self:
-            return self.covered.trend
-        return rate_trend(
-            self.rate_facts,
-            self.period,
-            confidence=self.assumptions.confidence,
-            spread=self.clustering.all_jobs.believed,
-        )
+        return self.ask(questions.trend)
 
     @cached_property
     def mttf(self) -> MttfBySize:
         """Time to failure by job size; from faults and progress alone where there are no jobs."""
-        if not self.logs_read.jobs:
-            from ettr.analysis.without_jobs import mttf_without_jobs
-
-            return mttf_without_jobs(self)
-        if self.covered is not self:
-            return self.covered.mttf
-        return mttf_by_size(
-            self.rate_facts,
-            self.rates.best,
-            unit=self.rate_unit,
-            gpus_per_node=self.assumptions.gpus_per_node,
-            of_nodes=self._gpus_of_nodes,
-            confidence=self.assumptions.confidence,
-            spread=self.clustering.all_jobs.believed,
-        )
-
-    @cached_property
-    def _gpus_of_nodes(self) -> tuple[float, ...]:
-        """GPUs of each node of which an inventory names any."""
-        fleet = self.fleet
-        named = fleet.gpus.keys() - fleet.gpus_of_jobs
-        return tuple(fleet.gpus[node] for node in sorted(named) if fleet.gpus[node] > 0)
+        return self.ask(questions.mttf)
 
     @cached_property
     def gpus_per_node(self) -> float | None:
@@ -248,7 +207,9 @@ class Analysis(SharedStages):
         if not self.logs_read.jobs or "mttf" in self.__dict__:
             return self.mttf.gpus_per_node
         given = self.assumptions.gpus_per_node
-        return gpus_of_a_node(self.rate_facts, self.rate_unit, given, self._gpus_of_nodes)
+        return gpus_of_a_node(
+            self.rate_facts, self.rate_unit, given, questions.gpus_of_nodes(self.fleet)
+        )
 
     @cached_property
     def runs(self) -> JobRuns:
@@ -260,36 +221,17 @@ class Analysis(SharedStages):
         Of a selection they are those that ended in its period, whole, if any of their attempts is
         selected. Where there are no jobs, the runs are those that progress records name.
         """
-        return self.runs_listed(LISTED_RUNS)
+        return self.ask(questions.runs)
 
     def runs_listed(self, listed: int) -> JobRuns:
         """The same, with so many runs listed and measured by their progress."""
-        if not self.logs_read.jobs:
-            from ettr.analysis.without_jobs import recorded_runs
-
-            return recorded_runs(self, listed)
-        long_enough_h = MIN_SCHEDULED_H if self.logs_period.days >= FULL_WEEK_DAYS else 0.0
-        large_enough = MIN_GPUS if self.totals.attempts > SMALL_SITE_ATTEMPTS else 1
-        return job_runs(
-            self.facts,
-            rule=self.assumptions.run_rule,
-            assumptions=self.assumptions.checkpoints,
-            min_scheduled_h=long_enough_h,
-            min_gpus=large_enough if self.size_unit is SizeUnit.GPUS else 0,
-            listed=listed,
-            with_ends=True,
-        )
+        given = Given(self, taken_by(questions.runs))
+        return questions.runs_listed(self.facts, given, listed)
 
     @cached_property
     def goodput(self) -> LostGoodput:
         """GPU-hours lost, first and second order."""
-        links = self.logs_preemptions
-        return lost_goodput(
-            self.facts,
-            links if self.selected is None else selected_links(self.facts, links),
-            cap_min=self.assumptions.lost_cap_min,
-            runs=self._resubmitted,
-        )
+        return self.ask(questions.goodput)
 
     @cached_property
     def logs_preemptions(self) -> PreemptionLinks:
@@ -297,7 +239,7 @@ class Analysis(SharedStages):
         given = self.assumptions
         return preemption_links(
             self.facts,
-            runs=self._resubmitted,
+            runs=self.resubmitted,
             rule_window_s=given.preemption.rule_window_s,
             log_tolerance_s=given.preemption.log_tolerance_s,
             confidence=given.confidence,
@@ -309,26 +251,14 @@ class Analysis(SharedStages):
         return selected_preemptions(self.facts, self.logs_preemptions)
 
     @cached_property
-    def _resubmitted(self) -> dict[str, RunJobs]:
+    def resubmitted(self) -> dict[str, RunJobs]:
         """By attempt, the jobs of runs with a failure that their owner submitted again."""
         return jobs_of_runs(self.facts, self.assumptions.run_rule)
 
     @cached_property
     def nodes(self) -> Availability:
         """Node availability."""
-        # those of other clusters than the selected ones say nothing
-        has_states = self.logs_read.node_states
-        return availability(
-            self.facts,
-            self.period,
-            self.fleet,
-            self.outages,
-            clusters_of(self.facts, "node_states") if has_states else (),
-            confidence=self.assumptions.confidence,
-            logs=None
-            if self.selected is None
-            else WholeLogs(self.logs_fleet, self.logs_period, self.selection),
-        )
+        return self.ask(questions.nodes)
 
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
         """Nodes that may be lemons.
@@ -357,21 +287,21 @@ class Analysis(SharedStages):
         """Each node, and rates of the places they are in."""
         from ettr.analysis.node_history import records_of
 
-        return records_of(self)
+        return self.ask(records_of)
 
     @cached_property
     def recovery_times(self) -> tuple[SymptomTimes, ...]:
         """From the first error to a node that works again, by symptom."""
         from ettr.analysis.node_history import recovery_of
 
-        return recovery_of(self)
+        return self.ask(recovery_of)
 
     @cached_property
     def faults(self) -> FleetFaults | None:
         """Faults of the fleet; None where the logs hold none."""
         from ettr.analysis.node_faults import node_faults
 
-        return node_faults(self)
+        return self.ask(node_faults)
 
     @cached_property
     def other_names(self) -> tuple[OtherName, ...]:
@@ -385,29 +315,12 @@ class Analysis(SharedStages):
         """Whether evidence of nodes was arriving, and what was not found for want of it."""
         from ettr.analysis.evidence import evidence_coverage
 
-        return evidence_coverage(self)
+        return self.ask(evidence_coverage)
 
     @cached_property
     def quality(self) -> DataQuality:
         """How far the logs can be trusted."""
-        return data_quality(
-            self.facts,
-            self.exposure,
-            assumed(self.assumptions, self.taxonomy, self._foreign_clusters()),
-            Doubts(
-                unknown_checks(self.facts, self.taxonomy),
-                unknown_reasons(self.facts, self.taxonomy),
-                self.clock_shifts,
-                self.runaways,
-                self.left_out,
-                self.dump_windows,
-                self.early_start,
-                unended_states(self.facts),
-                self.covered_time,
-            ),
-            self.naming,
-            len(self.logs_clusters) > 1,
-        )
+        return self.ask(questions.quality)
 
     @cached_property
     def clock_shifts(self) -> tuple[ClockShift, ...]:
@@ -448,21 +361,12 @@ class Analysis(SharedStages):
             return None
         return left_out(self.facts, self.status)
 
-    def _foreign_clusters(self) -> list[str]:
-        jobs = clusters_of(self.facts, "attempts")
-        return sorted(clusters_of(self.facts, "events", "node_states") - jobs) if jobs else []
-
     @cached_property
     def models(self) -> FleetModels:
         """Whether failures are independent, and which model fits."""
         from ettr.analysis.fleet import fleet_models
 
-        return fleet_models(
-            self.rate_facts,
-            self.clustering.every.counts,
-            self.assumptions.confidence,
-            self.clustering.all_jobs,
-        )
+        return self.ask(fleet_models)
 
     @cached_property
     def projection(self) -> ScaleProjection | None:
@@ -476,4 +380,4 @@ class Analysis(SharedStages):
         """The best checkpoint interval for each size of run; None where none was seen."""
         from ettr.analysis.checkpoint_advice import checkpoint_advice
 
-        return checkpoint_advice(self)
+        return self.ask(checkpoint_advice)

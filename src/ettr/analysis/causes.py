@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true
 from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
+from ettr.facts import Facts
 from ettr.facts.facts import at
 from ettr.selection import Selection
 from ettr.tables.schemas import CAUSES_TABLE
@@ -175,6 +176,17 @@ def cause_ledger(
         for one in zip(*columns.values(), strict=True)
     )
     return CauseLedger(_summary(analysis, rows, fit, before), listed, first)
+
+
+class OfCauses(Protocol):
+    """What `causes` takes."""
+
+    causes: CauseSummary | None
+
+
+def causes(_: Facts, given: OfCauses) -> CauseSummary | None:
+    """Interruptions by cause, with probabilities; `table("causes")` has each of them."""
+    return given.causes
 
 
 def cause_summary(analysis: Analysis) -> CauseSummary | None:

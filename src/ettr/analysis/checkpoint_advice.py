@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ettr.analysis.analysis import Analysis
-from ettr.metrics.runs import ShapeRuns
+from ettr.analysis.assumptions import Assumptions
+from ettr.facts import Facts
+from ettr.metrics.rates import RatesBySymptom
+from ettr.metrics.runs import JobRuns, ShapeRuns
 from ettr.plan.outlook import PER_NODE_DAYS, planned
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import RunShape
@@ -48,21 +51,24 @@ class CheckpointAdvice:
     sizes: tuple[SizeAdvice, ...]
 
 
-def checkpoint_advice(analysis: Analysis, shape: RunShape | None = None) -> CheckpointAdvice | None:
-    """The best interval for each size of run seen; None where no run of known size was.
+class OfAdvice(Protocol):
+    """What `checkpoint_advice` takes."""
 
-    Args:
-        analysis: Of the store.
-        shape: Write and restart of the runs; the usual ones where None.
-    """
-    rate = analysis.rates.best
+    assumptions: Assumptions
+    rates: RatesBySymptom
+    runs: JobRuns
+
+
+def checkpoint_advice(_: Facts, given: OfAdvice) -> CheckpointAdvice | None:
+    """The best checkpoint interval for each size of run; None where none of known size was seen."""
+    rate = given.rates.best
     if not rate.node_days > 0:
         return None
-    shape = shape or RunShape(1)
-    per_node_day = rate.per_node_day or rate.interval(analysis.assumptions.confidence).high
+    shape = RunShape(1)
+    per_node_day = rate.per_node_day or rate.interval(given.assumptions.confidence).high
     sizes = [
         _advice(one, replace(shape, n_nodes=one.n_nodes), per_node_day)
-        for one in analysis.runs.by_shape
+        for one in given.runs.by_shape
         if one.n_nodes
     ]
     if not sizes:

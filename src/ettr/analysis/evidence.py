@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from ettr.units import SECONDS_PER_DAY
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
     from ettr.attribution.job_history import AttemptHistory, JobHistory
+    from ettr.metrics.availability import Service
+    from ettr.metrics.instants import Period
+    from ettr.selection import Selection
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"
 LISTED_NODES = 20
@@ -161,12 +164,19 @@ def _day_of(time: datetime) -> int:
     return int(to_seconds(time) // _DAY_S)
 
 
-def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
+class OfEvidence(Protocol):
+    """What `evidence_coverage` takes."""
+
+    selected: object
+    selection: Selection
+    period: Period
+    fleet: Service
+
+
+def evidence_coverage(facts: Facts, given: OfEvidence) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
-    first, last = ALWAYS if analysis.selected is None else _period_days(analysis)
-    facts = analysis.facts.under(
-        fleet_in_service=_fleet_in_service(analysis), first_day=first, last_day=last
-    )
+    first, last = ALWAYS if given.selected is None else _period_days(given)
+    facts = facts.under(fleet_in_service=_fleet_in_service(given), first_day=first, last_day=last)
     days, nodes = facts.rows("heard_days"), facts.rows("heard_nodes")
     seen = {
         kind: _Heard(
@@ -175,9 +185,9 @@ def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
         )
         for kind in ("errors", "states")
     }
-    unattributed, failed = _no_error_found(seen["errors"], analysis)
+    unattributed, failed = _no_error_found(facts, seen["errors"], _period_days(given))
     return EvidenceCoverage(
-        kinds=(_kind(ERRORS, seen["errors"], analysis), _kind(STATES, seen["states"], analysis)),
+        kinds=(_kind(ERRORS, seen["errors"], given), _kind(STATES, seen["states"], given)),
         unattributed=unattributed,
         failed=failed,
     )
@@ -205,20 +215,20 @@ class _FleetDays:
     days: Mapping[tuple[str, str], tuple[int, int]]
 
 
-def _fleet_in_service(analysis: Analysis) -> _FleetDays:
+def _fleet_in_service(given: OfEvidence) -> _FleetDays:
     """First and last day on which a row of a node counts: in service, in the selected period."""
-    period = _period_days(analysis)
-    served = _days_in_service(analysis)
-    if analysis.selected is None:
+    period = _period_days(given)
+    served = _days_in_service(given)
+    if given.selected is None:
         served = {node: ALWAYS if days == period else days for node, days in served.items()}
     return _FleetDays(served)
 
 
-def _days_in_service(analysis: Analysis) -> dict[tuple[str, str], tuple[int, int]]:
-    first, last = _period_days(analysis)
+def _days_in_service(given: OfEvidence) -> dict[tuple[str, str], tuple[int, int]]:
+    first, last = _period_days(given)
     return {
         node: (max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
-        for node, (start, end) in analysis.fleet.spans_s.items()
+        for node, (start, end) in given.fleet.spans_s.items()
     }
 
 
@@ -257,16 +267,16 @@ def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
     return silent
 
 
-def _period_days(analysis: Analysis) -> tuple[int, int]:
-    period = analysis.period
-    last = last_day(period, analysis.selection, SECONDS_PER_DAY)
+def _period_days(given: OfEvidence | Analysis) -> tuple[int, int]:
+    period = given.period
+    last = last_day(period, given.selection, SECONDS_PER_DAY)
     return int(to_seconds(period.start) // _DAY_S), last
 
 
-def _kind(name: str, heard: _Heard, analysis: Analysis) -> KindOfEvidence:
-    first, last = _period_days(analysis)
+def _kind(name: str, heard: _Heard, given: OfEvidence) -> KindOfEvidence:
+    first, last = _period_days(given)
     by_cluster = heard.rows_by_day
-    spans, days = analysis.fleet.spans_s, _days_in_service(analysis)
+    spans, days = given.fleet.spans_s, _days_in_service(given)
     on_day: dict[int, int] = defaultdict(int)
     for row in heard.days:
         if row["fleet_nodes"]:
@@ -297,11 +307,13 @@ def _kind(name: str, heard: _Heard, analysis: Analysis) -> KindOfEvidence:
     )
 
 
-def _no_error_found(heard: _Heard, analysis: Analysis) -> tuple[NoErrorFound, NoErrorFound]:
+def _no_error_found(
+    facts: Facts, heard: _Heard, period_days: tuple[int, int]
+) -> tuple[NoErrorFound, NoErrorFound]:
     """What could have been found for the attempts that the scheduler names, and for the others."""
     days = heard.rows_by_day
-    first, last = _period_days(analysis)
-    rows = analysis.facts.rows("ends_without_errors")
+    first, last = period_days
+    rows = facts.rows("ends_without_errors")
     silent = {
         name: uncovered_days(days.get(name, {}), first, last)
         for name in {row["cluster"] for row in rows}

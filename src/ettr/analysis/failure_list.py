@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
-from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.facts import Facts
 from ettr.facts.facts import at
 from ettr.metrics.goodput import LossSum, lost_gpu_s
+from ettr.metrics.preemptions import PreemptionLinks
 from ettr.metrics.status import in_hours
 from ettr.units import SECONDS_PER_MINUTE
 
@@ -87,19 +88,27 @@ class FailureList:
     failures: tuple[ListedFailure, ...]
 
 
-def failure_list(analysis: Analysis) -> FailureList:
-    """The failures of the selection, each with its evidence down to file and line."""
-    rows = analysis.failure_rows
-    cap_s = analysis.assumptions.lost_cap_min * SECONDS_PER_MINUTE
-    files, owners = file_names(analysis.facts), owners_of(analysis.facts)
-    lines = evidence_lines(analysis.facts)
+class OfFailureList(Protocol):
+    """What `failure_list` takes."""
+
+    assumptions: Assumptions
+    failure_rows: list[dict[str, Any]]
+    logs_preemptions: PreemptionLinks
+
+
+def failure_list(facts: Facts, given: OfFailureList) -> FailureList:
+    """Each failure: when, whose, where, why, its cost and its log lines."""
+    rows = given.failure_rows
+    cap_s = given.assumptions.lost_cap_min * SECONDS_PER_MINUTE
+    files, owners = file_names(facts), owners_of(facts)
+    lines = evidence_lines(facts)
     driven_out: dict[str, LossSum] = defaultdict(LossSum)
     # of all jobs: whose it was that lost them does not matter to the failure
-    for link in analysis.logs_preemptions.links:
+    for link in given.logs_preemptions.links:
         lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
         driven_out[link.failed_attempt_id].add(lost, link.n_gpus)
     return FailureList(
-        analysis.assumptions.lost_cap_min,
+        given.assumptions.lost_cap_min,
         tuple(
             _listed(row, owners[row["attempt_id"]], cap_s, driven_out, files, lines) for row in rows
         ),

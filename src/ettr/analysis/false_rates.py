@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from ettr.analysis.analysis import Analysis
-from ettr.attribution.background import FalseFailures
+from typing import Protocol
+
+from ettr.attribution.background import FalseFailures, FalseFailuresBySize
 from ettr.estimates.spread import FleetSpread
-from ettr.metrics.rates import EstimatedRate
+from ettr.facts import Facts
+from ettr.metrics.logs_read import LogsRead
+from ettr.metrics.rates import EstimatedRate, RatesBySymptom
 from ettr.metrics.without_false import RatesWithoutFalse, RateWithoutFalse, rate_without_false
 
 
-def rates_without_false(analysis: Analysis) -> RatesWithoutFalse | None:
+class OfFalseRates(Protocol):
+    """What `rates_without_false` takes."""
+
+    logs_read: LogsRead
+    rates: RatesBySymptom
+    false_failures: FalseFailuresBySize
+
+
+def rates_without_false(_: Facts, given: OfFalseRates) -> RatesWithoutFalse | None:
     """The rates of all and of large jobs, with and without the false failures.
 
     None where the logs hold no jobs, or no log of nodes: there no failure rests on a check, and
     none was measured that could be false.
     """
-    logs = analysis.logs_read
+    logs = given.logs_read
     if not logs.jobs or not (logs.errors or logs.node_states):
         return None
-    rates, false = analysis.rates, analysis.false_failures
+    rates, false = given.rates, given.false_failures
 
     def without(
         rate: EstimatedRate, wrong: FalseFailures, clustering: FleetSpread | None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ettr.defaults import CONFIDENCE
+from ettr.analysis.assumptions import Assumptions
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
@@ -23,6 +23,7 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 # counts by node serve every metric: what only models need is loaded with them
 if TYPE_CHECKING:
+    from ettr.analysis.clustering import FailureClustering
     from ettr.models.compare import Funnel
 
 WORST_NODES = 10
@@ -61,26 +62,26 @@ class FleetModels:
     clustering: FleetSpread | None = None
 
 
-def fleet_models(
-    facts: Facts,
-    counts: Counts | None,
-    confidence: float = CONFIDENCE,
-    clustering: FleetSpread | None = None,
-) -> FleetModels:
-    """Dispersion over nodes, bursts over time, and the models that fit.
+class OfModels(Protocol):
+    """What `fleet_models` takes."""
 
-    Args:
-        facts: of the store under the selection; failures that blame no node count in the rate of
-            the fleet, not of any node.
-        counts: failures and exposure of each node (`counts_by_node`); None where nothing ran.
-        confidence: of the intervals, between 0 and 1.
-        clustering: how the failures cluster over time and between nodes.
+    assumptions: Assumptions
+    clustering: FailureClustering
+    rate_facts: Facts
+
+
+def fleet_models(_: Facts, given: OfModels) -> FleetModels:
+    """Whether failures cluster, and which model fits.
+
+    Failures that blame no node count in the rate of the fleet, not of any node.
     """
     from ettr.models.select import compare_models
 
+    counts, confidence = given.clustering.every.counts, given.assumptions.confidence
+
     if counts is None:
         return FleetModels(None, None, (), None, (), ())
-    times_us = facts.columns("failures")["end_us"]
+    times_us = given.rate_facts.columns("failures")["end_us"]
     times_days = times_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
     chosen = compare_models(counts, confidence=confidence)
     return FleetModels(
@@ -91,7 +92,7 @@ def fleet_models(
         worst_nodes=_worst(counts),
         notes=(chosen.meaning, *_unplaced(counts)),
         funnel=_funnel(counts),
-        clustering=clustering,
+        clustering=given.clustering.all_jobs,
     )
 
 

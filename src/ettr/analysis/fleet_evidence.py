@@ -182,7 +182,7 @@ def evidence_without_jobs(analysis: Analysis, name: str) -> FleetEvidence:
         counts=counts,
         by_symptom=by_category,
         jobs=of_what,
-        gpus_per_node=gpus_of_a_node(analysis),
+        gpus_per_node=gpus_of_a_node(analysis.assumptions.gpus_per_node, analysis.fleet),
         span_days=analysis.period.days,
         spread=spread,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -36,6 +36,17 @@ if TYPE_CHECKING:
 BY_FAULTS = (
     "The logs hold no jobs: failures are faults of nodes, and node-days are those in service."
 )
+
+
+class OfLemons(Protocol):
+    """What `lemons` takes."""
+
+    lemon_nodes: LemonReport
+
+
+def lemons(_: Facts, given: OfLemons) -> LemonReport:
+    """Nodes that may be lemons, with a probability each."""
+    return given.lemon_nodes
 
 
 def lemons_of(

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 import numpy as np
 import pyarrow as pa
 
-from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.clustering import fault_clustering
 from ettr.errors import UsageError
 from ettr.estimates.spread import FleetSpread
+from ettr.facts import Facts
+from ettr.metrics.availability import Service
 from ettr.metrics.faults import FleetFaults, fleet_faults
 from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey, observed_faults, recorded_faults
-from ettr.metrics.instants import Floats, to_datetime
+from ettr.metrics.instants import Floats, Period, to_datetime
+from ettr.metrics.outages import Outage
 from ettr.models.data import Counts
+from ettr.selection import Selection
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+
+
+class OfFaults(Protocol):
+    """What faults of nodes take."""
+
+    assumptions: Assumptions
+    selection: Selection
+    period: Period
+    logs_period: Period
+    fleet: Service
+    outages: tuple[Outage, ...]
+
 
 def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
-    """The faults of a store's nodes, and whether they are put together from errors and outages.
+    """The faults of a store's nodes, and whether they are put together from errors and outages."""
+    return _faults(analysis.facts, analysis)
+
+
+def _faults(facts: Facts, given: OfFaults | Analysis) -> tuple[NodeFaults, bool]:
+    """The same of what a question takes.
 
     A log that records faults decides; an outage that it names is the same fault again. Errors and
     outages belong to one fault of a node where no silence between them is longer than the window
     in which an event explains an end. Those of machines outside the fleet do not count: there is no
     exposure for them.
     """
-    chosen = analysis.selection
-    recorded = recorded_faults(analysis.facts, analysis.logs_period)
+    chosen = given.selection
+    recorded = recorded_faults(facts, given.logs_period)
     if len(recorded):
-        return (recorded if chosen.is_everything else _selected(recorded, analysis)), False
-    gap_s = analysis.assumptions.window.length_s
-    found = observed_faults(analysis.facts, analysis.outages, gap_s)
-    in_fleet = analysis.fleet.spans_s
+        return (recorded if chosen.is_everything else _selected(recorded, given)), False
+    gap_s = given.assumptions.window.length_s
+    found = observed_faults(facts, given.outages, gap_s)
+    in_fleet = given.fleet.spans_s
     here = found.of_nodes([node in in_fleet for node in found.nodes])
-    return (here if chosen.is_everything else _selected(here, analysis)), True
+    return (here if chosen.is_everything else _selected(here, given)), True
 
 
-def _selected(faults: NodeFaults, analysis: Analysis) -> NodeFaults:
+def _selected(faults: NodeFaults, given: OfFaults | Analysis) -> NodeFaults:
     """The faults that began in the selected period, on selected nodes."""
-    chosen, in_fleet = analysis.selection, analysis.fleet.spans_s
+    chosen, in_fleet = given.selection, given.fleet.spans_s
 
     def is_selected(cluster: str, node: str | None) -> bool:
         if chosen.cluster and cluster not in chosen.cluster:
@@ -52,11 +77,11 @@ def _selected(faults: NodeFaults, analysis: Analysis) -> NodeFaults:
     return here.only(inside)
 
 
-def node_faults(analysis: Analysis) -> FleetFaults | None:
-    """Fault rates of a store's nodes; None where the logs hold no fault."""
-    faults, observed = faults_of(analysis)
-    confidence = analysis.assumptions.confidence
-    fleet, period = analysis.fleet, analysis.period
+def node_faults(facts: Facts, given: OfFaults) -> FleetFaults | None:
+    """Faults of the fleet; None where the logs hold none."""
+    faults, observed = _faults(facts, given)
+    confidence = given.assumptions.confidence
+    fleet, period = given.fleet, given.period
 
     def spread_of(starts_s: Floats, counts: dict[NodeKey, int]) -> FleetSpread:
         return fault_clustering(starts_s, counts, fleet, period, confidence)

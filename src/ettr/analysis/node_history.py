@@ -6,9 +6,9 @@ import difflib
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.errors import UsageError
 from ettr.facts import Facts
 from ettr.metrics.availability import Service, outages_in_service
@@ -23,6 +23,14 @@ from ettr.metrics.node_records import (
 )
 from ettr.metrics.outages import Outage
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ettr.analysis.analysis import Analysis
+    from ettr.lemons.blame import Blame
+    from ettr.metrics.logs_read import LogsRead
+    from ettr.selection import Selection
 
 _SIMILAR = 5
 
@@ -88,46 +96,62 @@ class NodeHistory:
     by_confidence: FailuresByConfidence | None
 
 
-def records_of(analysis: Analysis) -> NodeRecords:
-    """Every selected node, with what is selected of it."""
+class OfRecords(Protocol):
+    """What records of nodes, and times of their recovery, take."""
+
+    assumptions: Assumptions
+    logs_read: LogsRead
+    selection: Selection
+    selected: object
+    period: Period
+    fleet: Service
+    logs_period: Period
+    logs_fleet: Service
+    outages: tuple[Outage, ...]
+    outages_in: Callable[[Period], tuple[Outage, ...]]
+    blame: list[Blame]
+
+
+def records_of(facts: Facts, given: OfRecords) -> NodeRecords:
+    """Each node: exposure, failures against those expected, outages, last repair."""
     from ettr.analysis.blame import summed
 
     return node_records(
-        analysis.facts,
-        analysis.fleet,
-        _outages(analysis, analysis.period, analysis.fleet),
-        summed(analysis.blame) if analysis.logs_read.jobs else {},
-        only_fleet=analysis.selected is not None,
-        has_jobs=analysis.logs_read.jobs,
-        confidence=analysis.assumptions.confidence,
+        facts,
+        given.fleet,
+        _outages(given, given.period, given.fleet),
+        summed(given.blame) if given.logs_read.jobs else {},
+        only_fleet=given.selected is not None,
+        has_jobs=given.logs_read.jobs,
+        confidence=given.assumptions.confidence,
     )
 
 
-def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
+def recovery_of(facts: Facts, given: OfRecords) -> tuple[SymptomTimes, ...]:
     """From the first error to a node that works again, by symptom.
 
     Of the selected failures; what followed them is read beyond the ends of a period.
     """
     return recovery_times(
-        analysis.facts,
-        _outages(analysis, analysis.logs_period, analysis.logs_fleet),
-        analysis.logs_period,
-        analysis.assumptions.confidence,
+        facts,
+        _outages(given, given.logs_period, given.logs_fleet),
+        given.logs_period,
+        given.assumptions.confidence,
     )
 
 
-def _outages(analysis: Analysis, period: Period, fleet: Service) -> list[Outage] | None:
-    if not analysis.logs_read.node_states:
+def _outages(given: OfRecords | Analysis, period: Period, fleet: Service) -> list[Outage] | None:
+    if not given.logs_read.node_states:
         return None
-    if period == analysis.logs_period:
-        return outages_in_service(analysis.outages, fleet)
-    touching = (one for one in analysis.outages_in(period) if _reaches_into(one, analysis))
+    if period == given.logs_period:
+        return outages_in_service(given.outages, fleet)
+    touching = (one for one in given.outages_in(period) if _reaches_into(one, given.selection))
     return outages_in_service(touching, fleet)
 
 
-def _reaches_into(outage: Outage, analysis: Analysis) -> bool:
+def _reaches_into(outage: Outage, selection: Selection) -> bool:
     """Whether an outage has time in the selected period; one that only meets its ends has none."""
-    since, until = analysis.selection.since, analysis.selection.until
+    since, until = selection.since, selection.until
     if until is not None and outage.start_s >= to_seconds(until):
         return False
     if since is None or outage.start_s >= to_seconds(since):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
@@ -15,6 +16,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
+from ettr.facts import Facts
 from ettr.metrics.confidences import FailuresByConfidence
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
@@ -400,6 +402,17 @@ def scales_of_gpus(n_gpus: Sequence[int], gpus_per_node: float | None) -> tuple[
         )
     per_node = max(1, round(gpus_per_node))
     return tuple(nodes_of(n, per_node) for n in n_gpus)
+
+
+class OfProjection(Protocol):
+    """What `projection_of` takes."""
+
+    projection: ScaleProjection | None
+
+
+def projection_of(_: Facts, given: OfProjection) -> ScaleProjection | None:
+    """The fleet's failures at larger scales; None where nothing ran."""
+    return given.projection
 
 
 def project_store(

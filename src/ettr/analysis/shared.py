@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _OF_ALL_LOGS = (
     *("taxonomy", "logs_period", "logs_clusters", "logs_fleet", "outages", "size_unit"),
-    *("_resubmitted", "logs_list_every_node", "logs_preemptions", "workload_weights"),
+    *("resubmitted", "logs_list_every_node", "logs_preemptions", "workload_weights"),
 )
 """Stages that no selection changes."""
 _OF_CLUSTERS = ("logs_read", "gpus_are_known", "logs_covered")

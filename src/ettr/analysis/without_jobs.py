@@ -8,17 +8,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from ettr.analysis.analysis import FULL_WEEK_DAYS, Analysis
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet import FLEET
 from ettr.analysis.node_faults import fault_counts, faults_of
+from ettr.analysis.questions import FULL_WEEK_DAYS, OfMttf, OfRuns
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.estimates.spread import FleetSpread
+from ettr.facts import Facts
+from ettr.metrics.availability import Service
 from ettr.metrics.mttf import MttfBySize, projected_line
 from ettr.metrics.rates import EstimatedRate, estimated_rate
 from ettr.metrics.runs import MIN_SCHEDULED_H, JobRun, JobRuns, job_runs
 from ettr.metrics.sizes import SizeUnit
+from ettr.metrics.stitching import RunRule
 from ettr.models.data import Counts
 from ettr.units import HOURS_PER_DAY
 
@@ -26,19 +30,19 @@ FAULTS = "faults of nodes in service, whether or not a job ran"
 RESTARTS = "restarts within recorded runs, whatever their cause"
 
 
-def recorded_runs(analysis: Analysis, listed: int) -> JobRuns:
+def recorded_runs(facts: Facts, of: OfRuns, listed: int) -> JobRuns:
     """The runs that progress records name, with what they measure.
 
     How long a run waited before its first event is not known: its ETTR has an upper end alone, and
     `ettr_without_queue_ratio` is the productive share of the time from the first event to the last.
     So many are `listed`.
     """
-    given = analysis.assumptions
+    given = of.assumptions
     found = job_runs(
-        analysis.facts,
+        facts,
         rule=given.run_rule,
         assumptions=given.checkpoints,
-        min_scheduled_h=MIN_SCHEDULED_H if analysis.logs_period.days >= FULL_WEEK_DAYS else 0.0,
+        min_scheduled_h=MIN_SCHEDULED_H if of.logs_period.days >= FULL_WEEK_DAYS else 0.0,
         min_gpus=0,
         listed=listed,
         of_record=True,
@@ -74,37 +78,34 @@ def _without_queue(run: JobRun) -> JobRun:
     )
 
 
-def recorded_restarts(analysis: Analysis) -> int:
+def recorded_restarts(facts: Facts) -> int:
     """How often recorded runs began again."""
-    return int(analysis.facts.row("recorded_restarts")["restarts"])
+    return int(facts.row("recorded_restarts")["restarts"])
 
 
-def recorded_hours(analysis: Analysis) -> float:
+def recorded_hours(facts: Facts, rule: RunRule) -> float:
     """Hours from the first event to the last, over all recorded runs: long and listed ones or not.
 
     As many as the restarts are of.
     """
-    rule = analysis.assumptions.run_rule
-    found = job_runs(
-        analysis.facts, rule=rule, min_scheduled_h=0.0, min_gpus=0, listed=0, of_record=True
-    )
+    found = job_runs(facts, rule=rule, min_scheduled_h=0.0, min_gpus=0, listed=0, of_record=True)
     # none of them was in a queue: each was submitted as it began
     return sum(size.wallclock_h for size in found.by_size)
 
 
-def mttf_without_jobs(analysis: Analysis) -> MttfBySize:
+def mttf_without_jobs(facts: Facts, of: OfMttf) -> MttfBySize:
     """Time to failure from faults of nodes; time between restarts from progress records.
 
     Without jobs there are no sizes and nothing that the scheduler saw; the line projects the rate
     of faults of nodes, where that is known.
     """
-    given = analysis.assumptions
-    rate = _fault_rate(analysis)
-    per_node = gpus_of_a_node(analysis)
+    given = of.assumptions
+    rate = _fault_rate(of)
+    per_node = gpus_of_a_node(given.gpus_per_node, of.fleet)
     between = Interval.unknown()
-    if analysis.logs_read.progress:
-        restarts = recorded_restarts(analysis)
-        between = mean_time_interval(restarts, recorded_hours(analysis), given.confidence)
+    if of.logs_read.progress:
+        restarts, hours = recorded_restarts(facts), recorded_hours(facts, given.run_rule)
+        between = mean_time_interval(restarts, hours, given.confidence)
     unit = SizeUnit.NODES if per_node is None else SizeUnit.GPUS
     return MttfBySize(
         size_unit=unit.value,
@@ -118,18 +119,18 @@ def mttf_without_jobs(analysis: Analysis) -> MttfBySize:
     )
 
 
-def _fault_rate(analysis: Analysis) -> EstimatedRate:
-    faults = analysis.faults
+def _fault_rate(of: OfMttf) -> EstimatedRate:
+    faults = of.faults
     if faults is None or not faults.fleet_is_known:
-        return estimated_rate(0, 0.0, analysis.assumptions.confidence)
+        return estimated_rate(0, 0.0, of.assumptions.confidence)
     return faults.in_service
 
 
-def gpus_of_a_node(analysis: Analysis) -> float | None:
+def gpus_of_a_node(assumed: float | None, fleet: Service) -> float | None:
     """GPUs in a node of the fleet: as given, else the median of those known; None without any."""
-    if analysis.assumptions.gpus_per_node is not None:
-        return analysis.assumptions.gpus_per_node
-    known = [gpus for gpus in analysis.fleet.gpus.values() if not np.isnan(gpus) and gpus > 0]
+    if assumed is not None:
+        return assumed
+    known = [gpus for gpus in fleet.gpus.values() if not np.isnan(gpus) and gpus > 0]
     return float(np.median(known)) if known else None
 
 
@@ -167,8 +168,8 @@ def _restart_counts(analysis: Analysis, name: str) -> Counts:
             "--fleet-nodes N"
         )
     rate = FailureRate(
-        recorded_restarts(analysis),
-        recorded_hours(analysis) * n_nodes / HOURS_PER_DAY,
+        recorded_restarts(analysis.facts),
+        recorded_hours(analysis.facts, analysis.assumptions.run_rule) * n_nodes / HOURS_PER_DAY,
     )
     if not rate.node_days > 0:
         raise UsageError(f"{name}: the progress records span no time, so there is no exposure")

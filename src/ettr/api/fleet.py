@@ -7,50 +7,35 @@ import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ettr.analysis import Analysis, Assumptions
 from ettr.analysis.derived import table_sql
+from ettr.api.answers import Answers
 from ettr.api.result import Result
 from ettr.api.rows import Rows, rows_of
 from ettr.errors import UsageError
 from ettr.facts.asking import name_facts
 from ettr.files import write_text
 from ettr.plan.cost import Price, price_of
-from ettr.report.parts import PARTS, part_alone, part_document
+from ettr.report.parts import part_alone, part_document
+from ettr.report.registry import PARTS
 from ettr.selection import Selection
 from ettr.store import open_store
 from ettr.tables import DERIVED, TABLES
 from ettr.tables.rows import is_taken_note
 
 if TYPE_CHECKING:
-    from ettr.analysis.causes import CauseSummary
-    from ettr.analysis.checkpoint_advice import CheckpointAdvice
-    from ettr.analysis.failure_list import FailureList
-    from ettr.analysis.fleet import FleetModels
-    from ettr.analysis.previous import PeriodTrend
-    from ettr.lemons.candidates import LemonReport
-    from ettr.metrics.availability import Availability
-    from ettr.metrics.goodput import LostGoodput
-    from ettr.metrics.mttf import MttfBySize
-    from ettr.metrics.node_records import NodeRecords
-    from ettr.metrics.quality import DataQuality
-    from ettr.metrics.rates import RatesBySymptom
-    from ettr.metrics.runs import JobRuns
-    from ettr.metrics.sizes import SizeMix
-    from ettr.metrics.status import StatusMix
-    from ettr.metrics.totals import Totals
-    from ettr.metrics.user_failures import UserFailures
+    from ettr.report.registry import Part
     from ettr.report.section import Section
     from ettr.sources.ingest import Ingested
 
 ValueT = TypeVar("ValueT")
 
 
-class Fleet:
+class Fleet(Answers):
     """What a store says of its fleet; each result is computed when it is first asked for.
 
     Close it when done, or use it in a `with` statement.
@@ -113,90 +98,17 @@ class Fleet:
         except duckdb.ProgrammingError as error:
             raise UsageError(f"DuckDB: {error}") from error
 
-    @cached_property
-    def totals(self) -> Result[Totals]:
-        """Jobs, attempts and hours."""
-        return self._part("totals", self.analysis.totals)
+    if not TYPE_CHECKING:
 
-    @cached_property
-    def status(self) -> Result[StatusMix]:
-        """How jobs end."""
-        return self._part("status", self.analysis.status)
+        def __getattr__(self, name: str) -> Result[Any]:
+            part = None if name.startswith("_") else PARTS.get(name)
+            if part is None or part.question is None or not part.in_python:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            made = self.__dict__[name] = self._part(part, self.analysis.ask(part.question))
+            return made
 
-    @cached_property
-    def sizes(self) -> Result[SizeMix]:
-        """Job sizes."""
-        return self._part("sizes", self.analysis.sizes)
-
-    @cached_property
-    def failures(self) -> Result[RatesBySymptom]:
-        """Failures per 1,000 node-days by symptom; `table("failures")` has each of them."""
-        return self._part("failures", self.analysis.rates)
-
-    @cached_property
-    def failure_list(self) -> Result[FailureList]:
-        """Each failure: when, whose, where, why, its cost and its log lines."""
-        return self._part("failure_list", self.analysis.failure_list)
-
-    @cached_property
-    def causes(self) -> Result[CauseSummary | None]:
-        """Interruptions by cause, with probabilities; `table("causes")` has each of them."""
-        return self._part("causes", self.analysis.causes)
-
-    @cached_property
-    def mttf(self) -> Result[MttfBySize]:
-        """Time to failure by job size."""
-        return self._part("mttf", self.analysis.mttf)
-
-    @cached_property
-    def runs(self) -> Result[JobRuns]:
-        """Job runs and their ETTR."""
-        return self._part("runs", self.analysis.runs)
-
-    @cached_property
-    def goodput(self) -> Result[LostGoodput]:
-        """GPU-hours lost to failures."""
-        return self._part("goodput", self.analysis.goodput)
-
-    @cached_property
-    def nodes(self) -> Result[Availability]:
-        """Node availability, repair times, capacity lost."""
-        return self._part("nodes", self.analysis.nodes)
-
-    @cached_property
-    def previous(self) -> Result[PeriodTrend | None]:
-        """The selected period, else the last 30 days, against the one before it."""
-        return self._part("previous", self.analysis.previous)
-
-    @cached_property
-    def node_records(self) -> Result[NodeRecords]:
-        """Each node: exposure, failures against those expected, outages, last repair."""
-        return self._part("node_records", self.analysis.node_records)
-
-    @cached_property
-    def lemons(self) -> Result[LemonReport]:
-        """Nodes that may be lemons, with a probability each."""
-        return self._part("lemons", self.analysis.lemon_nodes)
-
-    @cached_property
-    def user_failures(self) -> Result[UserFailures]:
-        """Failures of the users' own making, by user, account, exit code and node."""
-        return self._part("user_failures", self.analysis.user_failures)
-
-    @cached_property
-    def models(self) -> Result[FleetModels]:
-        """Whether failures cluster, and which model fits."""
-        return self._part("models", self.analysis.models)
-
-    @cached_property
-    def planning(self) -> Result[CheckpointAdvice | None]:
-        """The best checkpoint interval for each size of run."""
-        return self._part("planning", self.analysis.checkpoint_advice)
-
-    @cached_property
-    def quality(self) -> Result[DataQuality]:
-        """How far the logs can be trusted."""
-        return self._part("quality", self.analysis.quality)
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name, part in PARTS.items() if part.in_python)]
 
     def write_report(self, path: str | Path) -> None:
         """Write the whole report as one HTML file."""
@@ -205,12 +117,12 @@ class Fleet:
 
         write_text(Path(path), render(page(self.analysis)))
 
-    def _part(self, name: str, value: ValueT) -> Result[ValueT]:
+    def _part(self, part: Part[ValueT], value: ValueT) -> Result[ValueT]:
         return Result(
             value,
-            PARTS[name].main,
-            lambda: part_document(name, self.analysis),
-            lambda: marked(part_alone(name, self.analysis), (self,)),
+            part.main,
+            lambda: part_document(part.name, self.analysis),
+            lambda: marked(part_alone(part.name, self.analysis), (self,)),
             self.analysis.price,
         )
 

@@ -21,6 +21,7 @@ from ettr.cli.groups import flattened
 from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
 from ettr.errors import EttrError
+from ettr.report.registry import Command, Registered, registered
 from ettr.version import __version__
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 # newer Typer has its own copy of Click: the base class is taken from whichever it raises
 _WrongUse = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
 
-# The commands in the order in which --help lists them: (panel, name, module).
-COMMANDS: tuple[tuple[str, str, str], ...] = (
+_METRICS = "One metric at a time"
+# Commands with a module of their own, in the order in which --help lists them: (panel, name,
+# module). `commands` adds those registered with a part of the report.
+_OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "report", "report"),
     ("From logs to answers", "ingest", "ingest"),
     ("From logs to answers", "collect", "collect"),
@@ -40,19 +43,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "sql", "sql"),
     ("From logs to answers", "sources", "sources"),
     ("From logs to answers", "catalog", "catalog"),
-    ("One metric at a time", "status", "metrics"),
-    ("One metric at a time", "sizes", "metrics"),
     ("One metric at a time", "failures", "metrics"),
     ("One metric at a time", "causes", "causes"),
-    ("One metric at a time", "user-failures", "metrics"),
-    ("One metric at a time", "mttf", "metrics"),
-    ("One metric at a time", "runs", "metrics"),
-    ("One metric at a time", "goodput", "metrics"),
-    ("One metric at a time", "nodes", "metrics"),
     ("One metric at a time", "node", "node"),
     ("One metric at a time", "lemons", "lemons"),
     ("One metric at a time", "slow", "slow"),
-    ("One metric at a time", "quality", "metrics"),
     ("At the scale you plan", "forecast", "forecast"),
     ("At the scale you plan", "plan", "plan"),
     ("At the scale you plan", "project", "project"),
@@ -63,6 +58,38 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "chaos", "chaos"),
     ("Training", "measure-recovery", "measure_recovery"),
 )
+_PLACES = {"failures": 30, "causes": 40, "node": 100, "lemons": 110, "slow": 120}
+"""Places of commands with a module of their own among the metrics."""
+
+
+def commands() -> list[tuple[str, str, str]]:
+    """All commands in the order in which --help lists them, each with its panel and module."""
+    places = _PLACES | {name: command.place for name, (_, command) in _registered().items()}
+    own = [(panel, name, module) for panel, name, module in _OWN_COMMANDS if panel != _METRICS]
+    modules = {name: module for _, name, module in _OWN_COMMANDS}
+    metrics = [
+        (_METRICS, name, modules.get(name, "metrics"))
+        for name in sorted(places, key=lambda one: (places[one], one))
+    ]
+    first = [one for one in own if one[0] == own[0][0]]
+    return [*first, *metrics, *own[len(first) :]]
+
+
+def examples(name: str) -> tuple[str, ...]:
+    """Command lines for the help of a command."""
+    if name in _EXAMPLES:
+        return _EXAMPLES[name]
+    found = _registered().get(name)
+    return () if found is None else found[1].examples
+
+
+def _registered() -> dict[str, tuple[Registered, Command]]:
+    """Commands registered with a part of the report, by name."""
+    return {
+        part.name.replace("_", "-"): (part, part.command)
+        for part in registered().values()
+        if part.command is not None
+    }
 
 
 def _version(asked: bool) -> None:
@@ -84,7 +111,7 @@ def _root(
 
 
 def build_app(only: str | None = None) -> typer.Typer:
-    """The command line with every command of `COMMANDS`.
+    """The command line with every command of `commands`.
 
     Args:
         only: Load this command alone. The modules of the others cost more time than a closed form.
@@ -99,11 +126,15 @@ def build_app(only: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_root)
-    for panel, name, module_name in COMMANDS:
+    for panel, name, module_name in commands():
         if only in (None, name):
             module = importlib.import_module(f"ettr.cli.{module_name}")
             settings = getattr(module, "SETTINGS", {}).get(name, {})
-            command = flattened(getattr(module, name.replace("-", "_")))
+            registration = _registered().get(name)
+            if registration is None:
+                command = flattened(getattr(module, name.replace("-", "_")))
+            else:
+                command = flattened(module.metric_command(*registration))
             app.command(name, cls=PlainCommand, rich_help_panel=panel, **settings)(command)
     return app
 
@@ -111,7 +142,7 @@ def build_app(only: str | None = None) -> typer.Typer:
 def _named(words: list[str]) -> str | None:
     """The command that the first word names; None where all have to be known."""
     first = words[0] if words else None
-    return first if any(first == name for _, name, _ in COMMANDS) else None
+    return first if any(first == name for _, name, _ in commands()) else None
 
 
 _WANT_OF_MEMORY = (
@@ -201,12 +232,12 @@ class PlainCommand(typer.core.TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Examples, unwrapped, so that they can be copied."""
         with formatter.section("Examples"):
-            for example in EXAMPLES.get(self.name or "", ()):
+            for example in examples(self.name or ""):
                 formatter.write(f"{'':{formatter.current_indent}}{example}\n")
 
 
 class PanelGroup(typer.core.TyperGroup):
-    """The program: its commands under the headings of `COMMANDS`, each with a whole sentence."""
+    """The program: its commands under the headings of `commands`, each with a whole sentence."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of the command line."""
@@ -295,7 +326,7 @@ def take_plain_values(params: Iterable[Any]) -> None:
                 param._runtime_param = PlainValues(described.annotation, info)
 
 
-EXAMPLES: dict[str, tuple[str, ...]] = {
+_EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": (
         "ettr report sacct.psv kernel.log --timezone Europe/Zurich",
         "ettr report site --output march.html",
@@ -317,25 +348,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "sources": ("ettr sources",),
     "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),
-    "status": ("ettr status site",),
-    "sizes": ("ettr sizes site",),
     "failures": (
         "ettr failures site --list --since 2026-03-01",
         "ettr failures site --above-gpus 256 --confidence 0.95",
     ),
     "causes": ("ettr causes site", "ettr causes site --believe aws"),
-    "user-failures": ("ettr user-failures site --since 2026-03-01",),
-    "mttf": ("ettr mttf site --json",),
-    "runs": ("ettr runs site", "ettr runs site --interval 30min"),
-    "goodput": ("ettr goodput site",),
-    "nodes": ("ettr nodes site",),
     "node": ("ettr node site", "ettr node site gpu11"),
     "lemons": (
         "ettr lemons site --back-test",
         "ettr lemons site gpu11 --output gpu11.html",
     ),
     "slow": ("ettr slow site",),
-    "quality": ("ettr quality site",),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (
         "ettr plan --gpus 16384 --failures 419 --node-days 110592 --write 30s --target 0.9",

@@ -1,4 +1,4 @@
-"""`ettr status`, `sizes`, `failures`, `mttf`, `runs`, `goodput`, `nodes`, `quality`.
+"""Commands that print one part of the report: those registered with it, and `ettr failures`.
 
 Each prints one section of the report as text, or its part of the report's JSON, and offers the
 options that its numbers depend on.
@@ -18,17 +18,14 @@ from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
+from ettr.report.registry import CAUSES, Command, Registered
 
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
 
 
-_WITHOUT_GPU_HOURS = ("mttf", "quality")
-"""Metrics in which there is nothing to put a price on."""
-
-
-def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
-    """The command that prints one section of the report, with these of `MetricOptions`."""
+def metric_command(part: Registered, registered: Command) -> Callable[..., None]:
+    """The command that prints a part of the report, as it was registered."""
 
     def command(
         store: opt.StoreArgument,
@@ -38,11 +35,11 @@ def _metric(name: str, help_text: str, *options: str) -> Callable[..., None]:
         pricing: Pricing,
         printing: Printing,
     ) -> None:
-        _print_part(name, store, selecting, metric, printing, pricing.price())
+        _print_part(part.name, store, selecting, metric, printing, pricing.price())
 
-    command.__doc__ = help_text
-    command.__annotations__["metric"] = Annotated[opt.MetricOptions, Only(*options)]
-    if name in _WITHOUT_GPU_HOURS:
+    command.__doc__ = registered.help
+    command.__annotations__["metric"] = Annotated[opt.MetricOptions, Only(*registered.options)]
+    if not registered.priced:
         command.__annotations__["pricing"] = Annotated[Pricing, Only()]
     return command
 
@@ -59,7 +56,7 @@ def _print_part(
     from ettr.analysis import Analysis
     from ettr.report.head import with_selection
     from ettr.report.money import with_price
-    from ettr.report.parts import part_document, part_rows, part_sections
+    from ettr.report.parts import part_alone, part_document, part_rows
     from ettr.report.text import joined
     from ettr.store import open_store
 
@@ -74,20 +71,8 @@ def _print_part(
             say_json(with_selection(with_price(part_document(name, analysis), price), head))
         else:
             say_selection(head)
-            say(joined(part_sections(name, analysis)))
+            say(joined(part_alone(name, analysis)))
     end_of_selection(head)
-
-
-CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
-
-status = _metric("status", "How jobs end, by count and by the GPU time they held.", "gpus_per_node")
-user_failures = _metric(
-    "user_failures",
-    "Failures of users' own making by user, account, exit code and node, and what they held.",
-    *CAUSES,
-    "gpus_per_node",
-)
-sizes = _metric("sizes", "Job sizes, by count and by the GPU time they held.", "gpus_per_node")
 
 
 def failures(
@@ -118,48 +103,3 @@ def failures(
         )
     part = "failure_list" if listed else "failures"
     _print_part(part, store, selecting, metric, printing, price)
-
-
-mttf = _metric(
-    "mttf",
-    "Time to failure by job size with exact intervals, and the projected line.",
-    *CAUSES,
-    "above_gpus",
-    "confidence",
-    "gpus_per_node",
-    "fleet_nodes",
-)
-runs = _metric(
-    "runs",
-    "Job runs over requeues and resubmissions, and the ETTR of each.",
-    *CAUSES,
-    "run_id",
-    "interval",
-    "restart",
-    "write",
-    "gpus_per_node",
-)
-goodput = _metric(
-    "goodput",
-    "GPU-hours lost to failures, by cause: in failed jobs, and in jobs preempted for them.",
-    *CAUSES,
-    "confidence",
-    "interval",
-    "preemption_window",
-    "preemption_tolerance",
-    "gpus_per_node",
-)
-nodes = _metric(
-    "nodes",
-    "Node availability: repair times, time in drain, capacity lost; faults of nodes.",
-    *CAUSES,
-    "confidence",
-    "gpus_per_node",
-    "fleet_nodes",
-)
-quality = _metric(
-    "quality",
-    "Data quality: rejects, open jobs, gaps, clock skew, assumptions.",
-    *CAUSES,
-    "above_gpus",
-)

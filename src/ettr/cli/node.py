@@ -8,10 +8,10 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.metrics import CAUSES
 from ettr.cli.output import complain_of_selection, end_of_selection, say, say_json, say_selection
 from ettr.cli.printing import Printing, say_csv
 from ettr.cli.selecting import Selecting
+from ettr.report.registry import CAUSES
 
 
 def node(

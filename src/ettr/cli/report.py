@@ -91,7 +91,7 @@ def report(
         if not printing.as_text:
             from ettr.report.document import plain
             from ettr.report.page import document
-            from ettr.report.parts import PARTS
+            from ettr.report.registry import PARTS
 
             with progress_bar(len(PARTS), "parts") as advance:
                 made = document(analysis, advance)
@@ -117,7 +117,7 @@ def _one_name(clusters: tuple[str, ...]) -> str | None:
 def _write_page(analysis: Analysis, output: Path) -> None:
     from ettr.report.html import render
     from ettr.report.page import page
-    from ettr.report.parts import PARTS
+    from ettr.report.registry import PARTS
     from ettr.report.summary import summary_text
 
     with progress_bar(len(PARTS), "parts") as advance:

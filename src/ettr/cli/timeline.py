@@ -9,12 +9,12 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Input, Only, TypedOptions, needs
-from ettr.cli.metrics import CAUSES
 from ettr.cli.output import check_writable, say
 from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.defaults import TIMELINE_JOBS, TIMELINE_NODES
 from ettr.files import write_text
+from ettr.report.registry import CAUSES
 
 _LIMIT = 100_000
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ettr.analysis import Analysis
+from ettr.facts import Facts
 from ettr.metrics.without_false import RatesWithoutFalse, RateWithoutFalse
 from ettr.report.numbers import between, number
 from ettr.words import counted
@@ -11,9 +14,20 @@ LEAST_FALSE = 1.0
 """Fewer false failures than this are not worth a note on a rate."""
 
 
-def projecting_rate(analysis: Analysis) -> RateWithoutFalse | None:
+class OfFalseRate(Protocol):
+    """What `rate_without_false` takes."""
+
+    rates_without_false: RatesWithoutFalse | None
+
+
+def rate_without_false(_: Facts, given: OfFalseRate) -> RateWithoutFalse | None:
     """The rate that a store gives a projection, with and without false failures."""
-    found = analysis.rates_without_false
+    return projecting_rate(given)
+
+
+def projecting_rate(given: OfFalseRate | Analysis) -> RateWithoutFalse | None:
+    """The same of an analysis."""
+    found = given.rates_without_false
     return None if found is None else found.best
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from ettr.analysis import Analysis
+from ettr.facts import Facts
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.quality import DataQuality
 from ettr.report.false_rates import false_note, has_false, projecting_rate
@@ -15,6 +17,15 @@ from ettr.report.unlogged import black_hole_says, hangs_say, set_down_says
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis.evidence import EvidenceCoverage
+    from ettr.analysis.node_names import OtherName
+    from ettr.metrics.black_holes import BlackHole
+    from ettr.metrics.dump_window import DumpWindow
+    from ettr.metrics.hangs import HungRun
+    from ettr.metrics.left_out import LeftOut
+    from ettr.metrics.runaway import Runaways
 
 FEW_NODE_DAYS = 5.0
 SHORT_LOG_H = 1.0
@@ -287,6 +298,24 @@ def _exposure(analysis: Analysis) -> tuple[float, str]:
     return analysis.rates.all_jobs.node_days, "of runtime"
 
 
+class OfLowerBound(Protocol):
+    """What `is_lower_bound` takes."""
+
+    logs_read: LogsRead
+    evidence: EvidenceCoverage
+    other_names: tuple[OtherName, ...]
+    runaways: Runaways | None
+    left_out: LeftOut | None
+    dump_windows: tuple[DumpWindow, ...]
+    black_holes: tuple[BlackHole, ...]
+    hung_runs: tuple[HungRun, ...]
+
+
+def is_lower_bound(_: Facts, given: OfLowerBound) -> bool:
+    """Whether failures are known to go uncounted."""
+    return _why_uncounted(given) is not None
+
+
 def lower_bound(analysis: Analysis) -> str | None:
     """Why failures go uncounted, in a sentence; None where none is known to."""
     why = _why_uncounted(analysis)
@@ -309,7 +338,7 @@ def rate_cautions(analysis: Analysis) -> tuple[str, ...]:
     return tuple(filter(None, (false, uncounted)))
 
 
-def _why_uncounted(analysis: Analysis) -> str | None:
+def _why_uncounted(analysis: OfLowerBound | Analysis) -> str | None:
     """Why rates are too low: what is not counted, and what runtime never was."""
     runaways = analysis.runaways if analysis.logs_read.jobs else None
     missing = analysis.left_out.too_few_failures if analysis.left_out else ()
@@ -327,7 +356,7 @@ def _why_uncounted(analysis: Analysis) -> str | None:
     return " ".join(reason for reason in reasons if reason) or None
 
 
-def _why_failures_uncounted(analysis: Analysis) -> tuple[str, str, int] | None:
+def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str, int] | None:
     """A finding's code, why failures are not counted, and of how many attempts."""
     logs = analysis.logs_read
     failed = analysis.evidence.failed

@@ -15,11 +15,12 @@ from enum import Enum
 from importlib import resources
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from ettr.report.answers import Answer
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION
 from ettr.report.findings import Finding
+from ettr.report.registry import PARTS
 from ettr.report.rows import field_types
 from ettr.tables import FAILURES
 from ettr.tables.columns import Kind
@@ -63,90 +64,22 @@ def report_schema() -> Schema:
 
 def _parts() -> dict[str, tuple[object, dict[str, object]]]:
     """The type of each part, and the keys that are added to it."""
-    from ettr.analysis import Assumptions
-    from ettr.analysis.causes import CauseSummary
-    from ettr.analysis.checkpoint_advice import CheckpointAdvice
-    from ettr.analysis.evidence import EvidenceCoverage
-    from ettr.analysis.failure_list import FailureList
-    from ettr.analysis.fleet import FleetModels
-    from ettr.analysis.previous import PeriodTrend
-    from ettr.analysis.projecting import ScaleProjection
     from ettr.analysis.selecting import SelectionHead
-    from ettr.attribution.background import FalseFailuresBySize
-    from ettr.attribution.chance import CoOccurrences, FalseAttribution
-    from ettr.lemons.candidates import LemonReport
-    from ettr.metrics.availability import Availability
-    from ettr.metrics.black_holes import BlackHole
-    from ettr.metrics.faults import FleetFaults
-    from ettr.metrics.goodput import LostGoodput
-    from ettr.metrics.hangs import HungRun
-    from ettr.metrics.incidents import IncidentLedger
     from ettr.metrics.instants import Period
-    from ettr.metrics.logs_read import LogsRead
-    from ettr.metrics.mttf import MttfBySize
-    from ettr.metrics.node_classes import ClassRate
-    from ettr.metrics.node_records import NodeRecords
-    from ettr.metrics.quality import DataQuality
-    from ettr.metrics.rates import RatesBySymptom
-    from ettr.metrics.recovery_times import SymptomTimes
-    from ettr.metrics.runs import JobRuns
-    from ettr.metrics.set_down import SetDown
-    from ettr.metrics.sizes import SizeMix
-    from ettr.metrics.status import StatusMix
-    from ettr.metrics.totals import Totals
-    from ettr.metrics.trend import RateTrend
-    from ettr.metrics.user_failures import UserFailures
-    from ettr.metrics.without_false import RatesWithoutFalse, RateWithoutFalse
-    from ettr.models.direction import RateDirection
 
-    return {
+    found: dict[str, tuple[object, dict[str, object]]] = {
         "period": (Period, {}),
         "selection": (SelectionHead, {}),
-        "totals": (Totals, {}),
-        "logs": (LogsRead, {}),
-        "failures": (
-            RatesBySymptom,
-            {
-                "without_false": RatesWithoutFalse | None,
-                "is_lower_bound": bool,
-                "black_holes": tuple[BlackHole, ...],
-                "hung_runs": tuple[HungRun, ...],
-                "set_down": SetDown | None,
-                "by_class": tuple[ClassRate, ...],
-                "of_gpu_nodes": bool,
-                "direction": RateDirection,
-                "trend": RateTrend,
-                "rows": FAILURES,
-            },
-        ),
-        "previous": (PeriodTrend | None, {}),
-        "failure_list": (FailureList, {}),
-        "causes": (CauseSummary | None, {}),
-        "mttf": (MttfBySize, {"rate_without_false": RateWithoutFalse | None}),
-        "goodput": (LostGoodput, {}),
-        "runs": (JobRuns, {}),
-        "attribution": (
-            None,
-            {
-                "co_occurrence": CoOccurrences,
-                "false_attribution": FalseAttribution,
-                "false_failures": FalseFailuresBySize,
-                "evidence": EvidenceCoverage,
-            },
-        ),
-        "models": (FleetModels, {}),
-        "projection": (ScaleProjection | None, {}),
-        "planning": (CheckpointAdvice | None, {}),
-        "nodes": (Availability, {"faults": FleetFaults | None}),
-        "node_records": (NodeRecords, {"recovery_times": tuple[SymptomTimes, ...]}),
-        "lemons": (LemonReport, {}),
-        "incidents": (IncidentLedger | None, {}),
-        "status": (StatusMix, {}),
-        "user_failures": (UserFailures, {}),
-        "sizes": (SizeMix, {}),
-        "quality": (DataQuality, {}),
-        "assumptions": (Assumptions, {}),
     }
+    for name, part in PARTS.items():
+        joined = {key: _found_by(question) for key, question in part.joined.items()}
+        found[name] = None if part.question is None else _found_by(part.question), joined
+    return found
+
+
+def _found_by(question: Callable[..., object]) -> object:
+    """The type that a question returns."""
+    return get_type_hints(question, include_extras=True)["return"]
 
 
 def _for_checkers_only() -> dict[str, object]:
@@ -177,7 +110,7 @@ class _Maker:
 
     def of(self, hint: object) -> Schema:
         """The schema of what a field of this type becomes."""
-        if hint is FAILURES:
+        if FAILURES in getattr(hint, "__metadata__", ()):
             return {"type": "array", "items": _row_schema()}
         origin, args = get_origin(hint), get_args(hint)
         if origin in {Union, types.UnionType}:

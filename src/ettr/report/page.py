@@ -30,7 +30,8 @@ from ettr.report.numbers import (
     number,
     percent,
 )
-from ettr.report.parts import PARTS, part_document, part_sections
+from ettr.report.parts import part_document, part_sections
+from ettr.report.registry import PARTS
 from ettr.report.section import Section
 from ettr.report.sections.goodput import lost_in_all
 from ettr.units import SECONDS_PER_DAY

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ettr.analysis import Analysis
 from ettr.report.document import JsonValue
 from ettr.report.numbers import DASH
+from ettr.report.registry import Part
 from ettr.report.section import Section, TextTable
 
 _GIVEN = frozenset(
@@ -34,21 +36,6 @@ _GIVEN = frozenset(
     }
 )
 """Keys of what was given or assumed: known whatever the logs hold."""
-_OF_JOBS = frozenset(
-    {
-        "totals",
-        "failures",
-        "previous",
-        "failure_list",
-        "user_failures",
-        "goodput",
-        "models",
-        "status",
-        "sizes",
-        "lemons",
-        "causes",
-    }
-)
 _QUALITY_OF_JOBS = frozenset(
     {
         "running_attempts",
@@ -73,17 +60,19 @@ _OF_STATES = frozenset({"repair_h"})
 _OF_OUTAGES = frozenset({"error_and_outage", "outage_only"})
 
 
-def borne(name: str, part: JsonValue, analysis: Analysis) -> JsonValue:
+def borne(registered: Part[Any], part: JsonValue, analysis: Analysis) -> JsonValue:
     """A part of the document with every figure null that the logs do not bear.
 
     Args:
-        name: key of the part.
+        registered: the part.
         part: its value.
         analysis: of the store.
     """
-    logs = analysis.logs_read
+    name, logs = registered.name, analysis.logs_read
     if not logs.jobs:
-        part = _without_jobs(name, part, has_runs=logs.progress)
+        if registered.title or (name == "runs" and not logs.progress):
+            return _all_withheld(part)
+        part = _without_jobs(name, part)
     elif not analysis.gpus_are_known:
         part = _withheld(part, lambda key: key.endswith(_OF_GPUS))
         if name in ("goodput", "planning"):  # of which a sum or an empty size makes 0
@@ -121,9 +110,7 @@ def _dashed(table: TextTable) -> TextTable:
     return replace(table, rows=tuple(map(tuple, rows)), gpu_hours=())
 
 
-def _without_jobs(name: str, part: JsonValue, *, has_runs: bool) -> JsonValue:
-    if name in _OF_JOBS or (name == "runs" and not has_runs):
-        return _all_withheld(part)
+def _without_jobs(name: str, part: JsonValue) -> JsonValue:
     if name == "attribution":
         return _withheld(part, (_OF_CHECKS | _OF_ATTEMPTS).__contains__)
     if name == "mttf" and isinstance(part, dict) and not part["line"]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ettr.analysis.evidence import EvidenceCoverage
+from ettr.analysis import questions
+from ettr.analysis.evidence import EvidenceCoverage, evidence_coverage
 from ettr.attribution.background import FalseFailuresBySize
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
 from ettr.metrics.logs_read import LogsRead
@@ -12,8 +14,12 @@ from ettr.metrics.without_false import RatesWithoutFalse
 from ettr.report.charts import heat_map
 from ettr.report.false_rates import with_and_without
 from ettr.report.numbers import DASH, between, number, percent, share_between
+from ettr.report.registry import NO_JOBS, Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _TITLE = "How sure the causes are"
 _NOT_MEASURED = (
@@ -174,3 +180,32 @@ def _co_occurrence(together: CoOccurrences) -> Figure:
         grid,
         hover,
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    if not analysis.logs_read.jobs:
+        return (Section("attribution", _TITLE, NO_JOBS),)
+    return (
+        attribution_section(
+            analysis.co_occurrence,
+            analysis.false_attribution,
+            analysis.logs_read,
+            analysis.false_failures,
+            analysis.rates_without_false,
+            analysis.evidence,
+        ),
+    )
+
+
+ATTRIBUTION = Part(
+    "attribution",
+    place=100,
+    in_python=False,
+    sections=_sections,
+    joined={
+        "co_occurrence": questions.co_occurrence,
+        "false_attribution": questions.false_attribution,
+        "false_failures": questions.false_failures,
+        "evidence": evidence_coverage,
+    },
+)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ettr.analysis.causes import WITHOUT_JOBS, CauseSummary
+from ettr.analysis.causes import WITHOUT_JOBS, CauseSummary, causes
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import number, percent
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import by_number
 
@@ -80,3 +81,13 @@ def _totals(found: CauseSummary) -> TextTable:
         ),
         frozenset(range(1, 7)),
     )
+
+
+CAUSES = Part(
+    "causes",
+    place=60,
+    question=causes,
+    section=causes_section,
+    main="totals",
+    title=TITLE,
+)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ettr.analysis.failure_list import EvidenceLine, FailureList, ListedFailure
+from ettr.analysis.failure_list import EvidenceLine, FailureList, ListedFailure, failure_list
 from ettr.report.numbers import DASH, moment, number
+from ettr.report.registry import Part
 from ettr.report.section import Section, TextTable
 from ettr.words import by_number, counted
 
@@ -125,3 +126,13 @@ def _lines(one: ListedFailure) -> str:
 
 def _line(line: EvidenceLine) -> str:
     return f"{line.file}:{line.line} {line.text}"
+
+
+FAILURE_LIST = Part(
+    "failure_list",
+    place=50,
+    question=failure_list,
+    section=failure_list_section,
+    main="failures",
+    title="Failures one by one",
+)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from ettr.analysis import questions
+from ettr.analysis.false_rates import rates_without_false
+from ettr.metrics.black_holes import black_holes
+from ettr.metrics.hangs import hung_runs
 from ettr.metrics.rates import EstimatedRate, RatesBySymptom, SymptomRates
+from ettr.metrics.set_down import set_down
 from ettr.metrics.trend import CheckMarker, RateTrend, TrendPoint
 from ettr.metrics.without_false import RatesWithoutFalse
 from ettr.models.direction import RateDirection
@@ -18,10 +24,16 @@ from ettr.report.charts import (
     value_axis,
 )
 from ettr.report.false_rates import with_and_without
+from ettr.report.findings import is_lower_bound, lower_bound, short_logs
 from ettr.report.numbers import between, by_confidence, moment, number, percent
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
+from ettr.report.unlogged import classes_say
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _RATE_TITLE = "failures per 1,000 node-days"
 _MARKERS_SHOWN = 12
@@ -215,3 +227,39 @@ def _trend_figure(trend: RateTrend, new_checks: list[CheckMarker]) -> Figure:
         caption += " Dashed upright lines: a check reported for the first time."
         layout |= time_markers([(moment(one.first_seen), one.check) for one in new_checks])
     return Figure("failures-trend", "Failures over time", caption, tuple(traces), layout)
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    return (
+        failures_section(
+            analysis.rates,
+            analysis.trend,
+            analysis.clustering.direction,
+            lower_bound=lower_bound(analysis),
+            caution=short_logs(analysis),
+            without_false=analysis.rates_without_false,
+            classes=classes_say(analysis.classes, of_gpu_nodes=analysis.is_of_gpu_nodes),
+        ),
+    )
+
+
+FAILURES = Part(
+    "failures",
+    place=30,
+    question=questions.rates,
+    sections=_sections,
+    main="by_symptom",
+    joined={
+        "without_false": rates_without_false,
+        "is_lower_bound": is_lower_bound,
+        "black_holes": black_holes,
+        "hung_runs": hung_runs,
+        "set_down": set_down,
+        "by_class": questions.by_class,
+        "of_gpu_nodes": questions.of_gpu_nodes,
+        "direction": questions.direction,
+        "trend": questions.trend,
+        "rows": questions.failure_rows,
+    },
+    title="How often it fails, and why",
+)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
+from ettr.analysis import questions
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
@@ -21,9 +23,13 @@ from ettr.report.numbers import (
     percent,
     share_between,
 )
+from ettr.report.registry import CAUSES, Command, Part
 from ettr.report.section import Figure, GpuHours, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _HEADERS = ("failures", "in failed jobs", "preemptions", "in preempted jobs", "GPU-hours")
 
@@ -227,3 +233,32 @@ def _links_note(links: PreemptionLinks) -> str:
             f"{counted(error.log_links, 'preemption')}."
         )
     return note
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    ran = analysis.totals.gpu_hours if analysis.gpus_are_known else None
+    return (goodput_section(analysis.goodput, ran),)
+
+
+GOODPUT = Part(
+    "goodput",
+    place=80,
+    question=questions.goodput,
+    sections=_sections,
+    main="by_cause",
+    title="What failures cost",
+    command=Command(
+        help="GPU-hours lost to failures, by cause: in failed jobs, and in jobs preempted for "
+        "them.",
+        options=(
+            *CAUSES,
+            "confidence",
+            "interval",
+            "preemption_window",
+            "preemption_tolerance",
+            "gpus_per_node",
+        ),
+        place=80,
+        examples=("ettr goodput site",),
+    ),
+)

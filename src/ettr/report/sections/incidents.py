@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ettr.analysis import questions
 from ettr.metrics.incidents import IncidentLedger, StatedLoss
 from ettr.report.numbers import moment, number
+from ettr.report.registry import Part
 from ettr.report.section import Section, TextTable
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 
 def incidents_section(ledger: IncidentLedger) -> Section:
@@ -55,3 +62,12 @@ def _cells(stated: StatedLoss) -> tuple[str, ...]:
         number(stated.lost_gpu_hours, 4),
         number(stated.without_hours),
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    return () if analysis.incidents is None else (incidents_section(analysis.incidents),)
+
+
+INCIDENTS = Part(
+    "incidents", place=170, question=questions.incidents, sections=_sections, in_python=False
+)

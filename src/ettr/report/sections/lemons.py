@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from ettr.analysis.lemon_nodes import lemons
 from ettr.lemons.candidates import LemonReport
 from ettr.lemons.distributions import SIGNAL_NAMES
 from ettr.report.charts import BarSeries, line, row_chart, share_axis, value_axis
 from ettr.report.numbers import DASH, number, percent
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Layout, Section, TextTable, Trace
 from ettr.words import by_number
 
@@ -219,3 +221,13 @@ def _groups(report: LemonReport) -> TextTable:
         ),
         frozenset(range(2, 10)),
     )
+
+
+LEMONS = Part(
+    "lemons",
+    place=160,
+    question=lemons,
+    section=lemons_section,
+    main="candidates",
+    title="Lemon nodes",
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ettr.analysis.fleet import FleetModels
+from ettr.analysis.fleet import FleetModels, fleet_models
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread, clustered_interval
@@ -12,6 +12,7 @@ from ettr.models.base import Fit
 from ettr.models.compare import Funnel, FunnelPoint
 from ettr.report.charts import limit_line, line, log_axis, points
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, p_value
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted
 
@@ -213,3 +214,13 @@ def _highest(funnel: Funnel) -> float:
 
 def _rate(point: FunnelPoint) -> float:
     return point.rate.per_node_day or 0.0
+
+
+MODELS = Part(
+    "models",
+    place=110,
+    question=fleet_models,
+    section=models_section,
+    main="worst_nodes",
+    title=_TITLE,
+)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ettr.analysis import questions
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
 from ettr.metrics.without_false import RateWithoutFalse
 from ettr.report.charts import band, log_axis, points, size_axis
-from ettr.report.false_rates import false_note
+from ettr.report.false_rates import false_note, projecting_rate, rate_without_false
 from ettr.report.numbers import DASH, between, by_confidence, finite, number
+from ettr.report.registry import CAUSES, Command, Part
 from ettr.report.section import Figure, Section, TextTable, Trace
 from ettr.words import by_number, counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _TITLE = "Time to failure by job size"
 
@@ -188,3 +195,26 @@ def _measured(failed: list[SizeMttf], unit: str) -> Trace:
         ],
         intervals=bounds,
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    if not analysis.logs_read.jobs:
+        return (mttf_without_jobs_section(analysis.mttf),)
+    return (mttf_section(analysis.mttf, projecting_rate(analysis)),)
+
+
+MTTF = Part(
+    "mttf",
+    place=70,
+    question=questions.mttf,
+    sections=_sections,
+    main="classes",
+    joined={"rate_without_false": rate_without_false},
+    command=Command(
+        help="Time to failure by job size with exact intervals, and the projected line.",
+        options=(*CAUSES, "above_gpus", "confidence", "gpus_per_node", "fleet_nodes"),
+        place=60,
+        examples=("ettr mttf site --json",),
+        priced=False,
+    ),
+)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from ettr.analysis.node_history import NodeHistory
+from ettr.analysis.node_history import NodeHistory, records_of, recovery_of
 from ettr.estimates.interval import Interval
 from ettr.metrics.node_records import NodeRecord, NodeRecords, PlaceRate
 from ettr.metrics.recovery_times import SPANS, SpanTimes, SymptomTimes
@@ -19,8 +20,12 @@ from ettr.report.numbers import (
     number,
     p_value,
 )
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable, Trace
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 UNLIKELY = 0.01
 _PERCENTILES = (0.5, 0.9)
@@ -340,3 +345,18 @@ def _code_table(history: NodeHistory) -> TextTable:
         ),
         frozenset({3}),
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    return (records_section(analysis.node_records, analysis.recovery_times),)
+
+
+NODE_RECORDS = Part(
+    "node_records",
+    place=150,
+    question=records_of,
+    sections=_sections,
+    main="nodes",
+    joined={"recovery_times": recovery_of},
+    on_page=False,
+)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from ettr.analysis import questions
+from ettr.analysis.node_faults import node_faults
 from ettr.metrics.availability import Availability, ReasonOutages
 from ettr.report.charts import BarSeries, row_chart
+from ettr.report.findings import without_states
 from ettr.report.numbers import between, duration, hours_between, number, percent
+from ettr.report.registry import CAUSES, Command, Part
 from ettr.report.section import Figure, Section, TextTable
+from ettr.report.sections.faults import faults_section
+from ettr.report.sections.node_records import records_section
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 
 def nodes_section(fleet: Availability, caution: str | None = None) -> Section:
@@ -167,3 +177,30 @@ def _worst(fleet: Availability) -> TextTable:
         ),
         frozenset({2, 3}),
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    """Nodes, and the faults of a log that records faults: first where it records nothing else."""
+    nodes: tuple[Section, ...] = (nodes_section(analysis.nodes, without_states(analysis)),)
+    if analysis.fleet.spans_s:
+        nodes += (records_section(analysis.node_records, analysis.recovery_times),)
+    if analysis.faults is None:
+        return nodes
+    faults = faults_section(analysis.faults, analysis.assumptions.confidence)
+    return (*nodes, faults) if analysis.logs_read.jobs else (faults, *nodes)
+
+
+NODES = Part(
+    "nodes",
+    place=140,
+    question=questions.nodes,
+    sections=_sections,
+    main="by_reason",
+    joined={"faults": node_faults},
+    command=Command(
+        help="Node availability: repair times, time in drain, capacity lost; faults of nodes.",
+        options=(*CAUSES, "confidence", "gpus_per_node", "fleet_nodes"),
+        place=90,
+        examples=("ettr nodes site",),
+    ),
+)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from ettr.analysis.checkpoint_advice import CheckpointAdvice, SizeAdvice
+from ettr.analysis.checkpoint_advice import CheckpointAdvice, SizeAdvice, checkpoint_advice
 from ettr.report.charts import BarSeries, column_chart, share_axis
 from ettr.report.numbers import DASH, number, ratio
+from ettr.report.registry import NO_JOBS, Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import spell
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _TITLE = "Checkpoint interval"
 
@@ -97,3 +102,12 @@ def _table(advice: CheckpointAdvice) -> TextTable:
             (7, tuple(one.gpu_hours_gained for one in ordered)),
         ),
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    if not analysis.logs_read.jobs:
+        return (Section("planning", _TITLE, NO_JOBS),)
+    return (planning_section(analysis.checkpoint_advice),)
+
+
+PLANNING = Part("planning", place=130, question=checkpoint_advice, sections=_sections, main="sizes")

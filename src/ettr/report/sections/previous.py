@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ettr.analysis.previous import PeriodFigures, PeriodTrend
+from ettr.analysis.previous import PeriodFigures, PeriodTrend, previous
 from ettr.estimates.interval import Interval
 from ettr.report.charts import rates_chart
 from ettr.report.numbers import DASH, between, by_confidence, left_out, moment, number, percent
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import ratios_table
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _TITLE = "This period against the one before"
 
@@ -99,3 +104,16 @@ def _notes(trend: PeriodTrend) -> list[str]:
         "admit the clustering of its failures."
     )
     return notes
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    return () if analysis.previous is None else (previous_section(analysis.previous),)
+
+
+PREVIOUS = Part(
+    "previous",
+    place=40,
+    question=previous,
+    sections=_sections,
+    title=_TITLE,
+)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from ettr.analysis.projecting import ScalePoint, ScaleProjection
+from ettr.analysis.projecting import ScalePoint, ScaleProjection, projection_of
 from ettr.estimates.interval import Interval
 from ettr.report.charts import limit_line, log_axis, point_line, share_axis, size_axis
 from ettr.report.numbers import (
@@ -16,8 +17,12 @@ from ettr.report.numbers import (
     ratio_between,
     time_between,
 )
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted, spell
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _TITLE = "At larger scales"
 _UNKNOWN = Interval.unknown()
@@ -203,3 +208,22 @@ def _figures(projection: ScaleProjection) -> tuple[Figure, Figure]:
             {"xaxis": across, "yaxis": share_axis("ETTR")},
         ),
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    if analysis.projection is None and not analysis.logs_read.jobs:
+        from ettr.analysis.fleet_evidence import why_nothing_to_plan_with
+
+        words = f"No rate to project: {why_nothing_to_plan_with(analysis)}."
+        return (Section("projection", _TITLE, words),)
+    return (projection_section(analysis.projection),)
+
+
+PROJECTION = Part(
+    "projection",
+    place=120,
+    question=projection_of,
+    sections=_sections,
+    main="points",
+    in_python=False,
+)

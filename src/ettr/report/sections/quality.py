@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from typing import TYPE_CHECKING
 
+from ettr.analysis import questions
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
 from ettr.metrics.unknown_checks import LONGEST_NAME
 from ettr.report.charts import dotted_line, log_axis
-from ettr.report.findings import Finding
+from ettr.report.findings import Finding, findings
 from ettr.report.numbers import DASH, moment, number
+from ettr.report.registry import CAUSES, Command, Part
 from ettr.report.section import Figure, Listing, Section, TextTable
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _FEW_DAYS = 3
 _DAY_MS = 86_400_000
@@ -233,3 +239,25 @@ def _doubt(found: Finding) -> str:
     if effect.at_most is None:
         return f"{found.says} Effect: {what} {effect.direction}, by how much is not known."
     return f"{found.says} Effect: {what} at most {number(effect.at_most)} times {effect.direction}."
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    return (quality_section(analysis.quality, findings(analysis)),)
+
+
+LOGS = Part("logs", place=20, question=questions.logs, in_python=False)
+QUALITY = Part(
+    "quality",
+    place=210,
+    question=questions.quality,
+    sections=_sections,
+    main="files",
+    command=Command(
+        help="Data quality: rejects, open jobs, gaps, clock skew, assumptions.",
+        options=(*CAUSES, "above_gpus"),
+        place=130,
+        examples=("ettr quality site",),
+        priced=False,
+    ),
+)
+ASSUMPTIONS = Part("assumptions", place=220, question=questions.assumptions, in_python=False)

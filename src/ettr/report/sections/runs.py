@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ettr.analysis import questions
 from ettr.metrics.run_progress import ScheduledSplit
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
 from ettr.report.charts import named_points, named_rows, share_axis
 from ettr.report.numbers import DASH, RANGES, bounds, by_confidence, duration, number, percent
+from ettr.report.registry import CAUSES, NO_JOBS, Command, Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _TITLE = "Effective training time"
 _FIGURE_RUNS = 30  # with the head of its section on one sheet of A4
@@ -432,3 +439,25 @@ def _split_hours(split: ScheduledSplit) -> tuple[float, ...]:
         split.suspended_h,
         split.other_h,
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    logs = analysis.logs_read
+    if not logs.jobs and not logs.progress:
+        return (Section("runs", _TITLE, NO_JOBS),)
+    return ((runs_section if logs.jobs else recorded_runs_section)(analysis.runs),)
+
+
+RUNS = Part(
+    "runs",
+    place=90,
+    question=questions.runs,
+    sections=_sections,
+    main="runs",
+    command=Command(
+        help="Job runs over requeues and resubmissions, and the ETTR of each.",
+        options=(*CAUSES, "run_id", "interval", "restart", "write", "gpus_per_node"),
+        place=70,
+        examples=("ettr runs site", "ettr runs site --interval 30min"),
+    ),
+)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ettr.analysis import questions
 from ettr.metrics.sizes import SizeClass, SizeMix, SizeUnit
-from ettr.metrics.status import StatusMix, StatusShare
+from ettr.metrics.status import StatusMix, StatusShare, status_mix
 from ettr.report.charts import BarSeries, column_chart, percent_axis
 from ettr.report.numbers import number, percent
+from ettr.report.registry import Command, Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import counted
 
@@ -160,3 +162,33 @@ def _share_chart(
     return column_chart(
         slug, title, caption, labels, series, axis=percent_axis(), label_title=label_title
     )
+
+
+STATUS = Part(
+    "status",
+    place=180,
+    question=status_mix,
+    section=status_section,
+    main="states",
+    title="How jobs end",
+    command=Command(
+        help="How jobs end, by count and by the GPU time they held.",
+        options=("gpus_per_node",),
+        place=10,
+        examples=("ettr status site",),
+    ),
+)
+SIZES = Part(
+    "sizes",
+    place=200,
+    question=questions.sizes,
+    section=sizes_section,
+    main="classes",
+    title="Job sizes",
+    command=Command(
+        help="Job sizes, by count and by the GPU time they held.",
+        options=("gpus_per_node",),
+        place=20,
+        examples=("ettr sizes site",),
+    ),
+)

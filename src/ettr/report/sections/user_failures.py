@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from ettr.analysis import questions
 from ettr.metrics.user_failures import FailureGroup, UserFailures
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
+from ettr.report.registry import CAUSES, Command, Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import by_number, counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
 
 _MOST = 0.5
 
@@ -113,3 +119,25 @@ def _table(
         frozenset({1, 2, 3, 4} if some_without else {1, 2, 3}),
         gpu_hours=((3, tuple(one.gpu_hours for one in groups)),),
     )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    ran = analysis.totals.gpu_hours if analysis.gpus_are_known else None
+    return (user_failures_section(analysis.user_failures, ran),)
+
+
+USER_FAILURES = Part(
+    "user_failures",
+    place=190,
+    question=questions.user_failures,
+    sections=_sections,
+    main="by_user",
+    title="Failures of users' jobs",
+    command=Command(
+        help="Failures of users' own making by user, account, exit code and node, and what they "
+        "held.",
+        options=(*CAUSES, "gpus_per_node"),
+        place=50,
+        examples=("ettr user-failures site --since 2026-03-01",),
+    ),
+)
