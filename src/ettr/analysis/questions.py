@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ettr.metrics.covered_time import CoveredTime
     from ettr.metrics.dump_window import DumpWindow
     from ettr.metrics.early_start import EarlyStart
-    from ettr.metrics.exposure import Exposure
+    from ettr.metrics.exposure import ExposureBasis
     from ettr.metrics.faults import FleetFaults
     from ettr.metrics.hangs import HungRun
     from ettr.metrics.left_out import LeftOut
@@ -337,7 +337,7 @@ class OfQuality(Protocol):
 
     assumptions: Assumptions
     taxonomy: Taxonomy
-    exposure: Exposure
+    exposure: ExposureBasis
     naming: Naming
     logs_clusters: tuple[str, ...]
     clock_shifts: tuple[ClockShift, ...]

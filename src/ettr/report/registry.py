@@ -16,11 +16,10 @@ import ast
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Part(Generic[AnswerT]):
     section: Callable[[AnswerT], Section] | None = None
     sections: Callable[[Analysis], Sections] | None = None
     main: str = ""
-    joined: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+    joined: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     title: str = ""
     on_page: bool = True
     in_python: bool = True
