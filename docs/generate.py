@@ -377,7 +377,7 @@ def _answers() -> str:
             *sorted({*imports, "    from ettr.api.result import Result"}),
             "",
             "",
-            "class Answers:",
+            "class FleetAnswers:",
             '    """The parts of the report; each is computed when it is first asked for."""',
             "",
             *attributes,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ettr.metrics.user_failures import UserFailures
 
 
-class Answers:
+class FleetAnswers:
     """The parts of the report; each is computed when it is first asked for."""
 
     totals: Result[Totals]

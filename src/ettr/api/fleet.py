@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ettr.analysis import Analysis, Assumptions
 from ettr.analysis.derived import table_sql
-from ettr.api.answers import Answers
+from ettr.api.answers import FleetAnswers
 from ettr.api.result import Result
 from ettr.api.rows import Rows, rows_of
 from ettr.errors import UsageError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ValueT = TypeVar("ValueT")
 
 
-class Fleet(Answers):
+class Fleet(FleetAnswers):
     """What a store says of its fleet; each result is computed when it is first asked for.
 
     Close it when done, or use it in a `with` statement.

@@ -102,7 +102,9 @@ class Registered:
 
 
 _SECTIONS = "ettr.report.sections"
-_STATEMENT = re.compile(r"^([A-Z_]+) = Part\((?:.*\)$|\n(?:    .*\n)+\)$)", re.MULTILINE)
+_STATEMENT = re.compile(
+    r"^([A-Z_]+)(?:: [^=\n]+)? = Part\((?:.*\)$|\n(?:    .*\n)+\)$)", re.MULTILINE
+)
 
 
 def registered() -> dict[str, Registered]:
@@ -133,7 +135,7 @@ def _of_folder(folder: str) -> tuple[Registered, ...]:
 
 def _read(found: re.Match[str], path: Path) -> Registered:
     (statement,) = ast.parse(found[0]).body
-    call = statement.value if isinstance(statement, ast.Assign) else None
+    call = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     if not isinstance(call, ast.Call):
         raise TypeError(f"{path}: {found[1]} is no call of Part")
     given = {one.arg: one.value for one in call.keywords}
@@ -169,7 +171,7 @@ def part(name: str) -> Part[Any]:
     return found
 
 
-class _Parts(Mapping[str, Part[Any]]):
+class _RegisteredParts(Mapping[str, Part[Any]]):
     """The parts by name, each loaded when it is asked for."""
 
     def __getitem__(self, name: str) -> Part[Any]:
@@ -182,5 +184,5 @@ class _Parts(Mapping[str, Part[Any]]):
         return len(registered())
 
 
-PARTS: Mapping[str, Part[Any]] = _Parts()
+PARTS: Mapping[str, Part[Any]] = _RegisteredParts()
 """The parts by their keys in the JSON document, in the order of the page."""

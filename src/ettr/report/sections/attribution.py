@@ -197,7 +197,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
     )
 
 
-ATTRIBUTION = Part(
+ATTRIBUTION: Part[None] = Part(
     "attribution",
     place=100,
     in_python=False,
