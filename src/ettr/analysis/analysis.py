@@ -6,6 +6,7 @@ Each stage takes tables and returns tables or small frozen results; nothing is r
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
