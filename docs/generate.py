@@ -326,8 +326,8 @@ def _keys() -> str:
     """The parts of the report that the page does not describe by hand: what their types say."""
     page = (DOCS / "reference" / "report-json.md").read_text("utf-8")
     by_hand, _, _ = page.partition("<!-- made: keys")
-    told = set(re.findall(r"^## (.*)$", by_hand, re.M))
-    return "\n\n".join(_keys_of(name, part) for name, part in PARTS.items() if name not in told)
+    described = set(re.findall(r"^## (.*)$", by_hand, re.M))
+    return "\n\n".join(_keys_of(name, part) for name, part in PARTS.items() if name not in described)
 
 
 def _keys_of(name: str, part: Part[Any]) -> str:

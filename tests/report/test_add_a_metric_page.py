@@ -47,7 +47,7 @@ def module_of(path: Path) -> ModuleType:
 
 @pytest.fixture
 def widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The two source files of the page, beside those of the package."""
+    """The two source files of the page, next to those of the package."""
     for package, folder in ((ettr.metrics, "metrics"), (ettr.report.sections, "report/sections")):
         place = tmp_path / folder
         place.mkdir(parents=True)

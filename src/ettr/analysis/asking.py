@@ -44,7 +44,7 @@ class Given:
 
 @cache
 def taken_by(question: Question[Any]) -> frozenset[str]:
-    """Names of what a question takes beside the facts.
+    """Names of what a question takes in addition to the facts.
 
     Raises:
         TypeError: more than a question may take.
