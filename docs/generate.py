@@ -327,7 +327,9 @@ def _keys() -> str:
     page = (DOCS / "reference" / "report-json.md").read_text("utf-8")
     by_hand, _, _ = page.partition("<!-- made: keys")
     described = set(re.findall(r"^## (.*)$", by_hand, re.M))
-    return "\n\n".join(_keys_of(name, part) for name, part in PARTS.items() if name not in described)
+    return "\n\n".join(
+        _keys_of(name, part) for name, part in PARTS.items() if name not in described
+    )
 
 
 def _keys_of(name: str, part: Part[Any]) -> str:
