@@ -126,7 +126,7 @@ def _write_output(
         OSError: the file cannot be written.
     """
     program = command.words[0]
-    said = _Said()
+    heard = _Said()
     with subprocess.Popen(
         command.words,
         stdin=subprocess.DEVNULL,
@@ -136,7 +136,7 @@ def _write_output(
         start_new_session=True,
     ) as process:
         output, errors = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
-        listener = Thread(target=said.listen, args=(errors,), daemon=True)
+        listener = Thread(target=heard.listen, args=(errors,), daemon=True)
         listener.start()
         try:
             size_bytes, last = 0, b""
@@ -156,7 +156,7 @@ def _write_output(
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             listener.join(_LISTEN_S)
-    message = said.text
+    message = heard.text
     if status:
         raise CollectError(f"{program}: ended with status {status}{message and f': {message}'}")
     if not size_bytes:

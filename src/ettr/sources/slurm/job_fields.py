@@ -222,10 +222,10 @@ def tres(name: str) -> Parser:
 def submit_line(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """The command without the secrets that it hands over."""
     lines = records.text(field)
-    may_tell = pc.match_substring_regex(lines, words.MAY_BE_TELLING).fill_null(False)
-    if not pc.any(may_tell).as_py():
+    may_hold = pc.match_substring_regex(lines, words.MAY_BE_TELLING).fill_null(False)
+    if not pc.any(may_hold).as_py():
         return lines, records.none
-    masked, _ = mapped(pc.if_else(may_tell, lines, None), words.without_secrets, TEXT)
+    masked, _ = mapped(pc.if_else(may_hold, lines, None), words.without_secrets, TEXT)
     return pc.coalesce(masked, lines), records.none
 
 

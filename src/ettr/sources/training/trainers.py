@@ -144,16 +144,16 @@ def _progress(rows: StepRows, state: _ConsoleState, number: int, text: str) -> b
 
 def _settle_async(rows: StepRows, state: _ConsoleState) -> None:
     """Checkpoints that were begun: saved, never whole, or in a log that does not say."""
-    for said in state.under_way:
-        if (said.job, said.step) in state.saved:
+    for entry in state.under_way:
+        if (entry.job, entry.step) in state.saved:
             rows.count_folded()
-        elif state.has_finished or said.time is None:
+        elif state.has_finished or entry.time is None:
             rows.count_skipped()
             rows.note("a checkpoint that began to be written and was never whole is left out")
         else:
             rows.note(_ASYNC_NOTE)
-            rows.job_id = said.job
-            rows.add_event("save", said.line, said.step, said.time)
+            rows.job_id = entry.job
+            rows.add_event("save", entry.line, entry.step, entry.time)
 
 
 def _console(rows: StepRows, state: _ConsoleState, number: int, text: str) -> bool:
@@ -223,15 +223,15 @@ def _keep_saved(rows: StepRows, state: _ConsoleState, number: int, step: int) ->
 def _reject_loaded(rows: StepRows, state: _ConsoleState) -> None:
     """A load that nothing with a stamp follows, before the next one or the end, has no time."""
     if state.loaded is not None:
-        said, state.loaded = state.loaded, None
-        rows.reject(said.line, "missing-field", "no line with a stamp comes after it", said.text)
+        entry, state.loaded = state.loaded, None
+        rows.reject(entry.line, "missing-field", "no line with a stamp comes after it", entry.text)
 
 
 def _keep_loaded(rows: StepRows, state: _ConsoleState, time: datetime) -> None:
     if state.loaded is not None:
-        said, state.loaded = state.loaded, None
+        entry, state.loaded = state.loaded, None
         rows.note(_UNSTAMPED_NOTE)
-        rows.add_event("restore", said.line, said.step, time)
+        rows.add_event("restore", entry.line, entry.step, time)
 
 
 def _moment(rows: StepRows, head: re.Match[str]) -> datetime | None:
