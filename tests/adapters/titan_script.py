@@ -5,7 +5,7 @@ Without a GPU only look-ups of the device are replaced, and what waits on one; w
 * `torch._utils._get_available_device_type` says "cpu", `_get_device_module` gives `CpuDevice`;
 * the module of Triton kernels of one way of expert parallelism is not loaded (none is used);
 * `set_pg_timeouts` does nothing: it begins with a barrier by device, which gloo does not take;
-* FSDP2 is told to reduce by sums alone (`set_force_sum_reduction_for_comms`), all that gloo has.
+* FSDP2 reduces by sums alone (`set_force_sum_reduction_for_comms`), all that gloo has.
 
 Attention is that of torch (`ScaledDotProductAttention`, torchtitan's class), which is an option of
 the model: the flexible one has no backward pass on a CPU. Losses go to OUT/losses.txt.

@@ -219,9 +219,10 @@ def test_a_statement_reads_the_facts_that_ettr_sql_lists(fleet: ettr.Fleet):
     assert ended.to_rows() == [{"symptom": "gpu-unavailable", "nodes": 1}]
     assert fleet.sql("SELECT state FROM attempts WHERE state = 'SUSPENDED'").to_rows() == []
     assert fleet.totals.to_dict()  # the engine answers the report after a statement
-    for wrong in ("SELECT sympton FROM failures", "SELEC 1", "SELECT 1 FROM absent"):
+    wrongs = ("SELECT sympton FROM failures", "SELEC 1", "SELECT 1 FROM absent")
+    for wrong in (*wrongs, "SELECT CAST(state AS INTEGER) FROM attempts"):
         with pytest.raises(UsageError, match="DuckDB: "):
-            fleet.sql(wrong)
+            fleet.sql(wrong).to_rows()
     with pytest.raises(UsageError, match="give one SELECT statement"):
         fleet.sql("DROP TABLE attempts")
 

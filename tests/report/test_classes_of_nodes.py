@@ -100,3 +100,11 @@ def test_nodes_without_gpus_are_asked_for_as_cpu(
     assert done.code == 0, done.err
     assert done.json["all_jobs"]["failures"] == truth["cpu"]
     assert done.json["of_gpu_nodes"] is False
+
+
+def test_cpu_nodes_are_not_selected_where_there_are_none(tmp_path: Path) -> None:
+    """A fleet of GPU nodes alone: a count of 0 would look measured."""
+    example = sorted((Path(__file__).parents[2] / "examples" / "slurm").iterdir())
+    assert ettr("ingest", tmp_path / "store", *example, "--timezone", "UTC").code == 0
+    done = ettr("failures", tmp_path / "store", "--gpu-type", "cpu")
+    assert (done.code, "nothing is selected (GPU type cpu)" in done.err) == (1, True)

@@ -89,8 +89,8 @@ def test_an_inventory_counts_them_too(tmp_path: Path) -> None:
     ]
     notes = " ".join(note for batch in plain for note in batch.notes)
     assert "gres/npu (1 node), gres/dcu (1 node)" in notes
-    told = read_all(source, path, ReadOptions(timezone="UTC", accelerators=("npu", "dcu")))
-    rows = [(row["node"], row["n_gpus"], row["gpu_type"]) for row in rows_of(told, "nodes")]
+    counted = read_all(source, path, ReadOptions(timezone="UTC", accelerators=("npu", "dcu")))
+    rows = [(row["node"], row["n_gpus"], row["gpu_type"]) for row in rows_of(counted, "nodes")]
     assert rows == [("n1", 8, "910b"), ("d1", 4, None)]
 
 

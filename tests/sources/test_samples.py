@@ -105,15 +105,21 @@ TEXTS = frozenset(
         "slurmctld-log",
     }
 )
+COMPRESSED = {b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\x00"}
+"""First bytes of zstd and of gzip."""
 
 
 @pytest.mark.parametrize(
-    "sample", [sample for sample in samples() if sample.source.name in TEXTS], ids=str
+    "sample",
+    [
+        sample
+        for sample in samples()
+        if sample.source.name in TEXTS and sample.path.read_bytes()[:4] not in COMPRESSED
+    ],
+    ids=str,
 )
 def test_a_byte_order_mark_costs_no_record(tmp_path: Path, sample: Sample) -> None:
     path = tmp_path / sample.path.name
     path.write_bytes(b"\xef\xbb\xbf" + sample.path.read_bytes())
-    if path.read_bytes()[3:7] in {b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\x00"}:
-        pytest.skip("compressed")
     os.utime(path, (sample.path.stat().st_mtime,) * 2)
     is_as_expected(read_all(sample.source, path, sample.options), sample.expected)

@@ -348,7 +348,7 @@ def _names_and_known(
         else:
             names_of = stages.facts.distinct(tables[column], column)
             known = {name for (name,) in names_of if name is not None}
-            if column == "gpu_type":
+            if column == "gpu_type" and _without_gpus(stages.facts, stages.selection):
                 known.add(NO_GPUS)
         yield column, names, known
 

@@ -84,10 +84,11 @@ class Fleet(FleetAnswers):
     def sql(self, select: str) -> Rows:
         """Rows of a SELECT over the facts that `ettr sql` lists, of the selection.
 
-        Times are microseconds since 1970, UTC, in columns that end in `_us`.
+        Times are microseconds since 1970, UTC, in columns that end in `_us`. It runs as this
+        process: unlike `ettr sql` it may read other files, so give it no stranger's text.
 
         Raises:
-            UsageError: it is no single SELECT, or the engine does not understand it.
+            UsageError: it is no single SELECT, or the engine cannot answer it.
         """
         import duckdb
 
@@ -95,7 +96,7 @@ class Fleet(FleetAnswers):
         try:
             name_facts(facts, select)
             return rows_of(facts.engine, select)
-        except duckdb.ProgrammingError as error:
+        except duckdb.Error as error:
             raise UsageError(f"DuckDB: {error}") from error
 
     if not TYPE_CHECKING:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ettr.api.frames import pandas_frame, polars_frame
+from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,11 @@ class Rows:
     _sql: str
 
     def to_pyarrow(self) -> ArrowTable:
-        """The rows as an Arrow table."""
+        """The rows as an Arrow table.
+
+        Raises:
+            UsageError: the engine cannot answer the statement, as a text that is no number.
+        """
         return cast("ArrowTable", self._arrow(self._sql))
 
     def to_pandas(self) -> pd.DataFrame:
@@ -92,9 +97,13 @@ class Rows:
 
     def _arrow(self, sql: str) -> pa.Table:
         """Rows of a statement; whole numbers as integers, of which the engine sums wider ones."""
+        import duckdb
         import pyarrow as pa
 
-        found = self._engine.arrow(sql, {})
+        try:
+            found = self._engine.arrow(sql, {})
+        except duckdb.Error as error:
+            raise UsageError(f"DuckDB: {error}") from error
         for place, field in enumerate(found.schema):
             if pa.types.is_decimal(field.type) and field.type.scale == 0:
                 column = found.column(place)

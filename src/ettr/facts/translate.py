@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ettr.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 ENGINES = ("spark", "postgres")
 
