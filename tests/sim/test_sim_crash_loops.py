@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -26,6 +27,7 @@ from ettr.sim.cluster.scenario_sharing import ArrayClass
 from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.whatif import changed_scenario
 from ettr.store import open_store
+from ettr.tables import TABLES
 from fact_tables import facts_of
 
 WORK_S = 20_000
@@ -268,8 +270,8 @@ def test_reports_find_the_loops_and_blame_only_what_faults_ended(
     assert len(by_user) > 1000
     with open_store(tmp_path / "site") as opened:
         found = Analysis(opened)
-        attempts = found.tables["attempts"]
-        rows = attempts.to_pyarrow().to_pylist()
+        tables = {name: opened.rows(name) for name in TABLES}
+        rows = tables["attempts"].to_pylist()
         tasks = by_name(rows)
         # the tries are failures of users, with what they held
         assert found.user_failures.attempts == len(by_user)
@@ -279,8 +281,9 @@ def test_reports_find_the_loops_and_blame_only_what_faults_ended(
         )
         assert found.user_failures.gpu_hours == pytest.approx(held_s / 3600)
         # each loop is one run of all of its jobs that ran
-        asked = attempts.filter(attempts["attempt_id"].isin(sorted(by_user)))
-        runs = jobs_of_runs(facts_of({**found.tables, "failures": asked}), RunRule())
+        of_users = [row["attempt_id"] in by_user for row in rows]
+        asked = tables["attempts"].filter(pa.array(of_users))
+        runs = jobs_of_runs(facts_of({**tables, "failures": asked}), RunRule())
         loops = {
             tuple(dict.fromkeys(row["job_id"] for row in of_task if row["start"]))
             for of_task in tasks.values()
