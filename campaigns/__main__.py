@@ -12,7 +12,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "campaigns"
 
 
 def main(words: list[str]) -> int:
-    """Run the campaign of that name; exit 2 where there is none."""
+    """Run the campaign of that name, and the one that goes with it; exit 2 where there is none."""
     if len(words) != 1 or words[0] not in NAMES:
         print(f"give one campaign: {', '.join(NAMES)}", file=sys.stderr)
         return 2
@@ -32,7 +32,8 @@ def main(words: list[str]) -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{words[0]}.md").write_text(page + "\n", encoding="utf-8")
     print(page)
-    return 0
+    then = getattr(module, "THEN", None)
+    return main([then]) if then else 0
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from statistics import fmean
 from campaigns import Table
 
 TITLE = "A training recipe under kills"
+THEN = "trainer-kills"  # the loops of the trainers, on a page of their own
 SIZE = 25
 RECIPE = Path(__file__).resolve().parents[1] / "examples" / "training" / "recipe.py"
 ETTR = [sys.executable, "-c", "from ettr.cli.main import main; main()"]
