@@ -90,7 +90,7 @@ endif
 reproduce-scar: setup-all ## SCAR's experiments; resumable; needs the training sets (DATA=...)
 	OMP_NUM_THREADS=1 $(BIN)/python -m reproduction.scar --data $(or $(DATA),../shared/data/training) --out $(OUT)/scar
 
-docs: setup ## the generated reference pages, and the site in out/site; needs no network
+docs: setup ## the parts that are made from the code, and the site in out/site; needs no network
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir $(abspath $(OUT))/site
 

@@ -1,7 +1,7 @@
 """Measurements too long for every test run: thousands of simulated fleets, kills or mutants.
 
-`make campaign NAME` prints a table with its seeds and keeps it in docs/results/campaigns. A
-campaign is a module with `TITLE`, `SIZE` (how many draws a full run has) and
+`make campaign NAME` prints a table and keeps it in docs/results/campaigns, with its seeds in the
+index. A campaign is a module with `TITLE`, `SIZE` (how many draws a full run has) and
 `run(size) -> Table`; the tests run each at a twentieth of its size.
 """
 

@@ -1,13 +1,15 @@
-"""Write the pages, and the parts of pages, that are made from the code: `make docs`.
+"""What the documentation takes from the code: `make docs`.
 
-A made part lies in its page between `<!-- made: NAME` and `<!-- end: NAME -->`; the rest of the
-page is written by hand. `python docs/generate.py --check` writes nothing and exits 1 where a page
-is out of date.
+The reference is made when the site is built (mkdocs.yml has this file as a hook) and not kept.
+Parts of pages are kept: they lie between `<!-- made: NAME` and `<!-- end: NAME -->`, and the rest
+of the page is written by hand. `python docs/generate.py --check` writes nothing and exits 1 where
+a part is out of date.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import inspect
 import json
 import re
@@ -20,6 +22,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 import typer.main
+from mkdocs.structure.files import File
 
 from ettr.cli.main import REST, build_app, commands
 from ettr.report.json_schema import report_schema
@@ -35,21 +38,33 @@ DOCS = Path(__file__).resolve().parent
 MADE = "<!-- Made by docs/generate.py (`make docs`); change the code instead. -->\n"
 
 
-def pages() -> dict[str, str]:
-    """Text of each page that is made, or has a made part, by its path under docs."""
+def reference() -> dict[str, str]:
+    """The pages of the site that are made whole, by their path under docs; not kept."""
     whole = {
         "reference/tables.md": _tables(),
         "reference/taxonomy.md": _taxonomy(),
         "reference/commands.md": _commands(),
         "reference/sources.md": _sources(),
     }
+    return {name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the reference to the files of the site; MkDocs calls this."""
+    for name, text in reference().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def pages() -> dict[str, str]:
+    """Text of each file that is made, or has a made part, and is kept, by its path under docs."""
     schema = json.dumps(report_schema(), indent=1) + "\n"
     parts = {
         "how-to/README.md": {
             "sources": _source_index(),
             "extensions": _headings("how-to", "add-*.md"),
         },
-        "results/README.md": {"campaigns": _headings("results/campaigns", "*.md")},
+        "results/README.md": {"campaigns": _campaigns()},
         "reference/report-json.md": {"keys": _keys()},
         "explanation/architecture.md": {"floors": _floors(), "rooms": _rooms()},
     }
@@ -57,7 +72,6 @@ def pages() -> dict[str, str]:
         "../src/ettr/api/answers.py": _answers(),
         # shipped with the package; a link publishes it next to the page that explains its keys
         "../src/ettr/report/report.schema.json": schema,
-        **{name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()},
         **{
             name: _with_parts((DOCS / name).read_text("utf-8"), made)
             for name, made in parts.items()
@@ -431,6 +445,23 @@ def _headings(folder: str, pattern: str) -> str:
         heading = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
         lines.append(f"* [{heading}]({page.relative_to(DOCS / folder.partition('/')[0])})")
     return "\n".join(lines)
+
+
+def _campaigns() -> str:
+    """Each campaign with what was asked of it, what its verdict says, and its table."""
+    with (DOCS / "results" / "campaigns" / "index.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return _table(
+        ("measured", "asked", "table"),
+        (
+            (
+                _cell(row["measured"]),
+                _cell(row["asked"]),
+                f"[{row['campaign']}](campaigns/{row['campaign']}.csv)",
+            )
+            for row in rows
+        ),
+    )
 
 
 # -- architecture ---------------------------------------------------------------------------------

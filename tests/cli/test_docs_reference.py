@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 from pathlib import Path
@@ -28,7 +29,7 @@ def generate() -> Any:
 
 def test_the_made_pages_and_parts_are_up_to_date(generate: Any):
     made = generate.pages()
-    assert {"reference/tables.md", "how-to/README.md"} < made.keys()
+    assert {"reference/report-json.md", "how-to/README.md"} < made.keys()
     stale = [name for name, text in made.items() if (DOCS / name).read_text("utf-8") != text]
     assert stale == [], "out of date; run `make docs`"
 
@@ -50,8 +51,9 @@ def test_every_guide_is_in_the_index_and_every_folder_has_one():
         assert there - {"README.md"} - set(linked) == set(), index
 
 
-def test_the_first_page_leads_to_every_page_that_no_index_holds():
+def test_the_first_page_leads_to_every_page_that_no_index_holds(generate: Any):
     linked = re.findall(r"\]\(([^)#]+)", (DOCS / "README.md").read_text("utf-8"))
+    assert generate.reference().keys() <= set(linked)
     folders = ("tutorials", "reference", "explanation")
     there = {f"{name}/{page.name}" for name in folders for page in (DOCS / name).glob("*.md")}
     assert there - set(linked) == set()
@@ -59,7 +61,7 @@ def test_the_first_page_leads_to_every_page_that_no_index_holds():
 
 def test_every_command_option_has_a_meaning(generate: Any):
     rows = re.findall(
-        r"^\| `(-[^`]+)` \| (.*?) \|", generate.pages()["reference/commands.md"], re.M
+        r"^\| `(-[^`]+)` \| (.*?) \|", generate.reference()["reference/commands.md"], re.M
     )
     assert len(rows) > 50
     assert [name for name, means in rows if not means.strip()] == []
@@ -67,7 +69,7 @@ def test_every_command_option_has_a_meaning(generate: Any):
 
 @pytest.mark.slow
 def test_an_argument_that_may_be_left_out_stands_in_brackets(generate: Any):
-    page = generate.pages()["reference/commands.md"]
+    page = generate.reference()["reference/commands.md"]
     assert "\nettr plan [STORE] [OPTIONS]\n" in page
     assert "\nettr catalog [XID] [OPTIONS]\n" in page
     assert "\nettr explain [STORE] [JOB] [OPTIONS]\n" in page
@@ -115,18 +117,44 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_links_of_the_docs_lead_somewhere(page: Path):
-    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text("utf-8"), flags=re.S)
+@pytest.fixture(scope="module")
+def made(generate: Any) -> dict[Path, str]:
+    """The pages of the site that are made and not kept, by the place that links name."""
+    return {DOCS / name: text for name, text in generate.reference().items()}
+
+
+def wrong_links(page: Path, text: str, made: dict[Path, str]) -> list[str]:
+    """Links of a page whose file, page of the site or heading is absent."""
+    wrong = []
+    text = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.S)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:
             continue
         path, _, part = target.partition("#")
-        there = page.parent / path if path else page
-        assert there.exists(), target
-        if part:
-            headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), re.M)
-            assert part in map(anchor, headings), target
+        there = Path(os.path.normpath(page.parent / path)) if path else page
+        if there not in made and not there.exists():
+            wrong.append(target)
+        elif part:
+            found = made.get(there) or there.read_text("utf-8")
+            if part not in map(anchor, re.findall(r"^#+ (.*)$", found, re.M)):
+                wrong.append(target)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_of_the_docs_lead_somewhere(page: Path, made: dict[Path, str]):
+    assert wrong_links(page, page.read_text("utf-8"), made) == []
+
+
+def test_links_of_the_made_pages_lead_somewhere(made: dict[Path, str]):
+    assert [wrong_links(page, text, made) for page, text in made.items()] == [[]] * len(made)
+
+
+def test_only_the_documentation_links_to_pages_that_are_made(made: dict[Path, str]):
+    """A reader of the checkout has no such page; the pages of docs are read as a site."""
+    names = [str(place.relative_to(ROOT)) for place in made]
+    outside = [page for page in PAGES if not page.is_relative_to(DOCS)]
+    assert [n for page in outside for n in names if f"]({n}" in page.read_text("utf-8")] == []
 
 
 def test_files_that_the_docs_name_exist():
@@ -146,8 +174,6 @@ def test_the_commands_of_the_docs_are_ones_that_ettr_takes():
     group: Any = typer.main.get_command(build_app())
     wrong, seen = [], 0
     for page in PAGES:
-        if page.name == "commands.md":  # usage, not commands; made from the program itself
-            continue
         text = "\n".join(blocks(page, "sh", "text", "console")).replace("\\\n", " ")
         for line in (line.removeprefix("$ ") for line in text.splitlines()):
             if not line.startswith("ettr "):

@@ -117,7 +117,7 @@ def test_without_job_accounting_its_figures_are_null(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("widths")
 def test_the_reference_has_its_keys_and_its_type() -> None:
     generate = module_of(DOCS / "generate.py")
-    pages = generate.pages()
+    pages = {**generate.pages(), **generate.reference()}
     assert (
         "| `widths.node_hours_a_day` |  | Node-hours held a day of the logs. |"
         in pages["reference/report-json.md"]

@@ -139,7 +139,7 @@ def taxonomy_row(check: str, code: str | None, *, critical: bool) -> str:
     if parsed is not None:
         return (
             f"[xid.{parsed.xid}]\n"
-            'symptom = "gpu-unavailable"  # say which: docs/reference/taxonomy.md has the list\n'
+            'symptom = "gpu-unavailable"  # say which; `ettr catalog` shows them\n'
             "node_fault = false  # true if a node with it must be taken out of service"
         )
     lines = [
@@ -149,7 +149,7 @@ def taxonomy_row(check: str, code: str | None, *, critical: bool) -> str:
     ]
     if critical:
         lines += [
-            f'symptom = "{_FAULT_SYMPTOM}"  # say which: docs/reference/taxonomy.md has the list',
+            f'symptom = "{_FAULT_SYMPTOM}"  # say which; `ettr catalog` shows them',
             "node_fault = true  # what the source calls critical; false if jobs survive it",
         ]
     else:

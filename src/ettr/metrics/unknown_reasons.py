@@ -82,7 +82,7 @@ def reason_row(reason: str, taxonomy: Taxonomy) -> str:
             "[[reasons]]",
             f"pattern = {toml_text(literal_pattern(reason))}  # `*` fits any text",
             'reason_class = "manual"',
-            'symptom = ""  # name one if a fault: docs/reference/taxonomy.md has the list',
+            'symptom = ""  # name one if a fault; `ettr catalog` shows them',
             "planned = false  # true if it is planned work, which fails no job",
         )
     )
