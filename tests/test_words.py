@@ -38,12 +38,6 @@ INSTEAD = {
 }
 PHRASES = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
 
-# text -> why it may stay, by the end of the path
-ALLOWED: dict[tuple[str, str], str] = {
-    ("CHANGELOG.md", "elastic.gasp"): "the former name of a module",
-    ("CHANGELOG.md", "store.wholeness"): "the former name of a module",
-}
-
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
     """Comments and string literals of a module, docstrings among them, with their lines."""
@@ -70,9 +64,6 @@ def findings(path: Path) -> list[str]:
         f"{name}:{line}: {match.group()}"
         for line, text in texts(path)
         for match in PHRASES.finditer(" ".join(text.split()))
-        if not any(
-            name.endswith(place) and allowed in " ".join(text.split()) for place, allowed in ALLOWED
-        )
     ]
 
 
@@ -129,15 +120,3 @@ def test_no_name_of_the_package_is_one_of_these_words():
 
 def test_names_of_the_code_are_not_prose():
     assert list(python_texts("told = position.tell()\n")) == []
-
-
-def test_every_exception_is_still_needed():
-    unused = [
-        (place, allowed)
-        for place, allowed in ALLOWED
-        if not any(
-            str(path).endswith(place) and allowed in " ".join(path.read_text("utf-8").split())
-            for path in files()
-        )
-    ]
-    assert unused == []
