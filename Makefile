@@ -35,9 +35,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 # torch first and by its exact version, so that no other requirement chooses another. Which build it
 # is, with CUDA or without, is what pip's index has: nothing here needs CUDA
-setup-all: setup ## the environment with the extras: torch, trainers, torchft, Spark, PostgreSQL
+setup-all: setup ## the environment with the extras: torch, trainers, Spark, PostgreSQL
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) --editable '.[dev,dev-torch,torch,torchft,adapters,spark,postgres,sim]'
+	$(INSTALL) --editable '.[dev,dev-torch,torch,adapters,spark,postgres,sim]'
 	$(INSTALL) --no-deps $(TORCHTITAN)
 
 report: setup ## a report of the bundled example, in out/report.html

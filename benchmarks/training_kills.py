@@ -1,12 +1,12 @@
 """Real ranks, really killed: what each way of going on costs, under Poisson schedules of kills.
 
-Four processes (gloo; FSDP2 and AdamW, or whole replicas) train a small GPT on the same data for the
-same time, while SIGKILLs strike from outside at the same instants: a Poisson process in wall-clock
-time, one schedule for each seed. Ways: a buddy's memory, the running checkpoint (partial), rollback
+Four processes (gloo, FSDP2, AdamW) train a small GPT on the same data for the same time, while
+SIGKILLs strike from outside at the same instants: a Poisson process in wall-clock time, one
+schedule for each seed. Ways: a buddy's memory, a parity, the running checkpoint (partial), rollback
 with live survivors, stock torchrun with shards in shared memory, stock torchrun with async DCP and
-a full restart, torchft; and the undisturbed run of each layout. Anchors: survivors that find out
-within 26 to 60 ms and go on after 0.44 s with a warm spare (idle machine); a restart of every rank
-pays at least the import of torch, 1.2 s and more.
+a full restart; and the undisturbed run. Anchors: survivors that find out within 26 to 60 ms and go
+on after 0.44 s with a warm spare (idle machine); a restart of every rank pays at least the import
+of torch, 1.2 s and more.
 
 Each (way, seed) is one line of OUT/results.jsonl, with its loss by step and second in OUT/curves/;
 what is there is not run again. With the defaults it takes about half an hour.
@@ -54,7 +54,7 @@ class Way:
     one_step: bool = True
 
 
-SHARDED, REPLICAS = "undisturbed, FSDP2", "undisturbed, torchft"
+SHARDED = "undisturbed, FSDP2"
 WAYS = {
     SHARDED: Way("supervisor", SHARDED, "#222222"),
     "buddy's memory": Way("supervisor", SHARDED, "#1b7837", {"buddy": True, "spill_every": 5}),
@@ -76,8 +76,6 @@ WAYS = {
     "torchrun + DCP, restart": Way(
         "torchrun", SHARDED, "#b2182b", {"loop": "plain", "spill_every": 1}, False
     ),
-    REPLICAS: Way("replicas", REPLICAS, "#888888", {"loop": "torchft"}),
-    "torchft": Way("replicas", REPLICAS, "#762a83", {"loop": "torchft", "spill_every": 1}),
 }
 
 
@@ -116,7 +114,7 @@ def one(name: str, seed: int, given: argparse.Namespace) -> dict:
         writer = csv.writer(out)
         writer.writerow(("step", "seconds", "loss", "generation"))
         writer.writerows((s, f"{t:.3f}", f"{loss:.5f}", g) for s, t, loss, g in rows)
-    made = measure.result(ran, lines, replicated=way.launcher == "replicas")
+    made = measure.result(ran, lines)
     return {"way": name, "seed": seed, "settings": settings(given), **made}
 
 
@@ -194,8 +192,7 @@ def undisturbed_steps(found: dict[str, list[dict]]) -> dict[str, float]:
     """Seconds of a step of each layout that was run undisturbed."""
     return {
         name: sum(o["wall_s"] for o in found[name]) / sum(o["kept_steps"] for o in found[name])
-        for name in (SHARDED, REPLICAS)
-        if name in found
+        for name in {SHARDED} & found.keys()
     }
 
 
@@ -208,7 +205,7 @@ def draw(given: argparse.Namespace, rows: list[summary.Row]) -> None:
     curves: dict[str, figure.Curve] = {}
     for row in rows:
         path = given.out / "curves" / f"{slug(row.way)}-{given.drawn_seed}.csv"
-        if path.exists() and row.way != REPLICAS:
+        if path.exists():
             with path.open() as file:
                 lines = list(csv.reader(file))[1:]
             curves[row.way] = [(int(s), float(t), float(v), int(g)) for s, t, v, g in lines]
@@ -236,9 +233,6 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given.out.mkdir(parents=True, exist_ok=True)
     names = [n for n in WAYS if not given.only or any(part in n for part in given.only)]
-    if importlib.util.find_spec("torchft") is None:
-        names = [name for name in names if WAYS[name].launcher != "replicas"]
-        print("torchft is not installed: its rows are left out (pip install torchft==0.2.0)")
     failed = measure_all(given, names)
     found = by_way(given, names)
     base_s = undisturbed_steps(found)

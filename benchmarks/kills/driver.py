@@ -61,7 +61,7 @@ def command_of(launcher: str, config: Path) -> list[str]:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         torchrun += ["--nproc-per-node", str(WORLD), "--max-restarts", "1000"]
         return [*torchrun, "--monitor-interval", "0.1", *rank]
-    return [sys.executable, "-m", "kills.launch", launcher, sys.executable, *rank]
+    return [sys.executable, "-m", "kills.launch", sys.executable, *rank]
 
 
 def run(

@@ -1,4 +1,4 @@
-"""The three training loops: ettr's group, plain torchrun with DCP, and torchft.
+"""The two training loops: ettr's group, and plain torchrun with DCP.
 
 Each trains until its process is ended from outside.
 """
@@ -19,10 +19,7 @@ from kills.notes import Notes
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from torch.distributed import TCPStore
-    from torchft import Manager
-
-    from ettr.elastic import Generation, Protection, ReplicaTier
+    from ettr.elastic import Generation, Protection
 
 
 def elastic(config: dict, notes: Notes) -> None:
@@ -173,101 +170,3 @@ def _load_newest(root: Path, model: torch.nn.Module, optimizer: torch.optim.Opti
             model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
         )
     return step
-
-
-def replica(config: dict, notes: Notes) -> None:
-    """A whole copy of the model under torchft, with ettr's disk tier under it."""
-    slot = int(os.environ["KILLS_SLOT"])
-    model = task.build(config["pause_s"])
-    optimizer = task.adamw(model, config["rate"])
-    tier, manager, _store = _replica_tier(config, notes, model, optimizer, slot)
-    resumed = tier.resume(manager)
-    notes.line(
-        "recovered",
-        generation=1,
-        slot=slot,
-        step=resumed,
-        source="start",
-        formed_s=time.time(),
-        failed_s=None,
-        noticed_s=None,
-    )
-    characters = task.text()
-    heals = 0
-    while True:
-        notes.phase("computing")
-        optimizer.zero_grad()
-        manager.start_quorum()
-        loss = task.loss_of(model, characters, manager.current_step(), slot)
-        loss.backward()
-        notes.phase("vote")
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        flat = torch.cat([gradient.view(-1) for gradient in gradients])
-        manager.allreduce(flat).wait()
-        if not manager.should_commit():
-            tier.refused()
-            notes.line("refused", slot=slot, step=manager.current_step())
-            continue
-        for gradient, part in zip(
-            gradients, flat.split([g.numel() for g in gradients]), strict=True
-        ):
-            gradient.copy_(part.view_as(gradient))
-        notes.phase("update")
-        optimizer.step()
-        notes.phase("save")
-        tier.committed()
-        healed, heals = tier.heals > heals, tier.heals
-        notes.step(
-            slot,
-            manager.current_step(),
-            float(loss.detach()),
-            1,
-            replicas=manager.num_participants(),
-            healed=healed,
-        )
-
-
-def _replica_tier(
-    config: dict,
-    notes: Notes,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    slot: int,
-) -> tuple[ReplicaTier, Manager, TCPStore]:
-    """ettr's tier, torchft's manager, and the store that the manager needs for as long as it is."""
-    from torch.distributed import TCPStore
-    from torchft import Manager, ProcessGroupGloo
-
-    from ettr.elastic import ReplicaTier
-    from ettr.progress.recorder import ProgressRecorder
-
-    recorder = ProgressRecorder(
-        notes.folder / f"progress-{os.getpid()}.jsonl", run="kills", rank=slot
-    )
-    tier = ReplicaTier(
-        model,
-        optimizer,
-        replica=slot,
-        recorder=recorder,
-        every_steps=config["full_every"] or 1,
-        running=notes.folder / "running" if config["full_every"] else None,
-        running_options={"block_bytes": 1 << 16},
-    )
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    wait = timedelta(seconds=20)
-    manager = Manager(
-        pg=ProcessGroupGloo(timeout=wait),
-        min_replica_size=1,
-        timeout=wait,
-        quorum_timeout=wait,
-        state_dict=tier.state_dict,
-        load_state_dict=tier.load_state_dict,
-        rank=0,
-        world_size=1,
-        store_addr="127.0.0.1",
-        store_port=store.port,
-        hostname="127.0.0.1",
-        lighthouse_addr=os.environ["TORCHFT_LIGHTHOUSE"],
-        replica_id=f"replica{slot}_",
-    )
-    return tier, manager, store

@@ -6,8 +6,7 @@ until its state was agreed; `first_s`, until the first step after it was done. A
 `noticed_s`, until ettr's supervisor had seen the death. Kills of which the later struck before the
 step after the earlier are marked (`overlaps`): their times are left out of the medians.
 
-ETTR: steps that were kept, times the step of the undisturbed run, over the wall clock. Under
-torchft a step counts by the share of the replicas that took part in it.
+ETTR: steps that were kept, times the step of the undisturbed run, over the wall clock.
 """
 
 import itertools
@@ -15,17 +14,15 @@ import statistics
 from collections.abc import Iterable
 
 from kills.driver import Ran
-from kills.launch import WORLD
 
 TIMES = ("detect_first_s", "detect_all_s", "noticed_s", "regroup_s", "restore_s", "first_s")
 
 
-def result(ran: Ran, lines: list[dict], *, replicated: bool) -> dict:
+def result(ran: Ran, lines: list[dict]) -> dict:
     """One run's result, without the comparison that needs other runs."""
     lines = [line for line in lines if line["time_s"] <= ran.ended_s]
     done = [line for line in lines if line["event"] == "step"]
-    measure = _of_replicas if replicated else _of_ranks
-    kills, kept, lost = measure(ran, lines, done)
+    kills, kept, lost = _of_ranks(ran, lines, done)
     for earlier, later in itertools.pairwise(kills):
         earlier["overlaps"] |= later["struck_in_recovery"]
     lasted_s = [b["time_s"] - a["time_s"] for a, b in _within_generations(done)]
@@ -121,56 +118,6 @@ def _kept_and_lost(ran: Ran, done: list[dict], starts: dict[int, int]) -> tuple[
     return float(reached - at_beginning), lost
 
 
-def _of_replicas(ran: Ran, lines: list[dict], done: list[dict]) -> tuple[list[dict], float, int]:
-    refused = [line for line in lines if line["event"] == "refused"]
-    rows = []
-    clear_s = 0.0
-    for kill in ran.kills:
-        at_s = kill["time_s"]
-        row = {"while": kill["while"], "slot": kill["slot"], "at_s": at_s - ran.began_s}
-        row["struck_in_recovery"] = row["overlaps"] = at_s < clear_s
-        rows.append(row)
-        others = [line for line in done if line["slot"] != kill["slot"]]
-        before = [line for line in others if line["time_s"] <= at_s]
-        now = before[-1]["replicas"] if before else WORLD
-        fewer = [o["time_s"] for o in others if o["time_s"] > at_s and o["replicas"] < now]
-        back = [
-            line["time_s"]
-            for line in done
-            if line["slot"] == kill["slot"] and line["time_s"] > at_s and line["pid"] != kill["pid"]
-        ]
-        limit_s = min([*fewer, ran.ended_s])
-        failed = [o["time_s"] - at_s for o in refused if at_s < o["time_s"] <= limit_s]
-        if failed:
-            row |= {"detect_first_s": min(failed), "detect_all_s": max(failed)}
-        if fewer:
-            row["first_s"] = min(fewer) - at_s
-        if back:
-            row["restore_s"] = row["away_s"] = min(back) - at_s
-        clear_s = max(min(fewer, default=ran.ended_s), min(back, default=ran.ended_s))
-        pids = {line["slot"]: line["pid"] for line in before}
-        later = {line["slot"]: line["pid"] for line in others if line["time_s"] <= clear_s}
-        row["kept_pids"] = sum(pids.get(slot) == pid for slot, pid in later.items())
-    return rows, *_weighed(ran, done)
-
-
-def _weighed(ran: Ran, done: list[dict]) -> tuple[float, int]:
-    """Steps since the beginning by the share of replicas in each; steps done a second time."""
-    share: dict[int, float] = {}
-    again = 0
-    reached = 0
-    for line in sorted(done, key=lambda line: line["time_s"]):
-        if line["time_s"] <= ran.began_s:
-            continue
-        if line["step"] < reached - 1:  # every replica was lost: the disk is some steps behind
-            again += sum(step > line["step"] for step in share)
-            share = {step: part for step, part in share.items() if step <= line["step"]}
-            reached = line["step"]
-        reached = max(reached, line["step"])
-        share[line["step"]] = line["replicas"] / WORLD
-    return sum(share.values()), again
-
-
 def _within_generations(done: list[dict]) -> Iterable[tuple[dict, dict]]:
     """Steps of one process that followed each other without a failure between them."""
     by_pid: dict[int, list[dict]] = {}
@@ -178,6 +125,5 @@ def _within_generations(done: list[dict]) -> Iterable[tuple[dict, dict]]:
         by_pid.setdefault(line["pid"], []).append(line)
     for mine in by_pid.values():
         for a, b in itertools.pairwise(mine):
-            alike = a["generation"] == b["generation"] and a.get("replicas") == b.get("replicas")
-            if alike and b["step"] == a["step"] + 1:
+            if a["generation"] == b["generation"] and b["step"] == a["step"] + 1:
                 yield a, b

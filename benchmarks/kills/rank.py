@@ -39,9 +39,7 @@ def main() -> None:
     from kills import loops
 
     torch.set_num_threads(1)
-    {"elastic": loops.elastic, "plain": loops.plain, "torchft": loops.replica}[config["loop"]](
-        config, notes
-    )
+    {"elastic": loops.elastic, "plain": loops.plain}[config["loop"]](config, notes)
 
 
 if __name__ == "__main__":

@@ -105,14 +105,14 @@ def summarise(
     """One way's row.
 
     Args:
-        base_s: the undisturbed step of the same layout (sharded, or replicas); None: not measured.
+        base_s: the undisturbed step; None: not measured.
         mttf_s: mean distance of the kills.
         interval_steps: steps between the states to which this way goes back.
     """
     kills = [kill for one in results for kill in one["kills"]]
     clean = [kill for kill in kills if not kill["overlaps"]]
     times = {}
-    for name in (*TIMES, "away_s"):
+    for name in TIMES:
         values = sorted(kill[name] for kill in clean if name in kill)
         if values:
             times[name] = (statistics.median(values), percentile(values, PERCENTILE))
@@ -153,26 +153,19 @@ def predicted(
     """ETTR of the exact renewal form with the measured costs; None where no kill's were.
 
     write_s: what a step takes beyond the undisturbed one, over an interval. restart_s: mean time
-    from the kill to the agreed state; for replicas (`away_s`), what the survivors waited beyond a
-    step, and the missing replica's share of the batch for as long as it was away.
+    from the kill to the agreed state.
     """
     if not kills:
         return min(1.0, base_s / step_s)
-    away = [kill["away_s"] for kill in clean if "away_s" in kill]
-    if away:
-        waited = [max(0.0, kill["first_s"] - step_s) for kill in clean if "first_s" in kill]
-        restart_s = statistics.fmean(waited or [0.0]) + statistics.fmean(away) / WORLD
-    else:
-        restored = [kill["restore_s"] for kill in clean if "restore_s" in kill]
-        if not restored:
-            return None
-        restart_s = statistics.fmean(restored)
+    restored = [kill["restore_s"] for kill in clean if "restore_s" in kill]
+    if not restored:
+        return None
     run = PlannedRun(
         failures_per_node_day=SECONDS_PER_DAY / mttf_s,
         n_nodes=1,
         interval_s=interval_steps * base_s,
         write_s=interval_steps * max(0.0, step_s - base_s),
-        restart_s=restart_s,
+        restart_s=statistics.fmean(restored),
     )
     return exact_ettr(run)
 

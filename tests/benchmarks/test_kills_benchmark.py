@@ -76,7 +76,7 @@ def test_a_rollback_with_live_survivors_is_taken_apart(kills) -> None:
         lines += steps(slot, pid, range(6, 10), begin_s=6.0, generation=2)
     kill = {"time_s": 4.2, "slot": 2, "pid": 12, "while": "computing"}
     ran = kills.driver.Ran(0.0, 8.0, [kill])
-    made = kills.measure.result(ran, sorted(lines, key=lambda o: o["time_s"]), replicated=False)
+    made = kills.measure.result(ran, sorted(lines, key=lambda o: o["time_s"]))
     assert (made["kept_steps"], made["lost_steps"], made["wall_s"]) == (9, 3, 8.0)
     assert made["step_s"] == pytest.approx(0.5)
     (kill_row,) = made["kills"]
@@ -105,31 +105,9 @@ def test_kills_that_fall_into_a_recovery_are_marked(kills) -> None:
         {"time_s": at_s, "slot": slot, "pid": 10 + slot, "while": "computing"}
         for at_s, slot in ((2.5, 0), (4.0, 1))
     ]
-    made = kills.measure.result(kills.driver.Ran(0.0, 8.0, struck), lines, replicated=False)
+    made = kills.measure.result(kills.driver.Ran(0.0, 8.0, struck), lines)
     assert [kill["overlaps"] for kill in made["kills"]] == [True, True]
     assert [kill["struck_in_recovery"] for kill in made["kills"]] == [False, True]
-
-
-def test_a_step_of_fewer_replicas_counts_by_their_share(kills) -> None:
-    lines = []
-    for slot in (0, 1, 3):
-        lines += steps(slot, 10 + slot, range(1, 5), begin_s=0.0, replicas=4)
-        lines += steps(slot, 10 + slot, range(5, 9), begin_s=3.0, replicas=3)
-        lines += steps(slot, 10 + slot, range(9, 11), begin_s=5.0, replicas=4)
-    lines += steps(2, 12, range(1, 5), begin_s=0.0, replicas=4)
-    lines += steps(2, 22, range(8, 9), begin_s=4.5, replicas=3)
-    lines += steps(2, 22, range(9, 11), begin_s=5.0, replicas=4)
-    lines.append({"event": "refused", "slot": 0, "pid": 10, "time_s": 2.35})
-    kill = {"time_s": 2.3, "slot": 2, "pid": 12, "while": "vote"}
-    ran = kills.driver.Ran(0.0, 6.0, [kill])
-    made = kills.measure.result(ran, sorted(lines, key=lambda o: o["time_s"]), replicated=True)
-    assert made["kept_steps"] == pytest.approx(4 + 4 * 0.75 + 2)
-    assert made["lost_steps"] == 0
-    (kill_row,) = made["kills"]
-    assert kill_row["detect_first_s"] == pytest.approx(0.05)
-    assert kill_row["first_s"] == pytest.approx(1.2)
-    assert kill_row["away_s"] == pytest.approx(2.7)
-    assert kill_row["kept_pids"] == 3
 
 
 def test_the_prediction_is_the_exact_renewal_form_of_the_measured_costs(kills) -> None:

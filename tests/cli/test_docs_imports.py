@@ -17,9 +17,8 @@ from cli.docs_pages import PAGES, ROOT, blocks, named
 
 pytestmark = pytest.mark.slow
 
-NEEDS_TORCH = ("torch", "torchft", "ettr.checkpoint", "ettr.elastic", "ettr.adapters")
+NEEDS_TORCH = ("torch", "ettr.checkpoint", "ettr.elastic", "ettr.adapters")
 NEEDS_LIBRARY = {  # module -> the library of its own that it needs
-    "torchft": "torchft",
     "ettr.adapters.hugging_face": "transformers",
     "ettr.adapters.lightning": "lightning",
 }

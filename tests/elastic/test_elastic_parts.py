@@ -225,9 +225,8 @@ def test_a_zombie_cannot_write_into_the_slot_of_its_replacement(tmp_path):
 
 def test_each_way_of_regrouping_says_whether_it_was_tried():
     known = {backend.name: backend for backend in available_backends()}
-    assert set(known) == {"supervisor", "torchrun", "nccl", "torchft"}
+    assert set(known) == {"supervisor", "torchrun", "nccl"}
     assert known["supervisor"].tried
-    assert known["torchft"].tried
     assert not known["nccl"].tried
 
 

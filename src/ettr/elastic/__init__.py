@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ettr.elastic.restore.rank_inventory import RecoveryReport
     from ettr.elastic.supervision.supervisor import supervise
     from ettr.elastic.supervision.worker_process import Loss, SupervisorOptions, SupervisorReport
-    from ettr.elastic.torchft import ReplicaTier
     from ettr.elastic.torchrun import (
         ElasticBackend,
         TorchrunGroup,
@@ -43,7 +42,6 @@ __all__ = [
     "Protection",
     "RankFailedError",
     "RecoveryReport",
-    "ReplicaTier",
     "SupervisorOptions",
     "SupervisorReport",
     "Timeouts",
@@ -63,7 +61,6 @@ _MODULE_OF = {
     "Protection": "protection",
     "RankFailedError": "generation",
     "RecoveryReport": "restore.rank_inventory",
-    "ReplicaTier": "torchft",
     "SupervisorOptions": "supervision.worker_process",
     "SupervisorReport": "supervision.worker_process",
     "Timeouts": "membership.process_group",

@@ -15,7 +15,6 @@ their slot has made a step, so that ranks killed while they start destroy nothin
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -362,14 +361,6 @@ def available_backends() -> tuple[ElasticBackend, ...]:
             tried=False,
             active=False,
             note="under the supervisor, by NCCL's abort: written, never run by ettr's tests",
-        ),
-        ElasticBackend(
-            name="torchft",
-            present=importlib.util.find_spec("torchft") is not None,
-            driven=True,
-            tried=True,
-            active=False,
-            note="whole replicas in your own loop; `ReplicaTier` adds the disk and the record",
         ),
     )
 
