@@ -14,7 +14,7 @@ untouched (the noise). The cost is the steps that it needs beyond the clean run 
 loss at its end; the share is cost over the mean age of the restored blocks.
 
 **Source** of the measure: iteration cost, Qiao, Aragam, Zhang, Xing (2019), "Fault Tolerance in
-Iterative-Convergent Machine Learning", ICML. `docs/results/scar-reproduction.md` has it for others.
+Iterative-Convergent Machine Learning", ICML. `docs/results/README.md` has it for others.
 """
 
 from __future__ import annotations
