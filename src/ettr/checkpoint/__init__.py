@@ -40,13 +40,7 @@ if TYPE_CHECKING:
     from ettr.checkpoint.tensors.objects import Stateful
     from ettr.checkpoint.tensors.rng import RandomStates, rng_state, set_rng_state
     from ettr.checkpoint.tensors.typed_values import SavedValues, read_values, write_values
-    from ettr.checkpoint.verification import (
-        BlockAge,
-        Survey,
-        block_ages,
-        survey,
-        verify,
-    )
+    from ettr.checkpoint.verification import BlockAge, Survey, block_ages, survey, verify
 
 __all__ = [
     "POLICIES",

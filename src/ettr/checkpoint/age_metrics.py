@@ -16,11 +16,7 @@ from ettr.checkpoint.verification import BlockAge
 
 
 def prometheus_text(
-    ages: Iterable[BlockAge],
-    *,
-    step: int,
-    bad: Iterable[BadBlock] = (),
-    each_block: bool = False,
+    ages: Iterable[BlockAge], *, step: int, bad: Iterable[BadBlock] = (), each_block: bool = False
 ) -> str:
     """Ages in the text format of Prometheus.
 

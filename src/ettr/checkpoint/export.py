@@ -92,10 +92,6 @@ def assemble(
     """The complete tensors of a checkpoint, from all slots.
 
     Every payload is checked. Moments are named `optimizer.<parameter>.<moment>`.
-
-    Raises:
-        CheckpointError: no step is complete and composites are not allowed; or a tensor has a hole,
-            or a moment (some of its blocks were saved before the optimizer made it).
     """
     reader = PayloadReader()
     with ExitStack() as stack:

@@ -104,10 +104,7 @@ def mismatch(checkpoint: OpenCheckpoint, state: State, live: Sequence[Shard]) ->
 
 
 def _saved_tensors(checkpoint: OpenCheckpoint) -> tuple[dict[str, TensorSpec], set[str]]:
-    """The saved tensors by their names now, and those that each slot holds.
-
-    A stage of a pipeline has no place for the other stages.
-    """
+    """The saved tensors by their names now, and those that each slot holds."""
     saved: dict[str, TensorSpec] = {}
     held: list[set[str]] = []
     for slot in checkpoint.slots:

@@ -57,11 +57,7 @@ class ObjectChoice:
     replaced_options: tuple[str, ...] = ()
 
     def load(self, target: State) -> None:
-        """Hand the states over: parameter groups first, then objects in their order.
-
-        Raises:
-            CheckpointError: an object does not take its state.
-        """
+        """Hand the states over: parameter groups first, then objects in their order."""
         if self.group_options is not None:
             load_groups(target.groups(), self.group_options)
         for name, one in target.objects().items():
@@ -86,9 +82,6 @@ def choose_objects(
         own_slot: of this rank, after a resume by another number of ranks: its random states are
             taken; a rank that has none keeps those it was started with.
         rename: of tensors that have other names now.
-
-    Raises:
-        UsageError: other slots hold objects, and this one holds none.
     """
     if objects_slot is not None and records:
         if objects_slot not in records:
@@ -200,11 +193,7 @@ def saved_objects(
 def _group_options(
     records: Mapping[str, ObjectRecord], rename: Mapping[str, str]
 ) -> dict[str, dict[str, Any]] | None:
-    """Parameter -> the options of its group in the latest record that has it.
-
-    Raises:
-        CheckpointError: two slots hold other options of one parameter and step.
-    """
+    """Parameter -> the options of its group in the latest record that has it."""
     merged: dict[str, tuple[int, dict[str, Any]]] = {}
     any_saved = False
     for slot, record in records.items():

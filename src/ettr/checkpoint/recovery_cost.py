@@ -419,13 +419,7 @@ def _crossing(
     window: int,
     longest: int,
 ) -> float | None:
-    """The step at which the mean loss comes down to the threshold, interpolated; None: it does not.
-
-    Args:
-        before: the losses so far.
-        loss_of: of the steps after them.
-        longest: the last step that is made.
-    """
+    """Interpolate the step at which the mean loss comes down to the threshold; None: it does not."""
     losses = list(before[-window:])
     previous = _mean(losses)
     for step in range(len(before) + 1, longest + 1):

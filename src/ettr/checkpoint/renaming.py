@@ -25,11 +25,7 @@ def live_name(saved: str, rename: Mapping[str, str]) -> str:
 
 
 def check_rename(saved: Iterable[str], rename: Mapping[str, str]) -> None:
-    """Pass if each entry names a saved tensor, and no two tensors get one name.
-
-    Raises:
-        UsageError: otherwise.
-    """
+    """Pass if each entry names a saved tensor, and no two tensors get one name."""
     names = set(saved)
     now: dict[str, str] = {}
     for name in sorted(names):

@@ -127,11 +127,7 @@ def restore_with(
     state: State | nn.Module | Mapping[str, object],
     options: RestoreOptions,
 ) -> tuple[RestoreReport, ObjectChoice]:
-    """As `restore`, with what was chosen for each object.
-
-    Raises:
-        UsageError, CheckpointError: as `restore`.
-    """
+    """As `restore`, with what was chosen for each object."""
     begin = time.perf_counter()
     _check_mode(options.mode, options.step)
     target = as_state(state)
@@ -190,11 +186,7 @@ def restorable_steps(
     state: State | nn.Module | Mapping[str, object],
     options: RestoreOptions,
 ) -> list[int]:
-    """Steps that `restore` could take in mode `consistent`, the latest first; payloads are checked.
-
-    Raises:
-        CheckpointError: there is no checkpoint, or it is of another model.
-    """
+    """Steps that `restore` could take in mode `consistent`, the latest first, each checked."""
     target = as_state(state)
     _make_moments(target)
     live = target.shards()
@@ -215,10 +207,7 @@ def restorable_steps(
 
 
 def _open(
-    stack: ExitStack,
-    root: str | os.PathLike[str],
-    live: Sequence[Shard],
-    options: RestoreOptions,
+    stack: ExitStack, root: str | os.PathLike[str], live: Sequence[Shard], options: RestoreOptions
 ) -> OpenCheckpoint:
     slot, preferred = (_slot_name(root, one) for one in (options.slot, options.objects_of))
     return open_checkpoint(
@@ -240,10 +229,7 @@ def _make_moments(target: State) -> CheckpointError | None:
 
 
 def _create_saved_moments(checkpoint: OpenCheckpoint, live: Sequence[Shard]) -> bool:
-    """Make saved moments that an optimizer of the same class lacks; whether there were any.
-
-    Some are made after the first step only, or by a step with real gradients.
-    """
+    """Make saved moments that an optimizer of the same class lacks; whether there were any."""
     of_name = {shard.spec.fqn: shard for shard in live if shard.optimizers}
     made = False
     for slot in checkpoint.slots:
@@ -450,11 +436,7 @@ def _copy_block(
 
 
 def _live_components(record: Record, shard: Shard, *, cast: bool) -> dict[str, Component]:
-    """The components of a shard by name, if those of the record fit them.
-
-    Raises:
-        CheckpointError: another shape or kind, or another type without `cast`.
-    """
+    """The components of a shard by name, if those of the record fit them."""
     layout = record.file.superblock.layout
     saved = layout.tensors[layout.blocks[record.block].tensor]
     if saved.shape != shard.spec.shape:

@@ -121,12 +121,7 @@ class StartQuestion:
 
 
 def _find_existing(root: str | os.PathLike[str], question: StartQuestion) -> Existing:
-    """What there is to resume from, in this slot or, if it has nothing, in all.
-
-    Raises:
-        UsageError: an option is out of range.
-        CheckpointError: something is there, and the call is to stop then; or it is of another run.
-    """
+    """What there is to resume from, in this slot or, if it has nothing, in all."""
     _check_options(question)
     own = question.earlier
     same_world = None in (question.world, own.world) or own.world == question.world
@@ -173,10 +168,6 @@ def start_run(
 
     Returns:
         The start; and object -> the record that it was restored from.
-
-    Raises:
-        UsageError: an option is out of range.
-        CheckpointError: see `RunningCheckpoint.resume_or_begin`; on all ranks, if on one.
     """
     offer = _own_offer(root, state, question)
     restored: Mapping[str, ObjectRecord] = {}
@@ -306,11 +297,7 @@ def _not_resumable(root: str | os.PathLike[str], found: Existing, reason: str) -
 
 
 def _agreed(root: str | os.PathLike[str], offer: _Offer, mode: str) -> _Agreed:
-    """What all ranks do; without a group, what this process can do.
-
-    Raises:
-        CheckpointError, UsageError: this rank, or another, cannot start.
-    """
+    """What all ranks do; without a group, what this process can do."""
     row = [_FAILED if offer.error else int(offer.resumes), *offer.steps]
     rows = _gathered(row + [-1] * (1 + _N_OFFERED - len(row)))
     if offer.error is not None:

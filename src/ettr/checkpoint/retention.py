@@ -124,9 +124,6 @@ class Retention:
         Args:
             like: what has just written the step; the copy is for the same slot, world and run.
             records: of every block, room for the header before each payload.
-
-        Raises:
-            OSError, CheckpointError: it could not be written; none was removed.
         """
         aside = self.root / f".step-{step}-{self.slot}-{os.urandom(4).hex()}"
         try:

@@ -251,11 +251,7 @@ class TrainingState:
         return shards + self._named_once(places)
 
     def _places(self) -> Mapping[str, TensorPlace]:
-        """Name -> place of every tensor of the models; one that several share is there once.
-
-        Looked up again only where tensors have changed: a state dictionary makes FSDP2 free
-        parameters that were gathered, which the other ranks may not do.
-        """
+        """Name -> place of every tensor of the models; one that several share is there once."""
         signature = self._signature()
         if self._looked_up is None or self._looked_up[0] != signature:
             self._looked_up = signature, self._look_up()
@@ -423,10 +419,7 @@ def _groups_of(
     name_of: Mapping[int, str],
     containers: Sequence[torch.optim.Optimizer],
 ) -> Iterator[LiveGroup]:
-    """The groups of an optimizer's parts, with the numbers that it and its containers count.
-
-    A container's copy of the groups that it steps counts not.
-    """
+    """The groups of an optimizer's parts, with the numbers that it and its containers count."""
     taken: set[str] = set()
     for part in parts:
         for group in part.param_groups:
@@ -438,11 +431,7 @@ def _groups_of(
 
 
 def as_state(state: State | nn.Module | Mapping[str, object]) -> State:
-    """A module or a dictionary as a `State`; a `State` as it is.
-
-    Raises:
-        UsageError: the dictionary is empty, or holds what cannot be saved.
-    """
+    """A module or a dictionary as a `State`; a `State` as it is."""
     if isinstance(state, nn.Module):
         return TrainingState(state)
     if not isinstance(state, Mapping):

@@ -84,11 +84,7 @@ def _verify_slot(slot: Slot) -> list[BadBlock]:
 
 
 def _good_by_now(slot: Slot, keys: set[Key], reader: PayloadReader) -> set[Key]:
-    """Which blocks have a good record on a second look.
-
-    A run that goes on writes the places of a block in turn, and may have written both since they
-    were read. Only the latest generation is written by a run that may.
-    """
+    """Which blocks have a good record on a second look."""
     good: set[Key] = set()
     for file in slot.files[:1]:
         layout = file.superblock.layout

@@ -186,11 +186,7 @@ class ElasticGroup:
         """Record that an update was made and copied."""
         self._heartbeat.report_step(step)
         self._record.updated(
-            step,
-            step_s,
-            save_s,
-            scheme=self.protection.scheme,
-            generation=membership.generation,
+            step, step_s, save_s, scheme=self.protection.scheme, generation=membership.generation
         )
 
     def recovered(self, membership: Membership, report: RecoveryReport, begin_s: float) -> None:
@@ -281,11 +277,7 @@ class ElasticGroup:
             control_store.wait_for_key(self._control, following)
 
     def _wait_for_next(self, membership: Membership, failure: _BrokenOff) -> Membership:
-        """The generation that follows a failure.
-
-        Raises:
-            RankFailedError: none came: no rank was lost, so the failure was the script's own.
-        """
+        """The generation that follows a failure."""
         failed_s = time.monotonic()
         waiting = rendezvous.waiting_key(membership.generation)
         while time.monotonic() < failed_s + self._timeouts.regroup_s or self._control.check(
@@ -341,14 +333,7 @@ class ElasticGroup:
         return Membership.from_json(self._control.get(rendezvous.membership_key(number)))
 
     def _wait_for_all(self, membership: Membership, slot: int, how: str = "1") -> None:
-        """Return when every rank has trained to its end.
-
-        The supervisor decides it: it alone knows that it has not called for another generation. Of
-        two ranks that counted for themselves one might leave while the other is called back.
-
-        Raises:
-            RuntimeError: one was lost before; this rank is needed again.
-        """
+        """Return when every rank has trained to its end."""
         number = membership.generation
         self._control.set(rendezvous.trained_key(number, slot), how)
         while not self._control.check([rendezvous.done_key(number)]):

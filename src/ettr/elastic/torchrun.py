@@ -182,11 +182,7 @@ class TorchrunGroup:
         self._enter(AttemptState.RECOVERED)
         self.reports.append(report)
         self._record.recovered(
-            membership,
-            report,
-            begin_s=begin_s,
-            failed_s=self._handed_over_s,
-            attempt=self.attempt,
+            membership, report, begin_s=begin_s, failed_s=self._handed_over_s, attempt=self.attempt
         )
 
     def _form(self) -> Generation:
@@ -296,11 +292,7 @@ def _folder_of_run() -> Path:
 
 
 def _on_sigterm(act: Callable[[], None]) -> None:
-    """Call something on SIGTERM instead of ending the process.
-
-    The interpreter runs no handler while the main thread waits in a collective; the wake-up
-    descriptor is written to at once, and a thread reads it.
-    """
+    """Call something on SIGTERM instead of ending the process."""
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)

@@ -39,9 +39,6 @@ def choose(
 
     **Source**: Qiao, Aragam, Zhang, Xing (2019), "Fault Tolerance in Iterative-Convergent Machine
     Learning", ICML: save the parameters with the largest change.
-
-    Raises:
-        UsageError: no such policy.
     """
     if policy not in POLICIES:
         raise UsageError(f"policy: {policy!r} was given; it is one of {', '.join(POLICIES)}")

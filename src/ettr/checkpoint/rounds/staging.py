@@ -131,11 +131,7 @@ class Staging:
 
 
 class _Live:
-    """A live component of a shard: its value, and its bytes where they lie in a row on the CPU.
-
-    Raises:
-        CheckpointError: it is not of the size that was planned.
-    """
+    """A live component of a shard: its value, and its bytes where they lie in a row on the CPU."""
 
     def __init__(self, shard: Shard, component: Component) -> None:
         self.value = shard.value(component.name)
@@ -187,11 +183,7 @@ class CopyThreads:
             ).start()
 
     def copy(self, pieces: Iterable[Piece]) -> None:
-        """Copy every source into its target; returns once all are there, whoever copied them.
-
-        Raises:
-            ValueError: a target and its source differ in length.
-        """
+        """Copy every source into its target; returns once all are there, whoever copied them."""
         job = _Job(pieces)
         if job.n_bytes >= _ALONE_BYTES:
             for _ in range(self._helpers):

@@ -144,11 +144,7 @@ class RoundWriter:
         )
 
     def submit(self, work: Round) -> None:
-        """Hand a round over; the writer is not busy.
-
-        Raises:
-            CheckpointError: the writer was closed.
-        """
+        """Hand a round over; the writer is not busy."""
         with self._condition:
             if self._end:
                 raise CheckpointError(
@@ -172,11 +168,7 @@ class RoundWriter:
             return self._condition.wait_for(lambda: self._idle, timeout_s)
 
     def raise_if_fenced(self) -> None:
-        """Raise the fencing that the thread met.
-
-        Raises:
-            FencedError: a later generation owns the slot.
-        """
+        """Raise the fencing that the thread met."""
         if self._fenced is not None:
             raise FencedError(str(self._fenced))
 

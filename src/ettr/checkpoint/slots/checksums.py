@@ -48,11 +48,7 @@ class _StreamingCrc32:
 
 
 def streaming_digest(name: str) -> StreamingDigest:
-    """A new checksum of bytes that come in pieces.
-
-    Raises:
-        CheckpointError: as `digest_function`.
-    """
+    """A new checksum of bytes that come in pieces."""
     if digest_function(name) is zlib.crc32:
         return _StreamingCrc32()
     import xxhash
@@ -62,11 +58,7 @@ def streaming_digest(name: str) -> StreamingDigest:
 
 
 def digest_function(name: str) -> Callable[[Bytes], int]:
-    """The function from bytes to an unsigned integer below 2**64.
-
-    Raises:
-        CheckpointError: no such algorithm, or its package is not installed.
-    """
+    """The function from bytes to an unsigned integer below 2**64."""
     if name == "crc32":
         return zlib.crc32
     if name == "xxh3":

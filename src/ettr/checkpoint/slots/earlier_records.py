@@ -34,11 +34,7 @@ class EarlierRecords:
 
 
 def earlier_records(root: str | os.PathLike[str], folder: Path) -> EarlierRecords:
-    """What lies in a slot.
-
-    Raises:
-        CheckpointError: the folder holds a file of another slot, which would be replaced.
-    """
+    """What lies in a slot."""
     if not folder.is_dir():
         return EarlierRecords()  # a new slot
     with open_slot(root, slot_of(folder)) as slot:
@@ -84,9 +80,6 @@ def keep_aside(folder: Path, *, before: int) -> Path | None:
 
     Returns:
         Where they are now; None: there were none.
-
-    Raises:
-        OSError: they could not be moved.
     """
     files = [path for generation, path in slot_files(folder).items() if generation < before]
     if not files:

@@ -211,11 +211,7 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
 
 
 def read_superblock(fd: int) -> tuple[Superblock, Geometry] | None:
-    """The superblock from the head or, where that is damaged, from the tail; None: neither.
-
-    Raises:
-        CheckpointError: a later ettr wrote the file.
-    """
+    """The superblock from the head or, where that is damaged, from the tail; None: neither."""
     unpacked = _unpack_superblock(fd, 0)
     if unpacked is None:
         end = os.fstat(fd).st_size

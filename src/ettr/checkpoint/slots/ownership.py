@@ -19,11 +19,7 @@ _NAME = re.compile(r"(blocks|fence)-(\d{8,})(\.bin)?$")
 
 
 def slot_folder(root: str | os.PathLike[str], slot: int | str | tuple[int, ...]) -> Path:
-    """The folder of a slot: its mesh coordinate, not its process or host.
-
-    Raises:
-        CheckpointError: the name cannot be part of a path.
-    """
+    """The folder of a slot: its mesh coordinate, not its process or host."""
     coordinate = "-".join(map(str, slot)) if isinstance(slot, tuple) else str(slot)
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", coordinate):
         raise CheckpointError(

@@ -130,11 +130,7 @@ class PayloadReader:
 
 
 def slot_names(root: str | os.PathLike[str]) -> list[str]:
-    """The slots below a root.
-
-    Raises:
-        CheckpointError: there is no such folder, or it holds no slot.
-    """
+    """The slots below a root."""
     folder = Path(root)
     names = sorted(slot_of(p) for p in folder.glob("slot-*") if p.is_dir())
     if not names:
@@ -147,11 +143,7 @@ def slot_names(root: str | os.PathLike[str]) -> list[str]:
 
 @contextmanager
 def open_slot(root: str | os.PathLike[str], name: str) -> Iterator[Slot]:
-    """A slot with every header of every generation read; its files are closed on leaving.
-
-    Raises:
-        CheckpointError: a later ettr has written it.
-    """
+    """A slot with every header of every generation read; its files are closed on leaving."""
     slot = _opened(Path(root), name)
     try:
         yield slot

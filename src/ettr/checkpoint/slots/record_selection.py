@@ -76,10 +76,6 @@ def open_checkpoint(
             part of its blocks, so those of other slots are read too, where this one has none.
         preferred: the slot that counts where slots differ; None: see `candidates`.
         rename: saved names, or beginnings of them, that are others now.
-
-    Raises:
-        CheckpointError: there is no such slot, or slots are of different runs.
-        UsageError: there is no such preferred slot, or `rename` does not fit.
     """
     names = slot_names(root)
     if slot is not None:
@@ -154,10 +150,6 @@ def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
     Within a slot the latest round wins, also where it is of an earlier step: the run went back.
     Between slots that hold the same block (replicas, or an earlier world size) the later step does;
     records in superseded files are left out. At one step the preferred slot does.
-
-    Raises:
-        CheckpointError: two slots of one job hold different values of a block at one step, and
-            neither is preferred.
     """
     by_slot: dict[Key, list[list[Record]]] = {}
     preferred = checkpoint.preferred
@@ -180,10 +172,7 @@ def candidates(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
 
 
 def _check_agreement(key: Key, newest: list[Record], preferred: str | None) -> None:
-    """Pass if slots with the same block are replicas: equal values where the step is equal.
-
-    At the step of the preferred slot, which comes first, there is nothing to agree on.
-    """
+    """Pass if slots with the same block are replicas: equal values where the step is equal."""
     settled = newest[0].header.step if _slot_name(newest[0]) == preferred else None
     first_of: dict[tuple[int, str], Record] = {}
     for record in newest:
@@ -206,11 +195,7 @@ def _slot_name(record: Record) -> str:
 
 
 def _comparable(one: Record, other: Record) -> bool:
-    """Whether two slots should hold the same bytes of a block: ranks of one job, or all alike.
-
-    Ranks of one job hold other shards and buffers of the same names. A later job of another size
-    may have done the step again with another outcome.
-    """
+    """Whether two slots should hold the same bytes of a block: ranks of one job, or all alike."""
     a, b = one.file.superblock, other.file.superblock
     if a.layout == b.layout:
         return True
@@ -350,9 +335,6 @@ def consistent_steps(
         records_of: by block.
         reader: of their payloads.
         preferred: as of `OpenCheckpoint`.
-
-    Raises:
-        CheckpointError: as `candidates`, of such a step.
     """
     is_rolled_back = rolled_back(records_of.values())
     current = {
@@ -391,9 +373,6 @@ def newest_consistent(
     Args:
         step: only this one.
         preferred: as of `OpenCheckpoint`.
-
-    Raises:
-        CheckpointError: there is no such step, or slots differ at it.
     """
     for complete, of_step in consistent_steps(records_of, reader, preferred):
         if step is None or step == complete:

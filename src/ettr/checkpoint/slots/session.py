@@ -56,11 +56,7 @@ class SlotOptions:
     keep: Keep | None = None
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: some are out of range; all problems at once.
-        """
+        """Check the values."""
         problems = []
         if self.policy not in POLICIES:
             problems.append(
@@ -152,10 +148,6 @@ class SlotSession:
         Args:
             objects_bytes: size of the record of objects, which may grow.
             finite: as of `FiniteCheck`; None: nothing is checked.
-
-        Raises:
-            FencedError: a later generation owns the slot.
-            CheckpointError: the file cannot be made; nothing has changed.
         """
         fingerprint, shards = state.fingerprint(), state.shards()
         plan = plan_slot(

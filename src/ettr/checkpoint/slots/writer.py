@@ -73,11 +73,6 @@ class SlotWriter:
             inherits: last round trusted of each earlier generation.
             world, run: recorded in the file; see `Superblock`.
             sparse: the disk gives room as it is written: for a file that is written once.
-
-        Raises:
-            FencedError: that generation, or a later one, exists.
-            CheckpointError: the disk has no room for two places per block, or the file system no
-                hard links.
         """
         try:
             make_folder(folder)
@@ -122,20 +117,12 @@ class SlotWriter:
         return self._newest_place[block]
 
     def begin_round(self) -> None:
-        """Start a round.
-
-        Raises:
-            FencedError: a later generation owns the slot.
-        """
+        """Start a round."""
         self.check_owner()
         self.seq += 1
 
     def check_owner(self) -> None:
-        """Pass if no later generation owns or fences the slot.
-
-        Raises:
-            FencedError: one does.
-        """
+        """Pass if no later generation owns or fences the slot."""
         latest = latest_generation(self.folder)
         if latest > self.superblock.generation:
             raise FencedError(

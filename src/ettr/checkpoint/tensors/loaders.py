@@ -32,11 +32,7 @@ _RANDOM, _GENERATORS = "_random_before_the_batch_ahead", "_generators"
 
 
 def watch_loader(name: str, one: Any) -> None:
-    """Let a loader of accelerate keep the random states from which it draws a batch ahead.
-
-    Raises:
-        UsageError: it does not keep its place.
-    """
+    """Let a loader of accelerate keep the random states from which it draws a batch ahead."""
     if not hasattr(type(one), _NOTES_STATE):
         return
     if not hasattr(getattr(one, _WRAPPED), "state_dict"):

@@ -48,12 +48,7 @@ class TensorPlace:
 
 
 def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
-    """Canonical name -> place of every parameter and persistent buffer; tied ones once.
-
-    Raises:
-        CheckpointError: the model's state dictionary holds a tensor other than its parameters and
-            buffers, or the model is wrapped by FSDP1.
-    """
+    """Canonical name -> place of every parameter and persistent buffer; tied ones once."""
     places: dict[str, TensorPlace] = {}
     taken: set[int] = set()
     sharded = fsdp_parameters(model)
@@ -84,10 +79,7 @@ def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
 
 
 def _raw_tensors(model: nn.Module) -> Mapping[str, Any]:
-    """The state dictionary; without its hooks where all that they do is undone by those of loading.
-
-    A fused projection that a model writes as three (torchtitan's) is saved as the one that it is.
-    """
+    """The state dictionary; without hooks where those of loading undo all that they do."""
     hooked = [module for module in model.modules() if module._state_dict_hooks]
     translated = [_is_translated(module) for module in hooked]
     if any(translated) and None not in translated:
@@ -107,13 +99,7 @@ def _without_hooks(model: nn.Module) -> dict[str, Any]:
 
 
 def _is_translated(module: nn.Module) -> bool | None:
-    """Whether hooks put into the state dictionary what they took out, in other pieces.
-
-    They are tried on tensors without memory, so that none of them calls a collective.
-
-    Returns:
-        False: they change nothing. None: they do anything else.
-    """
+    """Whether hooks put into the state dictionary what they took out, in other pieces."""
     before: dict[str, Any] = {
         name: torch.empty(value.shape, dtype=value.dtype, device="meta")
         for name, value in _without_hooks(module).items()

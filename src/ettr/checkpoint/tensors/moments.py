@@ -38,9 +38,6 @@ def create_moments(optimizer: torch.optim.Optimizer) -> None:
 
     Parameters, gradients, learning rates and existing moments stay as they are, and no hook of the
     optimizer runs. Parameters that are not trained get none.
-
-    Raises:
-        CheckpointError: the optimizer cannot make such a step.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     without = [p for p in parameters if p.requires_grad and not optimizer.state.get(p)]

@@ -99,9 +99,6 @@ def encode_objects(
 
     Args:
         restored: object -> the record from which it has just been restored; it is not asked then.
-
-    Raises:
-        UsageError: some state cannot be saved; object and value are named.
     """
     items: dict[tuple[str, str], bytes] = {}
     restored = restored or {}
@@ -136,11 +133,7 @@ def pack_objects(record: ObjectRecord) -> bytes:
 
 
 def unpack_objects(payload: memoryview | bytes) -> ObjectRecord:
-    """The record that `pack_objects` made; bytes may follow it.
-
-    Raises:
-        CheckpointError: it is not of that form.
-    """
+    """The record that `pack_objects` made; bytes may follow it."""
     raw = memoryview(payload)
     try:
         text_bytes, bulk_bytes, step = _HEAD.unpack_from(raw)
@@ -158,22 +151,14 @@ def unpack_objects(payload: memoryview | bytes) -> ObjectRecord:
 
 
 def from_extra(payload: memoryview | bytes, *, version: int, step: int) -> ObjectRecord:
-    """What a file before format 3 kept as `extra`, as objects of the same names.
-
-    Raises:
-        CheckpointError: the record is not of that form.
-    """
+    """What a file before format 3 kept as `extra`, as objects of the same names."""
     extra = decode(payload, version=version, step=step)
     items = {(OBJECT, k): encode({_STATE: v}, extra.step) for k, v in extra.values.items()}
     return ObjectRecord(extra.step, items)
 
 
 def load_object(name: str, one: Stateful, record: ObjectRecord) -> None:
-    """Hand an object the state that was saved of it.
-
-    Raises:
-        CheckpointError: the object does not take it.
-    """
+    """Hand an object the state that was saved of it."""
     state = record.state(name)
     if isinstance(one, Optimizer) and any(
         isinstance(tensor, DTensor) for group in one.param_groups for tensor in group["params"]
@@ -261,11 +246,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def check_stateful(name: str, one: object) -> Stateful:
-    """The object, if it follows the protocol.
-
-    Raises:
-        UsageError: it does not, or is a loader that does not keep its place.
-    """
+    """The object, if it follows the protocol."""
     if isinstance(one, type) or not isinstance(one, Stateful):
         raise UsageError(
             f"{name}: of type {type(one).__name__}; a checkpoint takes modules, "

@@ -87,11 +87,7 @@ class Shard:
         return _inner(local_tensor(value), path.inner) if isinstance(value, Tensor) else value
 
     def tensor_value(self, name: str) -> Tensor:
-        """The live local tensor of one component.
-
-        Raises:
-            CheckpointError: it is a Python number.
-        """
+        """The live local tensor of one component."""
         value = self.value(name)
         if not isinstance(value, Tensor):
             raise CheckpointError(f"{self.spec.fqn}: {name} is a number and was saved as a tensor")
@@ -181,9 +177,6 @@ def shards_of(fqn: str, place: TensorPlace, owner: ShardOwner) -> list[Shard]:
     """The shard of one tensor with its moments, and shards of moments that have their own blocks.
 
     An empty local part gives none.
-
-    Raises:
-        CheckpointError: a tensor or a moment cannot be saved; it is named.
     """
     tensor = place.tensor
     leaves = list(_leaves(fqn, PARAM, local_tensor(tensor)))
@@ -237,11 +230,7 @@ def local_tensor(tensor: Tensor) -> Tensor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`float32` for torch.float32.
-
-    Raises:
-        CheckpointError: the type cannot be saved.
-    """
+    """`float32` for torch.float32."""
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPE_BYTES:
         raise CheckpointError(
@@ -301,11 +290,7 @@ def _inner(tensor: Tensor, attributes: tuple[str, ...]) -> Tensor:
 
 
 def _belong_together(moments: Mapping[str, tuple[_ValuePath, object]], primary: Tensor) -> bool:
-    """Whether a block of some moments is worth nothing without the others of the same step.
-
-    Codes and their scales are (bitsandbytes, 4-bit optimizers), and what stands in another basis.
-    Means along dimensions of the parameter, such as Adafactor's, are not.
-    """
+    """Whether a block of some moments is worth nothing without the others of the same step."""
     tensors = [local_tensor(value) for _, value in moments.values() if isinstance(value, Tensor)]
     tensors = [t for t in tensors if t.numel() > 1 and not is_traceable_wrapper_subclass(t)]
     others = [t for t in tensors if t.shape != primary.shape]

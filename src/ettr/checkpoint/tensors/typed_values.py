@@ -62,9 +62,6 @@ def encode(values: Mapping[str, object], step: int, *, where: str = "") -> bytes
     Args:
         values: by name; see the module for their types.
         where: what the values are of, for the message.
-
-    Raises:
-        UsageError: a value cannot be saved; it is named.
     """
     encoder = _Encoder(where)
     document = {str(name): encoder.encode(value, str(name)) for name, value in values.items()}
@@ -84,9 +81,6 @@ def decode(payload: memoryview | bytes, *, version: int = 2, step: int = 0) -> S
         payload: a record whose checksum holds; bytes may follow it.
         version: of the slot file; in format 1 the record was JSON alone.
         step: of the record's header, for format 1.
-
-    Raises:
-        CheckpointError: the record is not of that form.
     """
     raw = memoryview(payload)
     try:
@@ -152,11 +146,7 @@ class _Encoder:
         self._where = where
 
     def encode(self, value: object, name: str, depth: int = 0) -> Json:
-        """The value as JSON.
-
-        Raises:
-            UsageError: it cannot be saved, or is nested too deep.
-        """
+        """The value as JSON."""
         kind = type(value)
         if depth > _DEPTH:
             raise UsageError(

@@ -70,21 +70,13 @@ class ParityExchange:
         return self._ring.address
 
     def join(self, ranks: Sequence[Holdings]) -> None:
-        """Connect to both neighbours in the group.
-
-        Raises:
-            RuntimeError: a neighbour is not there.
-        """
+        """Connect to both neighbours in the group."""
         largest = max(ranks[slot].n_bytes for slot in self._group)
         self._chunk_bytes = -(-largest // ((len(self._group) - 1) * _ALIGN)) * _ALIGN
         self._ring.join([rank.address for rank in ranks if rank.address is not None])
 
     def copy(self, pieces: Sequence[Piece], step: int) -> None:
-        """Make the group's parity of this step from the live shards.
-
-        Raises:
-            RuntimeError: a rank of the group is gone.
-        """
+        """Make the group's parity of this step from the live shards."""
         self._keep_own(pieces, step)
         reader, last = ImageReader(pieces), len(self._group) - 2
         parity = self._shards.neighbour.buffer(self._chunk_bytes)

@@ -81,9 +81,6 @@ class Ring:
 
         Args:
             addresses: `address` of every rank, in the order of the slots.
-
-        Raises:
-            NeighbourLostError: a neighbour is not there.
         """
         if self._next >= len(addresses):
             raise NeighbourLostError("the next slot says no address")
@@ -97,9 +94,6 @@ class Ring:
             step: of both images.
             image: uint8 on the host, contiguous.
             into: receives the other one; of its exact size.
-
-        Raises:
-            NeighbourLostError: a neighbour is gone or silent.
         """
         self._move([self._outgoing("next", step, image), self._incoming("previous", step, into)])
 
@@ -181,11 +175,7 @@ class _Transfer:
         self._header = self.views[0]
 
     def advance(self) -> bool:
-        """Move what can be moved without waiting; whether anything was.
-
-        Raises:
-            NeighbourLostError: the connection is gone, or another image comes than is expected.
-        """
+        """Move what can be moved without waiting; whether anything was."""
         view = self.views[0]
         try:
             moved = self.connection.send(view) if self.sends else self.connection.recv_into(view)

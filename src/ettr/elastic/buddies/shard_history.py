@@ -183,22 +183,14 @@ class BuddyExchange:
         return None if self._ring is None else self._ring.address
 
     def join(self, ranks: Sequence[Holdings]) -> None:
-        """Connect to both neighbours.
-
-        Raises:
-            RuntimeError: a neighbour is not there.
-        """
+        """Connect to both neighbours."""
         self._previous_bytes = ranks[(self._slot - self._stride) % self._world].n_bytes
         addresses = [rank.address for rank in ranks if rank.address is not None]
         if self._ring is not None:
             self._ring.join(addresses)
 
     def copy(self, pieces: Sequence[Piece], step: int) -> None:
-        """Copy this rank's shard, and exchange copies with the neighbours.
-
-        Raises:
-            RuntimeError: a neighbour is gone.
-        """
+        """Copy this rank's shard, and exchange copies with the neighbours."""
         image = self._shards.copy_own(pieces, step)
         if self._ring is not None:
             into = self._shards.neighbour.buffer(self._previous_bytes)

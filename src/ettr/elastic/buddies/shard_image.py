@@ -38,9 +38,6 @@ class ObjectBuffer:
 
     A tensor of fixed size, so that images of all generations have one layout. Between two updates
     the objects themselves run ahead: a loader has handed out the next batch when a rank is lost.
-
-    Raises:
-        UsageError: the objects do not fit.
     """
 
     def __init__(self, state: TrainingState, room_bytes: int | None) -> None:
@@ -57,11 +54,7 @@ class ObjectBuffer:
         return unpack_objects(self.tensor.numpy().data)
 
     def capture(self, step: int) -> None:
-        """Take the state of the objects as it is now, of this step.
-
-        Raises:
-            UsageError: it does not fit, or cannot be saved.
-        """
+        """Take the state of the objects as it is now, of this step."""
         raw = encode_objects(self._state.objects(), self._state.groups(), step)
         if len(raw) > self.tensor.numel():
             raise UsageError(
@@ -71,11 +64,7 @@ class ObjectBuffer:
         self.tensor[: len(raw)] = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
 
     def put(self, value: Tensor) -> None:
-        """Hand the objects what another buffer held.
-
-        Raises:
-            CheckpointError: it does not fit to the objects.
-        """
+        """Hand the objects what another buffer held."""
         self.tensor.copy_(value)
         choice = choose_objects(self._state, {"": self.record}, None)
         if choice.reasons:
@@ -198,11 +187,7 @@ def take_image(pieces: Sequence[Piece], image: Tensor) -> None:
 
 
 def put_image(pieces: Sequence[Piece], image: Tensor) -> None:
-    """Copy an image into the live shard and set the random state.
-
-    Raises:
-        CheckpointError: the image is of another layout.
-    """
+    """Copy an image into the live shard and set the random state."""
     if image.numel() != image_bytes(pieces):
         raise CheckpointError(
             f"a shard's image has {image.numel()} bytes and this model's shard takes "
@@ -223,11 +208,7 @@ def live_parts(pieces: Sequence[Piece]) -> dict[PartName, Part]:
 
 
 def put_parts(pieces: Sequence[Piece], parts: Mapping[PartName, Part]) -> None:
-    """Copy what `live_parts` kept into a rebuilt model.
-
-    Raises:
-        CheckpointError: the rebuilt model has other parameters or another sharding.
-    """
+    """Copy what `live_parts` kept into a rebuilt model."""
     with torch.no_grad():
         for piece in pieces:
             value = parts.get(piece.part)

@@ -52,11 +52,7 @@ class Handoff:
 
 
 def save_to_shm(folder: Path, handoff: Handoff) -> int:
-    """Write a rank's images; returns the bytes.
-
-    Raises:
-        OSError: there is no room for them; an earlier file remains.
-    """
+    """Write a rank's images; returns the bytes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = list(handoff.images)
     checksum_name = checksums.default_name()

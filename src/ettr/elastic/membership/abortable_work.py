@@ -44,10 +44,6 @@ class AbortableWork(dist.Work):
 
         Args:
             timeout: 0: that of the group.
-
-        Raises:
-            GenerationOverError: the generation ended before the operation did.
-            RuntimeError: the operation failed, or has not ended in time.
         """
         waited = timedelta(0)
         while True:
@@ -102,10 +98,7 @@ class ComposedWork(dist.Work):
     """
 
     def __init__(
-        self,
-        works: list[AbortableWork],
-        outputs: list[Tensor],
-        copies: list[tuple[Tensor, Tensor]],
+        self, works: list[AbortableWork], outputs: list[Tensor], copies: list[tuple[Tensor, Tensor]]
     ) -> None:
         super().__init__()
         self._works, self._outputs, self._copies = works, outputs, copies
@@ -238,10 +231,6 @@ class AbortableTransfer(dist.Work):
 
         Args:
             timeout: 0: as long as for a collective.
-
-        Raises:
-            GenerationOverError: the generation ended before the transfer did.
-            RuntimeError: it failed, or has not ended in time.
         """
         awaited = self._awaited = self._awaited or self._waiters.wait_for(self._inner)
         limit = timeout or self._limit()

@@ -25,11 +25,7 @@ def connect(host: str, port: int, wait_s: float) -> Store:
 
 
 def wait_for_key(store: Store, key: str) -> None:
-    """Sleep until a store has a key.
-
-    Raises:
-        RuntimeError: the store is gone.
-    """
+    """Sleep until a store has a key."""
     # in one wait, since torch writes a warning whenever one runs out; more days overflow its poll
     store.wait([key], timedelta(days=20))
 
@@ -61,9 +57,6 @@ class RankMessages:
         Args:
             topic: the same on all ranks.
             message: a dataclass whose fields JSON holds.
-
-        Raises:
-            RuntimeError: a rank was lost, or did not come in time.
         """
         self._n_gathered += 1
         prefix = f"messages/{self._n_gathered}-{topic}"

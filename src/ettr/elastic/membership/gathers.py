@@ -58,11 +58,7 @@ class CollectiveGroup(Protocol):
 def all_gather(
     group: CollectiveGroup, output: Tensor, part: Tensor, options: AllgatherOptions | None = None
 ) -> ComposedWork:
-    """Gather the parts of all ranks in one tensor.
-
-    Raises:
-        ValueError: the output is not as long as all parts, or of another type.
-    """
+    """Gather the parts of all ranks in one tensor."""
     return all_gather_coalesced(group, [output], [part], options)
 
 
@@ -72,11 +68,7 @@ def all_gather_coalesced(
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
 ) -> ComposedWork:
-    """As many all-gathers as there are outputs.
-
-    Raises:
-        ValueError: as for `all_gather`.
-    """
+    """As many all-gathers as there are outputs."""
     works, copies = list[AbortableWork](), list[_Copy]()
     for output, part in zip(outputs, parts, strict=True):
         _require(output, part, group.size())
@@ -93,11 +85,7 @@ def all_gather_lists(
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
 ) -> ComposedWork:
-    """Gather the one part of each rank in a list of tensors.
-
-    Raises:
-        ValueError: the outputs are not one for each rank, or unlike the part.
-    """
+    """Gather the one part of each rank in a list of tensors."""
     if len(parts) != 1 or len(outputs) != 1:
         raise ValueError(
             f"{len(parts)} inputs and {len(outputs)} lists of outputs; give one of each"
@@ -115,9 +103,6 @@ def all_gather_lists_coalesced(
 
     Args:
         outputs: for each rank a list with an output for each part.
-
-    Raises:
-        ValueError: as for `all_gather_lists`.
     """
     _require_one_each(group, len(outputs))
     works, copies = list[AbortableWork](), list[_Copy]()
@@ -138,9 +123,6 @@ def gather(
 
     Args:
         outputs: at the root a list with one for each rank.
-
-    Raises:
-        ValueError: as for `all_gather_lists`.
     """
     (part,) = parts
     sent, nothing = _bytes_of(part.contiguous()), [0] * group.size()

@@ -37,9 +37,6 @@ def form(
         store: of this generation alone.
         over: whether the generation is over; waits for collectives then end, where gloo is the
             only backend.
-
-    Raises:
-        RuntimeError: a rank was lost meanwhile, or did not come in time.
     """
     import torch.distributed as dist
 
@@ -153,11 +150,7 @@ def _step_alone() -> None:
 
 
 def _count_groups_from(generation: int) -> None:
-    """Make torch name the next groups alike on all ranks, and unlike any group before.
-
-    torch names groups by counting those of the process, including one whose forming was broken
-    off. A survivor of that would wait for its peers under a name that no newcomer uses.
-    """
+    """Make torch name the next groups alike on all ranks, and unlike any group before."""
     from torch.distributed import distributed_c10d
 
     distributed_c10d._world.group_count = generation * _NUMBERS_A_GENERATION

@@ -121,11 +121,7 @@ class Heartbeat:
 
 
 def check_protocol(of_supervisor: str | None) -> None:
-    """Refuse a supervisor of another version of ettr.
-
-    Raises:
-        UsageError: supervisor and rank do not exchange the same keys.
-    """
+    """Refuse a supervisor of another version of ettr."""
     if of_supervisor != PROTOCOL:
         raise UsageError(
             f"the supervisor has version {of_supervisor or '1'} of the elastic protocol and this "

@@ -101,12 +101,7 @@ def full_steps(root: Path) -> list[int]:
 
 
 def save_full(root: Path, step: int, state: TrainingState) -> None:
-    """Save all ranks' state of one step; every rank calls it. The two newest are kept.
-
-    Raises:
-        CheckpointError: on every rank, where any could not write; earlier checkpoints remain.
-        RuntimeError: the group broke meanwhile.
-    """
+    """Save all ranks' state of one step; every rank calls it. The two newest are kept."""
     folder = _folder_of(root, step)
     try:
         with _dcp_failures(f"no full checkpoint of step {step}"):
@@ -126,11 +121,6 @@ def load_full(root: Path, step: int, state: TrainingState) -> None:
 
     A rank that the saved job did not have keeps its random state, and takes objects that all ranks
     of that job had in the same state.
-
-    Raises:
-        CheckpointError: on every rank, where any met a damaged item; on one rank, where its random
-            state is damaged, or its objects were not saved. The state is then half loaded.
-        RuntimeError: the group broke meanwhile.
     """
     folder = _folder_of(root, step)
     tensors = tensors_of(state)
@@ -150,11 +140,7 @@ def load_full(root: Path, step: int, state: TrainingState) -> None:
 
 
 def _load_objects(state: TrainingState, folder: Path) -> None:
-    """Hand over the objects of this rank or, if the saved job had no such rank, those of all.
-
-    Raises:
-        CheckpointError: they were not saved, are damaged, or do not fit.
-    """
+    """Hand over the objects of this rank or, if the saved job had no such rank, those of all."""
     own = _random_state_of(folder, dist.get_rank())
     files = [own] if own.exists() else sorted(folder.glob("random-*"))
     records = {
@@ -243,9 +229,6 @@ class FullSchedule:
 
         Args:
             stops: it is due because the run ends here.
-
-        Raises:
-            RuntimeError: a rank was lost meanwhile.
         """
         root = self._protection.full
         if root is None or (step < self.due_step and not stops):

@@ -100,13 +100,7 @@ class Recovery:
         )
 
     def run(self) -> RecoveryReport:
-        """Agree on a state, restore it and copy it; every rank of the generation calls it.
-
-        Raises:
-            UsageError: nothing that the policy allows can recover the lost shards.
-            CheckpointError: the model is not what it was in the generation before.
-            RuntimeError: a rank was lost meanwhile.
-        """
+        """Agree on a state, restore it and copy it; every rank of the generation calls it."""
         begin_s = time.monotonic()
         before = self._fingerprint_before()
         inventory = self._gather()
@@ -349,12 +343,7 @@ class Recovery:
 def _situation(
     inventory: RankInventory, common_step: int | None, ages: Sequence[CopyAge] | None
 ) -> Situation:
-    """What the planner chooses from, where survivors live.
-
-    Args:
-        common_step: the newest step that is held of every slot.
-        ages: of the copies in the running checkpoint, by slot; None: they were not read.
-    """
+    """What the planner chooses from, where survivors live."""
     lost_fraction = len(inventory.lost) / inventory.world
     stale = [ages[slot].stale_steps for slot in inventory.lost] if ages else []
     known = [steps for steps in stale if steps is not None]
@@ -391,12 +380,7 @@ class _ObjectItems:
 
 
 def settle_objects(
-    buffer: ObjectBuffer,
-    messages: RankMessages,
-    *,
-    root: Path | None,
-    slot: int,
-    reached_step: int,
+    buffer: ObjectBuffer, messages: RankMessages, *, root: Path | None, slot: int, reached_step: int
 ) -> None:
     """Bring common objects of ranks that lag behind to the step reached; every rank calls it.
 

@@ -90,9 +90,6 @@ class RunningGuard:
 
         Args:
             stops: all of it is due, because the run ends here.
-
-        Raises:
-            FencedError: another process has taken this slot.
         """
         try:
             save = self.checkpoint.save_all if stops else self.checkpoint.step
@@ -111,9 +108,6 @@ class RunningGuard:
         """Save every block; a failure is only warned of, since later rounds fill the slot.
 
         What the slot held before is moved aside then: the run begins, or has gone back behind it.
-
-        Raises:
-            FencedError: another process has taken this slot.
         """
         try:
             self.checkpoint.save_all(step)
@@ -162,9 +156,6 @@ def keep_earlier_run(
 
     Returns:
         Where it is now, with a warning; None: there was nothing.
-
-    Raises:
-        CheckpointError: on every rank, where it could not be moved, or was asked to stop.
     """
     kept = _Kept()
     if slot == 0:
@@ -230,10 +221,6 @@ class ModelShard:
             parts: a dictionary as for `RunningCheckpoint`; or a model, with its optimizer: then
                 parameter groups stay as `train` sets them.
             objects_bytes: room for objects; see `Protection`.
-
-        Raises:
-            CheckpointError: the optimizer holds parameters that the model does not have.
-            UsageError: a part cannot be saved, or an optimizer is missing or given twice.
         """
         if isinstance(parts, nn.Module) and optimizer is not None:
             state = TrainingState(parts, optimizer, groups=False)

@@ -92,12 +92,7 @@ class RunningSource:
     """
 
     def __init__(
-        self,
-        root: Path,
-        slot: int,
-        shards: ShardStore,
-        messages: RankMessages,
-        shard: ModelShard,
+        self, root: Path, slot: int, shards: ShardStore, messages: RankMessages, shard: ModelShard
     ) -> None:
         self._root, self._slot = root, slot
         self._shards, self._messages, self._shard = shards, messages, shard
@@ -253,9 +248,6 @@ def copy_from_survivors(
         pieces: of this rank's rebuilt model.
         slot: this rank.
         lost: slots whose shard was in no survivor's process.
-
-    Raises:
-        RuntimeError: a rank was lost meanwhile.
     """
     mine = _replicated(pieces)
     held = [rank.regions for rank in messages.gather("replicas", _Replicated(sorted(mine)))]

@@ -135,12 +135,7 @@ class _Agent:
     lease_s: float = 0.0
 
     def join(self, join_s: float) -> None:
-        """Connect, and be welcomed.
-
-        Raises:
-            UsageError: there is no supervisor.
-            _RefusedError: it does not take this node.
-        """
+        """Connect, and be welcomed."""
         end_s = time.monotonic() + join_s
         while True:
             try:
@@ -156,11 +151,7 @@ class _Agent:
                 time.sleep(_RETRY_S)
 
     def serve(self) -> _Ended:
-        """Follow the supervisor's orders until it ends the run.
-
-        Raises:
-            ChannelClosedError: the lease ran out, or the supervisor is gone.
-        """
+        """Follow the supervisor's orders until it ends the run."""
         channel = self._connected
         confirmed_s, pinged_s, number = time.monotonic(), -_PING_S, 0
         passed_on = False

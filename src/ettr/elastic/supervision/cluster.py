@@ -53,10 +53,6 @@ def node_setting(
     Args:
         environment: of this process.
         meeting, n_nodes, name, rack: where given, they count.
-
-    Raises:
-        UsageError: several nodes and nowhere to meet; several tasks of a step on one node; a name
-            that is not short and plain.
     """
     node = this_node(environment, name, rack)
     if not in_slurm_step(environment):
@@ -102,9 +98,6 @@ def run_node(
         n_ranks: ranks on each node.
         environment: of the ranks; None: this process's.
         notice: what asks the run to end; see `supervise`.
-
-    Raises:
-        UsageError: this node should supervise and cannot listen at the meeting place.
     """
     environment = dict(os.environ if environment is None else environment)
     token = environment.get(ENV_SECRET, "")

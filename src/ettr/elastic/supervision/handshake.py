@@ -40,33 +40,21 @@ class Channel:
     """One connection; sends wait a little, receives wait as long as they are asked to."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take over a connection.
-
-        Raises:
-            OSError: it has ended already.
-        """
+        """Take over a connection."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(_SEND_S)
         self._connection = connection
         self._received = b""
 
     def send(self, **message: str | float | bool | None) -> None:
-        """Send one message.
-
-        Raises:
-            ChannelClosedError: the other side is gone, or takes nothing for 5 s.
-        """
+        """Send one message."""
         try:
             self._connection.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
             raise ChannelClosedError(f"cannot send: {error}") from error
 
     def receive(self, wait_s: float = 0.0) -> list[Message]:
-        """The messages that have arrived, after at most `wait_s` seconds; often none.
-
-        Raises:
-            ChannelClosedError: the other side is gone, or what arrived is no message.
-        """
+        """The messages that have arrived, after at most `wait_s` seconds; often none."""
         try:
             # not `select`, which takes no descriptor above 1023
             waiting = select.poll()
@@ -91,11 +79,7 @@ class Channel:
 
 
 def whole_number(message: Message, key: str) -> int:
-    """A number of a message.
-
-    Raises:
-        ChannelClosedError: there is none under that key.
-    """
+    """A number of a message."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST_NUMBER:
         raise ChannelClosedError(f"not a message: {key} is {excerpt(value)}")
@@ -168,11 +152,7 @@ def check_proof(message: Message, expected: str) -> bool:
 
 
 def check_node(identity: NodeIdentity) -> None:
-    """Refuse names that are not short and plain.
-
-    Raises:
-        UsageError: what was given, and what is allowed.
-    """
+    """Refuse names that are not short and plain."""
     for option, name in (("--node-name", identity.name), ("--rack", identity.rack)):
         if name is not None and not _PLAIN_NAME.fullmatch(name):
             raise UsageError(
@@ -186,9 +166,6 @@ def read_hello(message: Message, *, token: str, nonce: str, n_ranks: int) -> Hel
     Args:
         nonce: that it was sent.
         n_ranks: of every node of the run.
-
-    Raises:
-        RefusedHelloError: it is no agent of this run, or not one that fits.
     """
     if message["kind"] != "hello":
         raise RefusedHelloError("not an agent: it says no hello")

@@ -50,11 +50,7 @@ class Meeting:
 
     @classmethod
     def parse(cls, text: str) -> Meeting:
-        """From HOST:PORT.
-
-        Raises:
-            UsageError: it is something else.
-        """
+        """From HOST:PORT."""
         host, colon, port = text.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise UsageError(

@@ -83,11 +83,7 @@ class NodePool:
         return {node.identity.name: node for node in (*first, self.local, *remote[len(first) :])}
 
     def node(self, name: str) -> Node:
-        """The node that joined under a name, the last one of several; it may be lost.
-
-        Raises:
-            KeyError: none has.
-        """
+        """The node that joined under a name, the last one of several; it may be lost."""
         return self._known[name]
 
     def poll(self) -> None:
@@ -156,10 +152,7 @@ class NodePool:
             messages = arrival.channel.receive()
             if messages:
                 hello = read_hello(
-                    messages[0],
-                    token=self._token,
-                    nonce=arrival.nonce,
-                    n_ranks=self.local.n_ranks,
+                    messages[0], token=self._token, nonce=arrival.nonce, n_ranks=self.local.n_ranks
                 )
                 self._greet(arrival, hello)
                 return False

@@ -41,11 +41,7 @@ class WorkerProcess(Protocol):
         """Its exit status; None: it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, once it has ended.
-
-        Raises:
-            subprocess.TimeoutExpired: it has not ended by then.
-        """
+        """Its exit status, once it has ended."""
 
     def kill(self) -> None:
         """Send SIGKILL."""

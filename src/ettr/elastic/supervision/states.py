@@ -155,9 +155,6 @@ def transition(
 
     Args:
         what: what is in this state, for the message.
-
-    Raises:
-        TransitionError: it may not.
     """
     if to not in transitions[now]:
         allowed = ", ".join(sorted(transitions[now])) or "nothing"

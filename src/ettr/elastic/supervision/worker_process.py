@@ -44,11 +44,7 @@ class Worker:
         return cls(name, process, end, state, now_s, node=node.identity.name)
 
     def enter(self, state: WorkerState) -> None:
-        """Go to another state.
-
-        Raises:
-            TransitionError: it does not follow from this one.
-        """
+        """Go to another state."""
         self.state = transition(self.state, state, WORKER_TRANSITIONS, f"worker {self.name}")
 
     def kill(self) -> None:
