@@ -9,17 +9,17 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from forked_python import fork_server
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
 pytest.importorskip("torchtitan")
 
-SCRIPT = Path(__file__).with_name("titan_script.py")
 STEPS, DIES_AT = 8, 5
 
 
@@ -28,7 +28,12 @@ def run(out: Path, *, ranks: int = 1, die_at: int = 0) -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    processes = []
+    code = (
+        "from pathlib import Path; from adapters import titan_script; "
+        f"titan_script.main(Path({str(out)!r}), {STEPS}, {{}})"
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    processes, written = [], []
     for rank in range(ranks):
         environment = {
             **os.environ,
@@ -39,21 +44,19 @@ def run(out: Path, *, ranks: int = 1, die_at: int = 0) -> str:
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(ranks),
         }
-        dies = die_at if rank == ranks - 1 else 0
-        command = [sys.executable, "-W", "ignore", str(SCRIPT), str(out)]
-        command += map(str, (STEPS, dies))
-        processes.append(
-            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        )
-    said = []
+        command = [sys.executable, "-c", code.format(die_at if rank == ranks - 1 else 0)]
+        written.append(out / f"errors-{rank}.txt")
+        with written[-1].open("w") as errors:
+            server = fork_server("adapters.titan_script")
+            processes.append(server.start(command, environment, streams=(0, 1, errors.fileno())))
     for rank, process in reversed(list(enumerate(processes))):
         if die_at and rank < ranks - 1:
             process.kill()  # it waits for the one that died
-        said.append(process.communicate(timeout=300)[1])
+        status = process.wait(300)
         if not die_at:
-            assert process.returncode == 0, said[-1][-3000:]
-    assert not die_at or processes[-1].returncode == -signal.SIGKILL, said[0][-3000:]
-    return "\n".join(said)
+            assert status == 0, written[rank].read_text()[-3000:]
+    assert not die_at or processes[-1].returncode == -signal.SIGKILL, written[-1].read_text()
+    return "\n".join(path.read_text() for path in written)
 
 
 def losses(out: Path) -> list[str]:

@@ -13,6 +13,7 @@ the model: the flexible one has no backward pass on a CPU. Losses go to OUT/loss
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 
 LENGTH, WORDS = 32, 60
+# asks no driver, which would not survive a fork
+HAS_GPU = Path("/dev/nvidiactl").exists()
 
 
 class CpuDevice(types.ModuleType):
@@ -49,6 +52,14 @@ def without_gpu() -> None:
     import torchtitan.distributed.utils
 
     torchtitan.distributed.utils.set_pg_timeouts = lambda **_: None
+
+
+def load() -> None:
+    """Import what a run needs, which takes longer than the run."""
+    if not HAS_GPU:
+        without_gpu()
+    for name in ("torchtitan.models.llama3.config_registry", "ettr.adapters.torchtitan"):
+        importlib.import_module(name)
 
 
 def assets(place: Path) -> Path:
@@ -106,15 +117,14 @@ def main(out: Path, steps: int, die_at: int) -> None:
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
         os.environ.setdefault(name, value)
     torch.set_num_threads(1)
-    if not torch.cuda.is_available():
-        without_gpu()
+    load()
     config = configured(out, steps)
 
     from ettr.adapters.torchtitan import TitanCheckpoint
 
     config.checkpoint = TitanCheckpoint.Config(enable=True, interval=3, run="titan")
     trainer = config.build()
-    if not torch.cuda.is_available():
+    if not HAS_GPU:
         for part in (module for model in trainer.model_parts for module in model.modules()):
             if isinstance(part, FSDPModule):
                 part.set_force_sum_reduction_for_comms(True)
@@ -136,3 +146,5 @@ def main(out: Path, steps: int, die_at: int) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+elif not HAS_GPU:
+    load()  # in the process that is forked

@@ -52,7 +52,7 @@ def test_any_other_error_ends_as_it_would(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_a_limit_at_which_no_library_can_be_loaded_is_a_sentence(tmp_path: Path) -> None:
-    """Somewhat higher limits end or stop native code, of which no program can say anything."""
+    """Refused before they are loaded: native code would end, or hang."""
     limit_bytes = 400_000 * 1024
     code = (
         "import sys; from ettr.cli.main import main; "
@@ -63,7 +63,7 @@ def test_a_limit_at_which_no_library_can_be_loaded_is_a_sentence(tmp_path: Path)
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes)),
     )

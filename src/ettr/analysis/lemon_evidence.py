@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc, pdtrc
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.failure_list import EvidenceLine, evidence_lines, file_names
@@ -247,6 +246,8 @@ def _ordinary_chance(one: LemonCandidate | None, group: ComparedNodes | None) ->
     """Negative binomial: a gamma rate with the spread of the ordinary nodes."""
     if one is None or group is None or group.spread is None:
         return None
+    from scipy.special import betainc, pdtrc
+
     weight = sum(job.weight for job in one.jobs)
     if group.spread <= 0:
         return float(pdtrc(np.floor(weight) - 1, one.expected))

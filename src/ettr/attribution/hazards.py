@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from ettr.attribution.cause_evidence import (
     BURSTS,
@@ -404,6 +403,8 @@ def likeliest_shape(counts: Floats, exposure: Floats) -> float:
     counts, exposure = counts[held], exposure[held]
     if not len(counts) or not counts.sum() > 0:
         return 1.0
+    from scipy.special import gammaln
+
     mean = counts.sum() / exposure.sum()
     # groups without any exposure left say nothing; equal counts and exposures are summed once
     scale = SHAPES[:, None] / mean

@@ -17,9 +17,9 @@ Sources:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import expit, logit, ndtri
 
 from ettr.attribution.cause_evidence import CAUSES, Floats
 from ettr.attribution.hazards import (
@@ -154,7 +154,7 @@ def true_shares(stated: Floats, has_checks: bool, confidence: float) -> tuple[Fl
 
 
 def _quantile(confidence: float) -> float:
-    return float(ndtri(1 - (1 - confidence) / 2))
+    return NormalDist().inv_cdf(1 - (1 - confidence) / 2)
 
 
 def _errors(has_checks: bool) -> tuple[Floats, Floats]:
@@ -165,8 +165,9 @@ def _errors(has_checks: bool) -> tuple[Floats, Floats]:
 
 def _shifted(probability: Floats, by: Floats) -> tuple[Floats, Floats]:
     """The probabilities with the logarithms of their odds that much lower, and higher."""
-    odds = logit(np.clip(probability, 1e-12, 1 - 1e-12))
-    return expit(odds - by), expit(odds + by)
+    clipped = np.clip(probability, 1e-12, 1 - 1e-12)
+    against = (1 - clipped) / clipped
+    return 1 / (1 + against * np.exp(by)), 1 / (1 + against * np.exp(-by))
 
 
 def _likeliest_nodes(given: Interruptions, pairs: Floats) -> tuple[Ints, Floats]:

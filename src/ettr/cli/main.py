@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 import re
+import resource
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -151,12 +152,30 @@ _WANT_OF_MEMORY = (
     "failed to map segment",  # a library that could not be loaded
     "Cannot allocate memory",
 )
+_OF_LOGS = (_METRICS, "From logs to answers")
+_WITHOUT_ENGINE = ("catalog", "collect", "sources")
+_LEAST_ADDRESS_SPACE_BYTES = 900_000_000  # of two cores; more where more threads start
 _MORE_MEMORY = "raise the limit (ulimit -v, the job's memory) or free memory, and run it again"
 
 
 def _is_want_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran short, whichever library met it."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in _WANT_OF_MEMORY)
+
+
+def _check_address_space(command: str | None) -> None:
+    """Refuse a limit under which the engine's libraries cannot even be loaded.
+
+    They would end, or hang, in native code, of which no program can say anything.
+    """
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    panel = next((panel for panel, name, _ in commands() if name == command), None)
+    needs_engine = panel in _OF_LOGS and command not in _WITHOUT_ENGINE
+    if needs_engine and 0 < limit_bytes < _LEAST_ADDRESS_SPACE_BYTES:
+        raise MemoryError(
+            f"a limit of {limit_bytes / 1e6:,.0f} MB of address space; the libraries alone take "
+            f"{_LEAST_ADDRESS_SPACE_BYTES / 1e6:,.0f}"
+        )
 
 
 def main() -> None:
@@ -166,7 +185,9 @@ def main() -> None:
         check_words(sys.argv[1:])
         check_withdrawn(sys.argv[1:])
         # outside standalone mode an exit comes back as its status
-        app = build_app(_named(sys.argv[1:]))
+        command = _named(sys.argv[1:])
+        _check_address_space(command)
+        app = build_app(command)
         status = app(prog_name="ettr", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except EttrError as error:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import betainc, betaincinv
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
@@ -133,11 +132,11 @@ def ratio_with_dispersion(
     """
     check_confidence(confidence)
     _check_exposure(a, b, names)
+    from scipy.special import betaincinv, ndtri, stdtrit
+
     tail = (1.0 - confidence) / 2.0
     factor = index
     if math.isfinite(degrees):
-        from scipy.special import ndtri, stdtrit
-
         factor *= float(stdtrit(degrees, tail) / ndtri(tail)) ** 2
     x, y = a.failures / factor, b.failures / factor
     odds = b.node_days / a.node_days
@@ -173,6 +172,8 @@ def _equal_rates(x: float, y: float, share: float) -> float:
     """Twice the smaller binomial tail; agrees with the interval about which side 1 lies on."""
     if x + y == 0:
         return 1.0
+    from scipy.special import betainc
+
     above = float(betainc(x, y + 1.0, share)) if x else 1.0
     below = 1.0 - float(betainc(x + 1.0, y, share)) if y else 1.0
     return min(1.0, 2.0 * min(above, below))

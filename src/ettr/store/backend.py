@@ -218,8 +218,11 @@ def _last_per_key(table: Table, rows: pa.Table) -> pa.Table:
     if "end" in table.names and "end" not in table.key:
         closed = pc.cast(pc.is_valid(rows.column("end")), pa.int64())
         places = pc.add(places, pc.multiply(closed, n_rows))
-    last = rows.select(key).append_column("place", places).group_by(key)
-    found = last.aggregate([("place", "max")]).column("place_max")
+    placed = rows.select(key).append_column("place", places)
+    # one thread takes half the CPU seconds, and never waits for another, which may not start
+    found = (
+        placed.group_by(key, use_threads=False).aggregate([("place", "max")]).column("place_max")
+    )
     if len(found) == n_rows:
         return rows
     if keeping_columns(table):
