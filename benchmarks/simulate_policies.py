@@ -2,7 +2,7 @@
 
 Run: python benchmarks/simulate_policies.py [--seeds 3] [SCENARIO:DAYS ...]
 
-Anchor: none; the table of docs/how-to/simulate-a-cluster.md. A wait is that of a job's first start,
+Anchor: none; docs/results/tables/policies-of-schedulers.csv. A wait is that of a job's first start,
 from the moment on which it might start; jobs that never start have none. Waits of the lowest level
 of rsc-1-like, whose jobs wait for what others leave, stand apart from those of the others.
 """

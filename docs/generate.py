@@ -16,10 +16,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import takewhile
+from math import inf
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import typer.main
 from mkdocs.structure.files import File
@@ -28,6 +30,7 @@ from ettr.cli.main import REST, build_app, commands
 from ettr.report.json_schema import report_schema
 from ettr.report.registry import PARTS, Part
 from ettr.report.rows import lists_of
+from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import SPOOL_LIMIT_BYTES
 from ettr.tables import DERIVED, TABLES, Column, Table
@@ -45,13 +48,20 @@ def reference() -> dict[str, str]:
         "reference/taxonomy.md": _taxonomy(),
         "reference/commands.md": _commands(),
         "reference/sources.md": _sources(),
+        "reference/scenarios.md": _scenarios(),
     }
-    return {name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()}
+    begun = (DOCS / "reference" / "report-json.md").read_text("utf-8")
+    return {
+        "reference/report-json.md": _with_parts(begun, {"keys": _keys()}),
+        **{name: f"{MADE}\n{text.rstrip()}\n" for name, text in whole.items()},
+    }
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the reference to the files of the site; MkDocs calls this."""
     for name, text in reference().items():
+        if begun := files.get_file_from_path(name):
+            files.remove(begun)
         files.append(File.generated(config, name, content=text))
     return files
 
@@ -65,7 +75,6 @@ def pages() -> dict[str, str]:
             "extensions": _headings("how-to", "add-*.md"),
         },
         "results/README.md": {"campaigns": _campaigns()},
-        "reference/report-json.md": {"keys": _keys()},
         "explanation/architecture.md": {"floors": _floors(), "rooms": _rooms()},
     }
     return {
@@ -337,13 +346,20 @@ def _default(param: Any) -> str:
 
 
 def _keys() -> str:
-    """The parts of the report that the page does not describe by hand: what their types say."""
-    page = (DOCS / "reference" / "report-json.md").read_text("utf-8")
-    by_hand, _, _ = page.partition("<!-- made: keys")
-    described = set(re.findall(r"^## (.*)$", by_hand, re.M))
-    return "\n\n".join(
-        _keys_of(name, part) for name, part in PARTS.items() if name not in described
-    )
+    """The keys by section: those of report_keys.csv, else what the types of a part say."""
+    sections: dict[str, list[list[str]]] = {}
+    with (DOCS / "reference" / "report_keys.csv").open(encoding="utf-8", newline="") as file:
+        for section, *row in list(csv.reader(file))[1:]:
+            sections.setdefault(section, []).append(row)
+    made = {name: _keys_of(name, part) for name, part in PARTS.items() if name not in sections}
+    written = {name: _keys_written(name, rows) for name, rows in sections.items()}
+    return "\n\n".join((written | made)[name] for name in dict.fromkeys(["Head", *PARTS, *written]))
+
+
+def _keys_written(name: str, rows: list[list[str]]) -> str:
+    says = [meaning for keys, _, meaning in rows if not keys]
+    table = _table(("key", "unit", "meaning"), (row for row in rows if row[0]))
+    return "\n\n".join([f"## {name}", *says, table])
 
 
 def _keys_of(name: str, part: Part[Any]) -> str:
@@ -427,6 +443,41 @@ def _sources() -> str:
         lines.append(f"[How to](../how-to/{source.guide_page})")
         parts.append("\n\n".join(lines))
     return "\n\n".join(parts)
+
+
+# -- scenarios of simulated clusters --------------------------------------------------------------
+
+
+def _scenarios() -> str:
+    """Every table of a scenario file with its keys, as the dataclasses of its parts say."""
+    parts = [
+        "# Scenarios of simulated clusters",
+        "A TOML file for [`ettr simulate`](../how-to/simulate-a-cluster.md). A value is given as "
+        '`{ value = 7200, source = "paper" }`, or plainly where its table has a `source`.',
+    ]
+    hints = get_type_hints(ClusterScenario)
+    for field in fields(ClusterScenario):
+        hint = hints[field.name]
+        [*found] = [one for one in get_args(hint) or (hint,) if is_dataclass(one)]
+        if not found:
+            continue
+        [table] = found
+        name = f"[[{field.name}]]" if get_origin(hint) is tuple else f"[{field.name}]"
+        means = {key: text for key, _, text in _meanings("", table)}
+        rows = (
+            (_code(one.name), _default_of(one), means.get(f"`.{one.name}`", ""))
+            for one in fields(table)
+        )
+        says = (inspect.getdoc(table) or "").partition("\n\n")[0]
+        parts += [f"## {name}", says, _table(("key", "if absent", "meaning"), rows)]
+    return "\n\n".join(parts)
+
+
+def _default_of(field: Field[Any]) -> str:
+    """What holds where a file does not have a key; empty where it must."""
+    if field.default is MISSING:
+        return "" if field.default_factory is MISSING else "none"
+    return "none" if field.default in (None, (), "", inf) else _code(field.default)
 
 
 def _source_index() -> str:
