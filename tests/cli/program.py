@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,12 @@ class Done:
         return json.loads(self.out)
 
 
-def ettr(*words: str | Path) -> Done:
+def ettr(*words: str | Path, folder: Path | None = None) -> Done:
     """Run the command line in this interpreter: what the script runs, without its start."""
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with (
+        chdir(folder or Path.cwd()),
         redirect_stdout(out),
         redirect_stderr(err),
         patch.object(sys, "argv", ["ettr", *map(str, words)]),

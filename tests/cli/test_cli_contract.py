@@ -324,9 +324,8 @@ def test_the_terminal_summary_leads_with_numbers_and_ends_with_steps(site: Path,
     assert max(len(line) for line in done.out.splitlines()) <= 130
 
 
-def test_json_writes_no_file(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    assert ettr("report", site, "--json").code == 0
+def test_json_writes_no_file(site: Path, tmp_path: Path):
+    assert ettr("report", site, "--json", folder=tmp_path).code == 0
     assert list(tmp_path.iterdir()) == []
 
 

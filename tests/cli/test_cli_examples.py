@@ -53,11 +53,8 @@ def test_every_help_page_ends_with_its_examples(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", examples_for("forecast"))
-def test_a_past_of_a_day_is_too_short_to_forecast_a_week(
-    example: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    done = ettr(*shlex.split(example)[1:])
+def test_a_past_of_a_day_is_too_short_to_forecast_a_week(example: str, folder: Path) -> None:
+    done = ettr(*shlex.split(example)[1:], folder=folder)
     assert done.code == 2
     assert "too short a past: a forecast for" in done.err
 
@@ -66,9 +63,8 @@ def test_a_past_of_a_day_is_too_short_to_forecast_a_week(
 @pytest.mark.parametrize(
     "example", examples_of([n for n in NAMES if n not in (*TRAINING, "forecast")])
 )
-def test_an_example_runs(example: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    done = ettr(*shlex.split(example)[1:])
+def test_an_example_runs(example: str, folder: Path) -> None:
+    done = ettr(*shlex.split(example)[1:], folder=folder)
     assert done.code == 0, done.err
     assert done.out
 

@@ -57,9 +57,8 @@ def test_the_page_has_the_open_questions_of_an_engineer():
 @pytest.mark.slow
 @pytest.mark.parametrize(("question", "words", "answer"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_question_is_answered_by_one_command(
-    question: str, words: str, answer: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    question: str, words: str, answer: str, folder: Path
 ):
-    monkeypatch.chdir(folder)
-    done = ettr(*shlex.split(words))
+    done = ettr(*shlex.split(words), folder=folder)
     assert done.code == 0, done.err
     assert answer.lower() in " ".join(done.out.split()).lower(), question

@@ -1,15 +1,16 @@
-"""The commands of the tutorial run as printed, in order, from the root of a checkout."""
+"""The commands of the tutorial run as printed, in order; a shell expands their words."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from cli.program import PROGRAM, ettr
 
 pytestmark = pytest.mark.slow
 
@@ -24,20 +25,17 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     (folder / "examples").symlink_to(ROOT / "examples")
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text("utf-8"), re.S)
     printed = {}
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for command in "".join(blocks).splitlines():
-        done = subprocess.run(
-            ["bash", "-euc", command],
-            cwd=folder,
-            env={**os.environ, "PATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+        words, _, output = command.partition(" > ")
+        first, *rest = shlex.split(
+            subprocess.check_output(["bash", "-c", f"printf '%q ' {words}"], cwd=folder, text=True)
         )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        printed[command] = done.stdout
+        assert first == PROGRAM.name
+        done = ettr(*rest, folder=folder)
+        assert done.code == 0, f"{command}\n{done.err}"
+        printed[command] = done.out
+        if output:
+            (folder / output).write_text(done.out)
     return folder, printed
 
 
