@@ -21,7 +21,7 @@ from ettr.report.section import Figure, Section
 from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.sections.site_fit import back_test_section
 from ettr.report.sections.what_if import what_if_section
-from ettr.sim.cluster.outcome import ClusterHours
+from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_of
 from ettr.sim.cluster.whatif import Intervention, WhatIf

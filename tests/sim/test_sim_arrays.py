@@ -14,8 +14,7 @@ from ettr.errors import UsageError
 from ettr.sim.cluster.policies import held_by
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_parts import JobClass, Priority
-from ettr.sim.cluster.scenario_sharing import ArrayClass, Quota
+from ettr.sim.cluster.scenario_parts import ArrayClass, JobClass, Priority, Quota
 from ettr.sim.cluster.scheduler import array_limits
 from ettr.sim.cluster.workload import jobs_of_day, shown_tasks, with_tasks
 from ettr.sources.base import ReadOptions

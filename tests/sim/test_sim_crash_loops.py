@@ -22,8 +22,7 @@ from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.run import loop_can, simulate_into, simulated_cluster
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
-from ettr.sim.cluster.scenario_parts import Outcomes
-from ettr.sim.cluster.scenario_sharing import ArrayClass
+from ettr.sim.cluster.scenario_parts import ArrayClass, Outcomes
 from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.whatif import changed_scenario
 from ettr.store import open_store

@@ -20,8 +20,7 @@ from ettr.sim.cluster.replay import DRAWN, Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.run import AnyCluster, loop_can, simulated_cluster
 from ettr.sim.cluster.scenario import ClusterScenario, owners_of
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_parts import BurstProcess, RateChange
-from ettr.sim.cluster.scenario_sharing import ArrayClass, FairShare, Quota
+from ettr.sim.cluster.scenario_parts import ArrayClass, BurstProcess, FairShare, Quota, RateChange
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.slow  # what is not kept yet is compiled first, for half a minute

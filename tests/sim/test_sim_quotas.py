@@ -14,7 +14,7 @@ from ettr.errors import UsageError
 from ettr.sim.cluster.policies import Limit, held_by
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_sharing import Quota
+from ettr.sim.cluster.scenario_parts import Quota
 from ettr.sim.cluster.scheduler import quota_limits
 from ettr.sim.cluster.whatif import changed_scenario
 

@@ -23,7 +23,7 @@ from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario, Validation, owners_of
 from ettr.sim.cluster.scenario_file import text_of, with_validation
-from ettr.sim.cluster.scenario_sharing import ArrayClass
+from ettr.sim.cluster.scenario_parts import ArrayClass
 from ettr.sim.cluster.standing import values_digest
 from ettr.store import open_store
 

@@ -13,8 +13,7 @@ from ettr.report.text import section_text
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.replay import BY_FAULTS, BY_JOBS, DRAWN, Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario, owners_of
-from ettr.sim.cluster.scenario_parts import BurstProcess, Priority, RateChange
-from ettr.sim.cluster.scenario_sharing import ArrayClass, Quota
+from ettr.sim.cluster.scenario_parts import ArrayClass, BurstProcess, Priority, Quota, RateChange
 from ettr.sim.cluster.sensitivity import sensitivity, varied_values
 from ettr.sim.cluster.whatif import changed_scenario, what_if
 

@@ -22,8 +22,7 @@ from ettr.estimates import Interval
 from ettr.report.numbers import number
 from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.text import section_text
-from ettr.sim.cluster.outcome import ClusterHours
-from ettr.sim.cluster.run import simulate_into
+from ettr.sim.cluster.run import ClusterHours, simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_text
 from ettr.sim.cluster.sensitivity import HEADLINES, sensitivity, varied_values

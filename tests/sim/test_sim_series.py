@@ -13,8 +13,7 @@ from ettr.sim.cluster.replay import Replay, overfull_series
 from ettr.sim.cluster.run import loop_can
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
-from ettr.sim.cluster.scenario_parts import JobClass
-from ettr.sim.cluster.scenario_sharing import ArrayClass
+from ettr.sim.cluster.scenario_parts import ArrayClass, JobClass
 from ettr.sim.cluster.whatif import changed_scenario, what_if
 
 Row = dict[str, object]

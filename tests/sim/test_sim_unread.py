@@ -12,10 +12,18 @@ import pytest
 
 from cluster_scenarios import fault, one_size, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.outcome import ClusterHours
+from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.scenario import ASKED, ClusterScenario, parts_of
-from ettr.sim.cluster.scenario_parts import BurstProcess, JobClass, Priority, RateChange
-from ettr.sim.cluster.scenario_sharing import AccountShares, ArrayClass, FairShare, Quota
+from ettr.sim.cluster.scenario_parts import (
+    AccountShares,
+    ArrayClass,
+    BurstProcess,
+    FairShare,
+    JobClass,
+    Priority,
+    Quota,
+    RateChange,
+)
 from ettr.sim.cluster.unread import is_simulated_alike, refuse_no_effect
 from ettr.sim.cluster.whatif import changed_scenario, hours_of, what_if
 

@@ -15,12 +15,11 @@ from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.sections.what_if import what_if_section
 from ettr.report.text import section_text
 from ettr.sim.cluster import sensitivity as sensitivity_module
-from ettr.sim.cluster.effect_sensitivity import effect_plan
-from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replay import Replay, ReplayedFault
+from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import BurstProcess
-from ettr.sim.cluster.sensitivity import varied_values
+from ettr.sim.cluster.sensitivity import effect_plan, varied_values
 from ettr.sim.cluster.standing import standing_of
 from ettr.sim.cluster.unread import refuse_no_effect
 from ettr.sim.cluster.whatif import (

@@ -11,8 +11,7 @@ from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.replay import replay_of
 from ettr.errors import UsageError
-from ettr.sim.cluster.outcome import hours_of_truth
-from ettr.sim.cluster.run import simulate_into
+from ettr.sim.cluster.run import hours_of_truth, simulate_into
 from ettr.sim.cluster.scenario_file import scenario_of, text_of
 from ettr.sim.cluster.standing import values_digest
 from ettr.sim.cluster.whatif import changed_scenario, what_if

@@ -239,7 +239,7 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
 
 def _by_law(made: RunPlan, options: _Options) -> RunPlan:
     """The plan with the run simulated by the options."""
-    from ettr.sim.planned import simulated_plan
+    from ettr.sim.one_run import simulated_plan
 
     by = options.simulation.made(options.questions.repair)
     simulated = simulated_plan(made.run, by, made.rate.per_node_day)

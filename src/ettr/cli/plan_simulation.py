@@ -17,7 +17,7 @@ from ettr.units import SECONDS_PER_DAY
 if TYPE_CHECKING:
     from ettr.models.data import NodeRepair
     from ettr.models.law import LifeLaw
-    from ettr.sim.planned import PlannedSimulation
+    from ettr.sim.one_run import PlannedSimulation
     from ettr.sim.scenario import Bursts
 
 _LAWS = "weibull:shape=0.7, lognormal:sigma=1, gamma-mixed:spread=0.5, constant, or a FILE.toml"
@@ -124,8 +124,7 @@ class SimulationOptions(OptionGroup):
             UsageError: an option cannot be understood.
         """
         from ettr.models.registry import model_of_key
-        from ettr.sim.one_run import Precision
-        from ettr.sim.planned import PlannedSimulation
+        from ettr.sim.one_run import PlannedSimulation, Precision
         from ettr.sim.scenario import RepairTime
 
         repair_s = None if self.spares is None else q.if_typed(q.seconds, "--repair", repair)

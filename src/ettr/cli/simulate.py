@@ -27,11 +27,10 @@ from ettr.words import counted
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
     from ettr.report.document import JsonValue
-    from ettr.sim.cluster.effect_sensitivity import EffectPlan, EffectSensitivity
     from ettr.sim.cluster.replay import Replay
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
-    from ettr.sim.cluster.sensitivity import AssumptionSensitivity
+    from ettr.sim.cluster.sensitivity import AssumptionSensitivity, EffectPlan, EffectSensitivity
     from ettr.sim.cluster.whatif import WhatIf
 
 _RUNS = 10
@@ -338,7 +337,7 @@ def _what_if(
     """Compare changes; where patterns are given, with what that owes to such assumed values."""
     from ettr.report.money import priced
     from ettr.report.sections.sensitivity import varied_what_if_section
-    from ettr.sim.cluster.effect_sensitivity import effect_plan, with_effects
+    from ettr.sim.cluster.sensitivity import effect_plan, with_effects
     from ettr.sim.cluster.whatif import what_if
     from ettr.sim.sweeps import on_backend
 
@@ -514,7 +513,7 @@ def effects_on_changes(
     plan: EffectPlan, seeds: range, replay: Replay, workers: int
 ) -> EffectSensitivity:
     """What the effect of each change owes to the assumed values."""
-    from ettr.sim.cluster.effect_sensitivity import effect_sensitivity
+    from ettr.sim.cluster.sensitivity import effect_sensitivity
 
     n = plan.simulations(len(seeds))
     _say_size(n, len(seeds), len(plan.varied))

@@ -69,11 +69,7 @@ def _kept(function: FunctionT) -> FunctionT:
 
 @cache
 def _uncounted() -> Mapping[str, bool]:
-    """Options of numba's compiler, for functions that make no array.
-
-    They need no counts of references: four times faster. Not every numba knows how to leave them
-    out.
-    """
+    """Options of numba's compiler, for functions that make no array."""
     from numba.core.cpu import CPUTargetOptions
 
     option = {"_nrt": False}
@@ -86,9 +82,6 @@ def compile_noticed(notice: Callable[[bool], None]) -> Iterator[None]:
 
     numba itself says when a compile begins. Nothing is called where loops are interpreted, nor for
     compiles in other processes.
-
-    Args:
-        notice: Called with whether what is compiled is kept for later runs.
     """
     try:
         from numba.core.event import Listener, install_listener

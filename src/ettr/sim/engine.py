@@ -70,8 +70,6 @@ class HazardTable(NamedTuple):
     """A cumulative hazard on a grid of the logarithm of the clock.
 
     Attributes:
-        begin: Logarithm of the first clock, in seconds.
-        step: From one logarithm to the next.
         log_hazard: Logarithm of the cumulative hazard at each, shape (n,), never falling.
     """
 
@@ -84,29 +82,12 @@ class Course(NamedTuple):
     """What a run does, kinds of failure in the order in which one overrides another.
 
     Attributes:
-        n_nodes: Nodes that the job needs.
-        interval_s: Productive time between light checkpoints.
         slowdown: Share by which training is slower all the time.
-        length_s: From one light checkpoint to the next, stalls included.
         lag_s: From a light checkpoint until it can be used.
         durable_lag_s: From a durable one until it can be used; not shorter.
-        per_durable: Light checkpoints from one durable one to the next.
-        productive_s: Work of the run; infinite for the long run.
-        detection_s: From a failure until it is noticed.
         level: Of each kind: `SOFT`, `GO_BACK` or `GO_DEEP`; the last is the start of the run.
-        restart_s: Of each kind.
-        wait_s: Of each kind, before its restart.
-        lost_s: Work to be made good, of each kind.
         stale_share: The same, as a share of the work since the last usable light checkpoint.
-        nodes_lost: Nodes that go to repair, of each kind.
         chance: Chance of a kind or one before it, rising to 1.
-        as_new_share: Share of repairs that make a node new.
-        repairs: Whether nodes that fail are away; they are back at once otherwise.
-        fixed_repair_s: Length of every repair; negative where `repair` has its law.
-        burst_chance: Chance that a failure brings another one.
-        burst_gap_s: Mean time until that one.
-        life: Law of a node's life in use.
-        repair: Law of the length of repairs.
     """
 
     n_nodes: int
@@ -147,22 +128,10 @@ class Replica(NamedTuple):
     """Where a run and its nodes are; every field is an array that the loop changes.
 
     Attributes:
-        at: Clocks and sums in seconds, by the names above.
-        tally: Counts, by the names above.
-        factor: Of each node's hazard, shape (nodes,).
         age_s: Age of each node when it came into use, or as it waits.
-        since_s: Clock of use when it came into use.
-        due_s: Clock of use when it fails by its own age.
         active: Heap of the nodes in use, by `due_s`.
-        active_place: Place of each node in it; -1 outside.
         back_s: Wall-clock when each node in repair is back.
-        away: Heap of the nodes in repair, by `back_s`.
-        away_place: Place of each node in it; -1 outside.
-        spare: Ring of the nodes that wait, the one longest there first.
         debt_place_s: Where work to be made good arose, ascending.
-        debt_s: How much.
-        marks_s: Moments of the wall-clock at which to write a row; the last ends the run.
-        rows: The rows, shape (marks, N_ROW).
     """
 
     at: Floats
@@ -342,11 +311,7 @@ def _spread(course: Course, state: Replica, draws: Draws) -> None:
 
 @compiled
 def _strike(course: Course, state: Replica, draws: Draws) -> int:
-    """What is due fails now; returns its kind.
-
-    The node that fails by its own age is repaired by the repair law; those that it takes with it,
-    and those that fail in a burst, keep their age.
-    """
+    """What is due fails now; returns its kind."""
     count = state.tally
     count[FAILURES] += 1
     top = state.active[0]
@@ -545,12 +510,6 @@ def _entry(
 
 def play(course: Course, state: Replica, draws: Draws, most_failures: int) -> bool:
     """Play a run until its work is done, or its last mark.
-
-    Args:
-        course: What it does.
-        state: Where it begins, with every node a spare; left as it ends.
-        draws: Sources of randomness.
-        most_failures: When to give it up.
 
     Returns:
         Whether it got there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,11 +11,15 @@ from numpy.typing import NDArray
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.plan.renewal import TimeShares
+from ettr.models.data import NodeRepair
+from ettr.models.law import LifeLaw
+from ettr.plan.renewal import TimeShares, exact_ettr
+from ettr.plan.run import PlannedRun, SimulatedRun
+from ettr.plan.wallclock import QUANTILES, ends
 from ettr.sim import engine
 from ettr.sim.compiled import engine_name
 from ettr.sim.engine import Course, Draws, Floats, Replica, play
-from ettr.sim.scenario import RunScenario, course_of
+from ettr.sim.scenario import Bursts, RepairTime, RunScenario, course_of, plain_run
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY
 
@@ -37,8 +42,6 @@ class Precision:
     """How well to know the result, and how long to try.
 
     Attributes:
-        ettr_error: Standard error of the ETTR at which to stop.
-        most_replicas: Replicas at most.
         most_failures: Failures in all replicas at most, which bounds the time.
     """
 
@@ -49,12 +52,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class ShortShares:
-    """Shares of the wall-clock that the exact form does not know.
-
-    Attributes:
-        detecting: From failures until they are noticed.
-        short_of_nodes: The job stood still for want of nodes.
-    """
+    """Shares of the wall-clock that the exact form does not know."""
 
     detecting: float
     short_of_nodes: float
@@ -65,8 +63,6 @@ class SimulatedLengths:
     """Wall-clock of a run of finite length.
 
     Attributes:
-        mean_s: Mean.
-        mean_error_s: Its standard error.
         each_s: Of each replica, ascending.
     """
 
@@ -84,18 +80,8 @@ class RunOutcome:
     """What a simulated run comes to.
 
     Attributes:
-        ettr: Productive over wall-clock time.
-        ettr_error: Its standard error over replicas.
         shares: Where the wall-clock goes; with `short`, they sum to 1.
         short: The shares that `shares` has no place for.
-        failures_per_node_day: Failures over the time in which nodes were in use.
-        lengths: Of a run of finite length; None for the long run.
-        replicas: Runs simulated.
-        failures: In all of them.
-        unfinished: Replicas given up, of a run of finite length.
-        precise: Whether the precision asked for was reached.
-        seed: Of the random streams.
-        engine: How the loop ran.
     """
 
     ettr: float
@@ -128,18 +114,12 @@ def simulate_run(
     """A run simulated by its scenario, in replicas that double until it is known well enough.
 
     A long run is watched from a fifth of the horizon on; one whose nodes have a given age, which
-    changes, from its beginning. A run of finite length has 256 replicas at least. A replica that
-    gets neither to its end nor to the horizon within 100,000 failures is given up, and counted.
+    changes, from its beginning. A replica that gets neither to its end nor to the horizon within
+    100,000 failures is given up, and counted.
 
     Args:
-        scenario: The run.
-        seed: Of the random streams; the same gives the same result.
-        precision: When to stop.
         horizon_s: How long to watch a long run, in each replica; if None, 300 failures of a fleet
             in use for long.
-
-    Raises:
-        UsageError: a horizon that is no time, or a law under which nothing can be said.
     """
     watched = Watch.of(scenario, horizon_s)
     rows = np.empty((0, engine.N_ROW))
@@ -162,14 +142,7 @@ def simulate_run(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watch:
-    """A scenario made ready to be played again and again.
-
-    Attributes:
-        scenario: The run.
-        course: What the loop plays.
-        marks_s: Moments at which it is looked at; none for a run of finite length.
-        ages: A grid of ages and the integral of survival up to each, of a fleet in use for long.
-    """
+    """A scenario made ready to be played again and again."""
 
     scenario: RunScenario
     course: Course
@@ -329,3 +302,128 @@ def _lengths(wall_s: Floats, ended: Flags) -> SimulatedLengths:
     mean_s = float(each_s.mean())
     error_s = float(np.std(each_s, ddof=1)) / math.sqrt(each_s.size) if ended.all() else math.inf
     return SimulatedLengths(mean_s, error_s, tuple(map(float, each_s)))
+
+
+_FACTORS = (0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
+_OFF = 0.1
+"""A simulation of a fleet in use for long meets the failures of the rate to within this share."""
+_NOTICED = 0.0005
+"""An interval must gain so much to be preferred to the one planned: the last digit printed."""
+_COARSE = Precision(0.004, most_replicas=256, most_failures=100_000)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSimulation:
+    """What to simulate a planned run with.
+
+    Attributes:
+        life_of: Law of a node's life, by its mean in seconds, which is that of the failure rate.
+        age_s: Age of the nodes when the run begins; None for a fleet in use for long.
+    """
+
+    life_of: Callable[[float], LifeLaw]
+    words: str
+    node_repair: NodeRepair
+    repair_time: RepairTime | None = None
+    spares: int = 0
+    detection_s: float = 0.0
+    age_s: float | None = None
+    bursts: Bursts | None = None
+    seed: int = 1
+    precision: Precision = Precision()
+
+    def scenario(self, run: PlannedRun) -> RunScenario:
+        """The run at its own failure rate, interval and length."""
+        life = self.life_of(SECONDS_PER_DAY / run.failures_per_node_day)
+        return RunScenario(
+            *plain_run(run, life),
+            age_s=self.age_s,
+            node_repair=self.node_repair,
+            repair_time=self.repair_time,
+            spares=self.spares,
+            detection_s=self.detection_s,
+            bursts=self.bursts,
+        )
+
+    def outcome(self, run: PlannedRun, precision: Precision | None = None) -> RunOutcome:
+        """The run simulated."""
+        return simulate_run(self.scenario(run), self.seed, precision or self.precision)
+
+
+def simulated_plan(
+    run: PlannedRun, by: PlannedSimulation, per_node_day: Interval | None = None
+) -> SimulatedRun:
+    """A planned run simulated, at the rate to design for and at the ends of its interval.
+
+    Intervals are compared on the same random streams.
+
+    Raises:
+        UsageError: nothing fails, or nodes of a given age and a run without end.
+    """
+    if not run.failures_per_node_day > 0:
+        raise UsageError("nothing fails at a rate of 0: there is nothing to simulate")
+    long_run = by.age_s is None
+    if not long_run and math.isinf(run.productive_s):
+        raise UsageError("nodes of a given age grow older in a run without end; give --days")
+    watched = replace(run, productive_s=math.inf) if long_run else run
+    outcome = by.outcome(watched)
+    finite = outcome
+    if long_run and math.isfinite(run.productive_s) and ends(run):
+        finite = by.outcome(run)
+    tried = {
+        factor: by.outcome(replace(watched, interval_s=factor * run.interval_s), _COARSE).ettr
+        for factor in _FACTORS
+    }
+    best = max(tried, key=lambda factor: tried[factor])
+    # on like streams a difference is known better than either end of it
+    gain = tried[best] - tried[1.0]
+    best, gain = (best, gain) if gain > _NOTICED else (1.0, 0.0)
+    scenario, lengths = by.scenario(run), finite.lengths
+    off = _off_the_rate(watched, outcome) if long_run else ""
+    return SimulatedRun(
+        law=f"{by.words}; {scenario.words}",
+        why=off,
+        ettr=outcome.ettr,
+        ettr_error=outcome.ettr_error,
+        exact_ettr=exact_ettr(watched),
+        best_interval_s=best * run.interval_s,
+        best_ettr=outcome.ettr + gain,
+        mean_s=None if lengths is None else lengths.mean_s,
+        quantiles=()
+        if lengths is None
+        else tuple((share, lengths.quantile_s(share)) for share in QUANTILES),
+        draws=outcome.replicas,
+        seed=by.seed,
+        engine=f"simulation, event by event ({outcome.engine})",
+        failures="the failures and repairs given",
+        long_run=long_run,
+        ettr_at_rate_ends=_at_ends(watched, by, outcome, per_node_day),
+        failures_per_node_day=outcome.failures_per_node_day,
+        short_of_nodes=None if by.repair_time is None else outcome.short.short_of_nodes,
+        detecting=outcome.short.detecting if by.detection_s else None,
+        precise=outcome.precise and finite.precise and not off,
+    )
+
+
+def _off_the_rate(run: PlannedRun, outcome: RunOutcome) -> str:
+    """Why a simulation is not to be believed: it has not met the failures that its law promises."""
+    share = outcome.failures_per_node_day / run.failures_per_node_day
+    if abs(share - 1.0) <= _OFF:
+        return ""
+    return (
+        f"The simulation met {share:.2f} times the failures of the rate: the law is so extreme "
+        "that rare nodes or bursts decide, and the simulated ETTR is not to be relied on."
+    )
+
+
+def _at_ends(
+    run: PlannedRun, by: PlannedSimulation, outcome: RunOutcome, per_node_day: Interval | None
+) -> Interval | None:
+    """ETTR simulated at the ends of the rate; None where it has none, or no upper one."""
+    if per_node_day is None or not 0 < per_node_day.low < per_node_day.high < math.inf:
+        return None
+    low, high = (
+        by.outcome(replace(run, failures_per_node_day=rate), _COARSE).ettr
+        for rate in (per_node_day.high, per_node_day.low)
+    )
+    return Interval(outcome.ettr, min(low, outcome.ettr), max(high, outcome.ettr))

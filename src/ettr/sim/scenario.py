@@ -68,7 +68,6 @@ class RepairTime:
     """How long a failed node is away.
 
     Attributes:
-        mean_s: Mean.
         law: Of lengths; None where every repair takes the mean.
     """
 
@@ -81,18 +80,11 @@ class RunScenario:
     """A run of one job with everything that decides its length.
 
     Attributes:
-        levels: Its checkpoints and kinds of failure; of the rates of kinds only their shares count.
-        nodes_lost: Nodes that each kind of failure sends to repair, in the order of the kinds.
-        n_nodes: Nodes that it needs.
-        life: Law of a node's life in use.
+        levels: Its checkpoints and kinds of failure; of the rates of kinds only their shares
+            count.
         start_restart_s: Its first restart; it waits as after a failure before it.
-        productive_s: Work that it needs; infinite for the long run.
-        age_s: Age of the nodes when it begins; None for a fleet in use for long.
-        node_repair: What a repair does to the age of a node.
-        repair_time: How long one takes; None where a failed node is replaced at once.
         spares: Nodes held ready, which do not age while they wait.
         detection_s: From a failure until it is noticed; the job stands, and nodes may fail.
-        bursts: Failures that bring others; None where each comes alone.
     """
 
     levels: Levels
@@ -174,13 +166,7 @@ class RunScenario:
 def plain_run(
     run: PlannedRun, life: LifeLaw, nodes_lost: int = 1
 ) -> tuple[Levels, tuple[int, ...], int, LifeLaw, float, float]:
-    """The first fields of a `RunScenario` of a run as the exact form has it.
-
-    Args:
-        run: As planned; its failure rate is not used.
-        life: Law of a node's life.
-        nodes_lost: Nodes that a failure sends to repair.
-    """
+    """The first fields of a `RunScenario` of a run as the exact form has it."""
     kind = FailureKind(RecoveryLevel.LIGHT, 1.0, run.restart_s)
     levels = Levels(run.interval_s, run.write_s, kinds=(kind,), queue_s=run.queue_s)
     return levels, (nodes_lost,), run.n_nodes, life, run.restart_s, run.productive_s
@@ -197,14 +183,6 @@ def scheme_run(
     """The first fields of a `RunScenario` of a job under a checkpoint scheme.
 
     A failure of a process or of the whole job sends no node to repair.
-
-    Args:
-        terms: Of the scheme for `job`.
-        job: The job.
-        shares: Of failures by what they take down (`Domain.key`).
-        interval_s: Productive time between light checkpoints.
-        life: Law of a node's life.
-        nodes_in_rack: Nodes that the failure of a rack takes.
     """
     per_s = {domain: shares.get(domain.key, 0.0) for domain in Domain}
     lost = {Domain.NODE: 1, Domain.RACK: nodes_in_rack}

@@ -13,11 +13,6 @@ def stream(seed: int, name: str, replica: int = 0) -> np.random.Generator:
     Two scenarios with one seed share the numbers of every stream, so that their difference is
     known better than either.
 
-    Args:
-        seed: Of the whole simulation, 0 or more.
-        name: Of the stream, such as `lives` or `repairs`.
-        replica: Number of the replica.
-
     Source:
         O'Neill (2014) for PCG64; NumPy's SeedSequence for streams that do not overlap.
     """

@@ -36,12 +36,6 @@ def results_of(
     With 2 workers or more joblib runs them, on processes of this machine unless its own
     `joblib.parallel_config(backend=...)` names another backend, such as Dask or Ray.
 
-    Args:
-        task: A function of a module, without state.
-        arguments: Of each call.
-        workers: Calls at once; 1 for this process alone.
-        progress: Called now and then with the number of results so far.
-
     Raises:
         UsageError: joblib is needed and not installed.
     """
@@ -82,9 +76,6 @@ def on_backend(name: str | None) -> Iterator[None]:
     Dask's address is that of `DASK_SCHEDULER_ADDRESS`, Ray's that of `RAY_ADDRESS`; without them
     they start on this machine. Within the context of Ray the standard output is that of errors:
     Ray prints on it, from a thread of its own, what it hears of its workers, whenever it hears it.
-
-    Args:
-        name: One of `BACKENDS`; None for what joblib is set to.
 
     Raises:
         UsageError: there is no such backend, or what it needs is not installed.

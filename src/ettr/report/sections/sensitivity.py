@@ -11,9 +11,14 @@ from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.what_if import difference_text, unestimated, what_if_section
-from ettr.sim.cluster.effect_sensitivity import EffectSensitivity, VariedWhatIf
 from ettr.sim.cluster.replay import not_simulated_lines
-from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
+from ettr.sim.cluster.sensitivity import (
+    HEADLINES,
+    AssumptionSensitivity,
+    EffectSensitivity,
+    ValueEffect,
+    VariedWhatIf,
+)
 from ettr.sim.cluster.standing import standing_lines
 from ettr.units import SECONDS_PER_MINUTE
 from ettr.words import counted

@@ -40,13 +40,8 @@ def drawn_scenario(scenario: ClusterScenario, seed: int, replica: int) -> Cluste
     is drawn by itself, from a stream of its own name. A value of 0 is exponential with the high
     end as its 95 % point: so is the Poisson rate of what was not seen in a time, if all rates were
     as likely before. A share of 0 is so on the scale of the logarithm of what it leaves: it is
-    that of n trials without one. A share of 1 is its mirror image. Shares that are drawn to more
-    than 1 together are made smaller in proportion. Values without an interval stay.
-
-    Args:
-        scenario: Fitted.
-        seed: Of the back-test.
-        replica: Number of the draw.
+    that of n trials without one. Shares that are drawn to more than 1 together are made smaller in
+    proportion.
     """
     groups: dict[str, Any] = {}
     for name in scenario.__dataclass_fields__:

@@ -37,12 +37,7 @@ class Tally:
 
 
 class SimulatedCluster:
-    """One run of a scenario.
-
-    Attributes:
-        log: What the site logs.
-        tally: How much happened.
-    """
+    """One run of a scenario."""
 
     def __init__(
         self, scenario: ClusterScenario, seed: int, file_id: str, replay: Replay = DRAWN

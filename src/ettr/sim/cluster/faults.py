@@ -335,18 +335,8 @@ class NodeFault:
     """One fault or false alarm, with what it came to.
 
     Attributes:
-        number: From 1.
-        time_s: When it arose.
-        node: Where.
         process: Its effects; of a false alarm those of the alarm.
-        symptom: That the logs show; of a false alarm a wrong one.
-        burst: Of which it is part; empty where it came alone.
-        effect: What it did to the jobs of the node.
-        is_seen: Whether logs show it.
-        repair_s: How long the repair takes once it begins.
-        is_alarm: Whether there was no fault.
         found_s: When the check or the heartbeat found it, or blamed another node; -1 if none did.
-        attempts_ended: Attempts that ended by it, those on a node blamed wrongly among them.
         blamed: Node that is blamed in place of its own; -1 for none.
     """
 
@@ -378,12 +368,7 @@ class Suspects:
         self._draws = NodeDraws(seed, "wrong node", scenario.machines.nodes)
 
     def instead_of(self, node: int, nodes: Sequence[int]) -> int:
-        """Another node of a job that is blamed, each as likely; -1 where the node itself is.
-
-        Args:
-            node: That is at fault.
-            nodes: Of the job.
-        """
+        """Another node of a job that is blamed, each as likely; -1 where the node itself is."""
         if not self._chance or len(nodes) < 2:
             return -1
         # both are drawn, whatever comes of the first: another chance so moves no later choice
@@ -488,13 +473,6 @@ def service_until(law: LifeLaw, steps: Steps, age_s: Floats, now_s: Floats, owed
     """Service of each node until its expected faults reach a number; infinite if never.
 
     The clock of the hazard runs faster by the factor: exact for every law.
-
-    Args:
-        law: Of the time in service between faults, for a factor of 1.
-        steps: Of the factors.
-        age_s: Of each node at that moment, shape (nodes,).
-        now_s: The moment, shape (nodes,).
-        owed: The number of each, shape (nodes,).
     """
     left_s = np.full(age_s.size, math.inf)
     owed, is_open = owed.copy(), np.ones(age_s.size, dtype=np.bool_)

@@ -97,9 +97,7 @@ class Health:
     """All nodes; a node is in service unless it is being repaired.
 
     Attributes:
-        outages: Of the nodes that take no jobs.
         lemons: The nodes that are lemons; none where faults are replayed.
-        maker: Makes the faults, and keeps them.
     """
 
     def __init__(
@@ -243,10 +241,7 @@ class Health:
         return []
 
     def _accuse(self, fault: NodeFault, jobs: Sequence[RunningJob], now_s: int) -> None:
-        """Decide who is blamed for a fault that ends these jobs.
-
-        If it is another node, nobody repairs the true one, and its clock goes on from its age.
-        """
+        """Decide who is blamed for a fault that ends these jobs."""
         for job in jobs:
             fault.blamed = self._suspects.instead_of(fault.node, job.nodes)
         if fault.blamed < 0:

@@ -155,10 +155,7 @@ class SiteLog:
         """Tasks of one array that have not begun, in one row as Slurm has them.
 
         Args:
-            jobs: Of one array, in the order of their tasks.
-            state: PENDING or CANCELLED.
             end_s: When they were cancelled; None while they wait.
-            now_s: The time.
         """
         first = jobs[0]
         array = first.array
@@ -322,13 +319,7 @@ class SiteLog:
     def _allocations(
         self, attempts: pa.Table, counts: NDArray[np.int64], nodes: NDArray[np.int64]
     ) -> pa.Table:
-        """One row for each node of each attempt that has run.
-
-        Args:
-            attempts: Of the batch.
-            counts: Nodes of each, shape (attempts,).
-            nodes: These, one attempt after the other.
-        """
+        """One row for each node of each attempt that has run."""
         of_attempt = np.repeat(np.arange(counts.size), counts)
         gpus = attempts.column("n_gpus").to_numpy()[of_attempt] / counts[of_attempt]
         own = {"node": pa.array(self.names).take(pa.array(nodes)), "n_gpus": pa.array(gpus)}

@@ -31,9 +31,6 @@ class Limit(NamedTuple):
 
     Attributes:
         whose: What counts together, such as `user:user3`.
-        most: Of it at once.
-        asks: What the job adds to it.
-        reason: Why a job that it holds is pending.
     """
 
     whose: str
@@ -46,7 +43,6 @@ def held_by(limits: Sequence[Limit], in_use: Mapping[str, int]) -> Limit | None:
     """The first limit that a job would break if it started now; None if it may start.
 
     Args:
-        limits: Of the job.
         in_use: What runs now, by `Limit.whose`; what is absent is 0.
     """
     for limit in limits:
@@ -65,8 +61,7 @@ def neighbours(able: Able) -> list[int]:
     """Nodes next to each other, of those that running jobs leave first.
 
     The shortest run of such nodes that is long enough, the first of equal ones; where none is, the
-    longest, and so on with what is left. In a run the first nodes: how full they are is the same to
-    Slurm, which counts of each no more GPUs and cores than the job can use.
+    longest, and so on with what is left.
     """
     ready_s = able.ready_s[:, able.gpus_on_each]
     at_s = np.partition(ready_s, able.n_nodes - 1)[able.n_nodes - 1]
@@ -119,11 +114,7 @@ class Able(NamedTuple):
     """Nodes that can take a job at its start, ascending, from which some are chosen.
 
     Attributes:
-        nodes: Numbers of them.
         ready_s: As `Room.ready_s`, of these nodes alone: by running jobs, not by those that wait.
-        gpus_on_each: That the job needs.
-        n_nodes: That it needs.
-        is_now: Whether it starts now.
     """
 
     nodes: list[int]
@@ -153,13 +144,7 @@ class Planned(NamedTuple):
 
 
 def conservative_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:
-    """Jobs that start although others ahead of them wait.
-
-    Args:
-        waiting: In the order of the queue.
-        room: Of the nodes.
-        now_s: The time.
-    """
+    """Jobs that start although others ahead of them wait."""
     plans = zip(waiting, planned(waiting, room, now_s), strict=True)
     return [JobStart(job.place, plan.nodes) for job, plan in plans if plan.start_s == now_s]
 
@@ -188,7 +173,6 @@ def planned(
 ) -> list[Planned]:
     """When each job starts if everybody takes his whole time limit and nobody else comes.
 
-    Each gets the earliest time that the jobs ahead of it leave, and its nodes until its time limit.
     As in Slurm a node that is kept for a job that waits is kept whole, however few of its GPUs the
     job needs. The plan is made again in each pass, so that what ends early is used.
 
@@ -196,12 +180,7 @@ def planned(
     until then they count as gone. A node that one has just left takes others in the next pass.
 
     Args:
-        waiting: In the order of the queue.
-        room: Of the nodes.
-        now_s: The time.
-        choose: The nodes of each, of those that can take it.
         apart_s: So long before its node is kept for another a job must be over.
-        most_kept: Jobs for which nodes are kept; for all where None.
         ends: `Room.ready_s` as the plan sees the ends of running jobs.
 
     Source:
@@ -267,11 +246,7 @@ class _Gaps:
     def _preempt(
         self, job: Waiting, fit: _Fit, victims: Sequence[Running], now_s: int, *, keeps: bool
     ) -> Planned:
-        """A job starts once others have left, for whom the next pass looks.
-
-        Until then those nodes are kept for it, if any are, that it would get if all left that it
-        might preempt (`fit`). Nobody gets those that are being left in this pass.
-        """
+        """A job starts once others have left, for whom the next pass looks."""
         ready_s = removed(self._ready_s, victims)
         nodes = self._chosen(job, self._first_fit(job, ready_s, now_s), is_now=True)
         if self._left.intersection(nodes):
@@ -359,13 +334,7 @@ def _hold(ready_s: Times, nodes: list[int], gpus: int, until_s: int) -> None:
 
 
 def _earliest(first_s: Times, last_s: Times, n_nodes: int) -> int:
-    """The first time at which so many gaps can take a job; `FAR_S` if there is none.
-
-    Args:
-        first_s: From when each gap can, shape (gaps,).
-        last_s: Until when; before `first_s` where it cannot at all.
-        n_nodes: How many it takes.
-    """
+    """The first time at which so many gaps can take a job; `FAR_S` if there is none."""
     can = first_s <= last_s
     first_s, last_s = np.sort(first_s[can]), np.sort(last_s[can])
     begun = np.searchsorted(first_s, first_s, side="right")
@@ -383,13 +352,7 @@ def slurm_youngest_first(head: Waiting, running: Sequence[Running], room: Room) 
 
     Candidates go in thought, the one that started last first whatever its level, until the job
     fits. The one that made it fit is then the first candidate, followed by those with most of the
-    nodes chosen, and the search begins again. Those that went and are on the chosen nodes are
-    preempted; some of them may be so in vain.
-
-    Args:
-        head: A job that waits and does not fit.
-        running: Jobs of lower levels that have run for long enough.
-        room: Of the nodes that it may use.
+    nodes chosen, and the search begins again.
 
     Source:
         Slurm 22.05 with PreemptType=preempt/qos and preempt_youngest_first,
@@ -441,13 +404,8 @@ APART_S = 1
 def slurm_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[JobStart]:
     """Jobs that start although others ahead of them wait, as by Slurm's sched/backfill.
 
-    A job may preempt others wherever it stands in the queue. Until it starts, jobs that it might
-    preempt count as gone: its nodes are kept from when all others have left them.
-
-    Args:
-        waiting: In the order of the queue.
-        room: Of the nodes.
-        now_s: The time.
+    Until it starts, jobs that it might preempt count as gone: its nodes are kept from when all
+    others have left them.
 
     Source:
         Slurm 22.05, src/plugins/sched/backfill/backfill.c and select/cons_tres/job_test.c, whose
@@ -477,9 +435,6 @@ def slurm_plans(
     """When and where Slurm would start each job, as `slurm_backfill` has it.
 
     Args:
-        waiting: In the order of the queue.
-        room: Of the nodes.
-        now_s: The time.
         most_kept: Jobs for which nodes are kept; for all where None.
     """
     return planned(waiting, room, now_s, neighbours, APART_S, most_kept, first_ends_at_once)
@@ -488,9 +443,7 @@ def slurm_plans(
 def first_ends_at_once(ready_s: NDArray[np.int64]) -> NDArray[np.int64]:
     """`Room.ready_s` where the running jobs that end first do so with the last of them.
 
-    Those that end up to `WINDOW_S` after the next full half minute after the first. After them
-    Slurm looks at each end by itself with `bf_window_linear=1`; by default at more and more at
-    once.
+    Those that end up to `WINDOW_S` after the next full half minute after the first.
     """
     runs = (ready_s > 0) & (ready_s < FAR_S)
     if not runs.any():
@@ -572,13 +525,8 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Jo
     """Jobs that start although the first one waits.
 
     The first job is promised the nodes on which it can start soonest if every running job takes
-    its whole time limit. Another job starts if it ends by then, on those nodes where it can, or
-    if it keeps off them. For whole nodes that is EASY's count of extra nodes.
-
-    Args:
-        waiting: In the order of the queue; the first does not fit.
-        room: Of the nodes.
-        now_s: The time.
+    its whole time limit. Another job starts if it ends by then, on those nodes where it can, or if
+    it keeps off them.
 
     Source:
         Lifka (1995), Job Scheduling Strategies for Parallel Processing; extra nodes: Mu'alem and

@@ -21,17 +21,7 @@ class ReplayedJob:
     """One job of the logs; times in seconds from the beginning of the simulation.
 
     Attributes:
-        job_id: As its scheduler showed it.
-        name: That its owner gave it.
-        submit_s: When it was submitted.
-        eligible_s: When it might have started.
         gpus: That it asked for, whole nodes where they are more than those of one.
-        work_s: Its length if nothing interrupts it.
-        limit_s: Time limit of an attempt.
-        outcome: How it ends, by the numbers of `workload`.
-        user: Place of its owner in `Owners.users`.
-        account: Place in `Owners.accounts`.
-        priority: Place of its quality of service in the scenario.
     """
 
     job_id: str
@@ -52,9 +42,6 @@ class ReplayedFault:
     """One fault of the logs.
 
     Attributes:
-        time_s: When it arose, in seconds from the beginning of the simulation.
-        node: Number of its node.
-        symptom: Of one of the fault processes, whose effects it has.
         repair_s: How long the repair took; None where no log says, and it is drawn.
     """
 
@@ -69,9 +56,6 @@ class Replay:
     """What is replayed, and from where.
 
     Attributes:
-        jobs: In order of submission; None where jobs are drawn.
-        owners: Of these jobs; None where jobs are drawn.
-        faults: In order of time; None where faults are drawn.
         notes: What was replayed and what was left out, a sentence each.
     """
 
@@ -143,12 +127,7 @@ def not_simulated_lines(left_out: Sequence[str]) -> tuple[str, ...]:
 def free_writes(
     scenario: ClusterScenario, changed: Sequence[tuple[str, ClusterScenario]]
 ) -> tuple[str, ...]:
-    """A warning where checkpoints come more or less often, and cost nothing.
-
-    Args:
-        scenario: As it is.
-        changed: Changes, and the scenario with each.
-    """
+    """A warning where checkpoints come more or less often, and cost nothing."""
     free = [
         change
         for change, other in changed
@@ -171,10 +150,6 @@ def overfull_series(
 
     Runs come one at a time: by their mean lengths alone, without waits and restarts, more than a
     day of them is submitted each day.
-
-    Args:
-        scenarios: As it is, and with each change.
-        replay: Replayed jobs come when their log says, one after another or not.
     """
     if replay.jobs is not None:
         return ()
@@ -220,14 +195,7 @@ OF_REPAIRS = ("repair_mean_s", "repair_sigma")
 
 
 def replaced_by(replay: Replay, group: str, name: str, symptom: str = "") -> str:
-    """Why a value has no effect under a replay; empty where it has one.
-
-    Args:
-        replay: What is replayed.
-        group: Of the value, such as `faults`.
-        name: Of the value in it.
-        symptom: Of the fault process whose value it is; empty for other groups.
-    """
+    """Why a value has no effect under a replay; empty where it has one."""
     if replay.jobs is not None and _is_in(BY_JOBS, group, name):
         return "the replayed jobs decide it"
     if replay.faults is None:

@@ -83,11 +83,8 @@ class Room:
     """What a policy sees of the nodes.
 
     Attributes:
-        by_free: By number of free GPUs, 0 to those of a node: the nodes that take jobs.
         ready_s: When each node has that many GPUs free if every job runs to its time limit, shape
             (nodes, GPUs of a node + 1); `FAR_S` for a node that takes no jobs.
-        lower: Running jobs that one of a higher level may preempt, for policies that preempt for
-            others than the first job of the queue.
         victims_of: The policy that says which of them, given the job, those of lower levels, and
             the room of the nodes that it may use.
     """
@@ -107,15 +104,11 @@ class Room:
 
         Args:
             gpus: That the job needs; whole nodes where they are more than those of one.
-            without: Nodes that it may not use.
         """
         return place(self.by_free, gpus, without)
 
     def reservation(self, gpus: int) -> tuple[int, int]:
         """The nodes on which a job of so many GPUs could start first, and when.
-
-        Of the nodes that are ready by then, those that become so last: what is free already stays
-        for others.
 
         Returns:
             The set of nodes, and a time in seconds; no nodes and `FAR_S` where it never fits.
@@ -195,11 +188,7 @@ class NodeRoom:
     """GPUs in use on each node, by whom and until when at most.
 
     Attributes:
-        by_free: As `Room.by_free`.
-        ready_s: As `Room.ready_s`.
-        free: Free GPUs of each node, whether or not it takes jobs.
         jobs: On each node, the numbers of its jobs with their GPUs and their time limits' ends.
-        open: The nodes that take jobs.
     """
 
     def __init__(self, n_nodes: int, gpus_per_node: int) -> None:

@@ -1,14 +1,16 @@
-"""A scenario simulated into a store, with the truth in a folder of its own."""
+"""A scenario simulated into a store, its truth in a folder of its own, and the hours in it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +18,6 @@ from ettr.errors import StoreError
 from ettr.sim.cluster.engine import SimulatedCluster, Tally
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.loop.cluster import LoopCluster
-from ettr.sim.cluster.outcome import hours_of_truth
 from ettr.sim.cluster.replay import (
     DRAWN,
     Replay,
@@ -30,8 +31,118 @@ from ettr.sim.cluster.truth import check_truth_folder, write_truth
 from ettr.sim.compiled import engine_name
 from ettr.store.base import Store
 from ettr.store.writing import write_batches
-from ettr.tables.rows import SIMULATION
+from ettr.tables import ATTEMPTS
+from ettr.tables.rows import SIMULATION, Batch
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 from ettr.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHours:
+    """GPU-hours of one simulated cluster, and what ended attempts.
+
+    Attributes:
+        write_gpu_hours: Held up by writes of checkpoints; neither useful nor lost.
+        held_share: Of all GPU-hours, those that jobs held, the utilisation; None where there are
+            no GPU-hours.
+        first_wait_s: Mean wait of the jobs that started, from when they were eligible until they
+            first started; None where none started or the log was not read.
+    """
+
+    useful_gpu_hours: float
+    lost_gpu_hours: float
+    out_gpu_hours: float
+    failed_attempts: int
+    preemptions: int
+    write_gpu_hours: float = 0.0
+    held_share: float | None = None
+    first_wait_s: float | None = None
+    largest_first_wait_s: float | None = None
+
+    @property
+    def wasted_gpu_hours(self) -> float:
+        """Lost, out of service, or held up by writes."""
+        return self.lost_gpu_hours + self.out_gpu_hours + self.write_gpu_hours
+
+
+@dataclass(slots=True)
+class FirstWaits:
+    """Adds up the first waits of jobs, batch by batch."""
+
+    largest_gpus: int
+    jobs: int = 0
+    wait_s: float = 0.0
+    largest_jobs: int = 0
+    largest_wait_s: float = 0.0
+
+    def add(self, batch: Batch) -> None:
+        """Add the jobs that started in what was logged."""
+        table = batch.tables.get(ATTEMPTS.name)
+        if table is None:
+            return
+        # a requeued job keeps its id, and its later attempts count their restarts
+        first = pc.and_(pc.equal(table["restarts"], 0), table["start"].is_valid())
+        table = table.filter(first)
+        since = pc.coalesce(table["eligible"], table["submit"])
+        wait_s = _us(table["start"]) - _us(since)
+        wait_s = np.maximum(wait_s, 0) / MICROSECONDS_PER_SECOND
+        is_largest = table["requested_gpus"].to_numpy() >= self.largest_gpus
+        self.jobs += wait_s.size
+        self.wait_s += float(wait_s.sum())
+        self.largest_jobs += int(is_largest.sum())
+        self.largest_wait_s += float(wait_s[is_largest].sum())
+
+    @property
+    def mean_s(self) -> float | None:
+        """Of all jobs that started; None where none did."""
+        return self.wait_s / self.jobs if self.jobs else None
+
+    @property
+    def largest_mean_s(self) -> float | None:
+        """Of those of the largest size; None where none of them started."""
+        return self.largest_wait_s / self.largest_jobs if self.largest_jobs else None
+
+
+def first_waits(largest_gpus: int, batches: Iterable[Batch]) -> FirstWaits:
+    """The first waits of all jobs in what was logged."""
+    waits = FirstWaits(largest_gpus)
+    for batch in batches:
+        waits.add(batch)
+    return waits
+
+
+def _us(times: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    made: np.ndarray[Any, np.dtype[np.int64]] = times.cast(pa.int64()).to_numpy()
+    return made
+
+
+def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = None) -> ClusterHours:
+    """Sum the hours of a run from the tables `attempts` and `hours` of its truth."""
+    attempts = tables["attempts"]
+    gpus, saved_s, lost_s, restart_s = (
+        attempts[name].to_numpy().astype(np.float64)
+        for name in ("gpus", "saved_s", "lost_s", "restart_s")
+    )
+    by_fault = attempts["fault"].is_valid().to_numpy()
+    preempted = pc.equal(attempts["end"], "PREEMPTED").to_numpy()
+    interrupted = by_fault | preempted
+    write_gpu_s = 0.0
+    if "write_s" in attempts.column_names:  # where writes cost something (`attempts_schema`)
+        write_gpu_s = float(gpus @ attempts["write_s"].to_numpy())
+    hours = {row["what"]: row["gpu_hours"] or 0.0 for row in tables["hours"].to_pylist()}
+    all_hours = sum(hours.values())
+    return ClusterHours(
+        useful_gpu_hours=float(gpus @ saved_s) / SECONDS_PER_HOUR,
+        lost_gpu_hours=float(gpus[interrupted] @ (lost_s + restart_s)[interrupted])
+        / SECONDS_PER_HOUR,
+        out_gpu_hours=hours["out of service"] + hours["free on a draining node"],
+        failed_attempts=int(by_fault.sum()),
+        preemptions=int(preempted.sum()),
+        write_gpu_hours=write_gpu_s / SECONDS_PER_HOUR,
+        held_share=hours["held by jobs"] / all_hours if all_hours else None,
+        first_wait_s=None if waits is None else waits.mean_s,
+        largest_first_wait_s=None if waits is None else waits.largest_mean_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +150,8 @@ class SimulatedStore:
     """What a simulation wrote.
 
     Attributes:
-        scenario: Its name.
-        seed: Of it.
-        nodes: Simulated.
-        days: Simulated.
-        jobs: Ids under which jobs were submitted.
-        attempts: Rows of `attempts`.
-        faults: That arose, false alarms left out.
-        failed_attempts: Attempts that a fault or a false alarm ended.
         held_share: Of all GPU-hours, those that jobs held.
-        lost_gpu_hours: Work lost to interruptions, and restarts after them.
-        events: That were simulated.
-        cpu_s: That it took, tables written.
         cpu_us_per_event: The same of one event.
-        truth: Folder of what truly happened.
-        assumed: Values of the scenario whose source is "assumed".
-        values: Values of the scenario.
-        standing: How far the scenario is to be believed.
-        not_simulated: What the scenario leaves out.
-        replayed: What was replayed from logs, and what was left out of them, a sentence each.
-        warnings: What makes an answer look better than it is, a sentence each.
     """
 
     scenario: str
@@ -84,12 +177,7 @@ class SimulatedStore:
 
 
 def check_run(scenario: ClusterScenario, truth: Path, replay: Replay = DRAWN) -> None:
-    """Check what can be checked before anything is written.
-
-    Raises:
-        UsageError: a quota or shares are of nobody.
-        StoreError: the folder for the truth holds something.
-    """
+    """Check a run before anything is written; raises UsageError or StoreError."""
     check_owners(scenario, replay.owners or owners_of(scenario))
     check_truth_folder(truth)
 
@@ -107,14 +195,7 @@ def simulate_into(
     """Simulate a scenario into a store that is empty.
 
     Args:
-        store: Where the tables go.
-        scenario: What to simulate.
-        seed: 0 or more; the same seed, the same tables.
-        text: Of the scenario's file.
-        name: Of that file.
         truth: An empty or new folder.
-        progress: Called now and then with the number of rows so far.
-        replay: Jobs and faults from logs; all are drawn by default.
 
     Raises:
         UsageError: a quota or shares are of nobody.

@@ -10,10 +10,14 @@ from datetime import timedelta
 from ettr.errors import UsageError
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.scenario_parts import (
+    EACH,
+    AccountShares,
+    ArrayClass,
     Arrivals,
     BurstProcess,
     Checkpoints,
     Checks,
+    FairShare,
     FaultProcess,
     JobClass,
     Lemons,
@@ -21,17 +25,11 @@ from ettr.sim.cluster.scenario_parts import (
     Outcomes,
     Part,
     Priority,
+    Quota,
     RateChange,
     Scheduling,
     SimulatedPeriod,
     Users,
-)
-from ettr.sim.cluster.scenario_sharing import (
-    EACH,
-    AccountShares,
-    ArrayClass,
-    FairShare,
-    Quota,
     problems_of_arrays,
     problems_of_quotas,
     problems_of_shares,
@@ -91,9 +89,7 @@ class ClusterScenario:
     """A cluster to simulate.
 
     Attributes:
-        sources: Where each value comes from, by its name in the file.
         intervals: Ends of the 90 % interval of each value that was estimated, by the same name.
-        validation: What a back-test found; None where there was none.
 
     Raises:
         UsageError: values that cannot be; all are listed at once.
@@ -380,13 +376,7 @@ def parts_of(scenario: ClusterScenario) -> Iterator[tuple[str, Part]]:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Names by the numbers that jobs carry.
-
-    Attributes:
-        users: Names of the users.
-        accounts: Names of the accounts.
-        members: Number of users of each account.
-    """
+    """Names by the numbers that jobs carry."""
 
     users: Sequence[str]
     accounts: Sequence[str]
@@ -463,17 +453,10 @@ class Validation:
     """What a back-test found; `[validation]` in the file of a scenario.
 
     Attributes:
-        store: Whose logs were held back.
-        held_back_from: First day of them.
-        held_back_until: The day on which they end.
-        replicas: Simulations of that time.
-        seed: Of the first.
         family_error: Chance that a scenario that is right fails in any quantity, at most.
-        passed: Quantities (`QUANTITIES`) that lie within what was predicted.
-        failed: Those that do not.
-        not_measured: Those that reality or the simulations did not record often enough.
         values_sha256: Of the values that were tested; others are not validated by it.
-        simulated: That the store is a simulation itself, in a sentence; empty where it is a site's.
+        simulated: That the store is a simulation itself, in a sentence; empty where it is a
+            site's.
     """
 
     store: str
@@ -494,12 +477,7 @@ class Trace:
     """What the logs show of one symptom.
 
     Attributes:
-        check: Health check that finds it.
-        code: Of that check; None for a check without codes.
-        reason: Of the node's state once the check has taken it out.
         of_one_gpu: It hits one GPU and the job that holds it; else the whole node.
-        xid: Code of the kernel's line; None where the kernel writes none.
-        message: Of that line.
     """
 
     check: str

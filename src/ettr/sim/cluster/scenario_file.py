@@ -21,10 +21,13 @@ from typing import TypeVar, get_type_hints
 from ettr.errors import UsageError
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario, Validation
 from ettr.sim.cluster.scenario_parts import (
+    AccountShares,
+    ArrayClass,
     Arrivals,
     BurstProcess,
     Checkpoints,
     Checks,
+    FairShare,
     FaultProcess,
     JobClass,
     Lemons,
@@ -32,12 +35,12 @@ from ettr.sim.cluster.scenario_parts import (
     Outcomes,
     Part,
     Priority,
+    Quota,
     RateChange,
     Scheduling,
     SimulatedPeriod,
     Users,
 )
-from ettr.sim.cluster.scenario_sharing import AccountShares, ArrayClass, FairShare, Quota
 from ettr.toml_text import tables_of
 
 FORMAT = "ettr cluster scenario 1"
@@ -71,9 +74,6 @@ PartT = TypeVar("PartT", bound=Part)
 def scenario_text(where: str) -> tuple[str, str]:
     """The text of a scenario, and its name: that of a file, or of one that is shipped.
 
-    Args:
-        where: A path, or a name of `SHIPPED`.
-
     Raises:
         UsageError: it is neither, or cannot be read.
     """
@@ -92,10 +92,6 @@ def scenario_text(where: str) -> tuple[str, str]:
 
 def scenario_of(text: str, where: str = "scenario") -> ClusterScenario:
     """The scenario in the text of a file.
-
-    Args:
-        text: Of the file.
-        where: Its name, for messages.
 
     Raises:
         UsageError: it is no such file; all problems in one message.
@@ -253,12 +249,7 @@ _VALIDATION = re.compile(r"(?ms)^\[validation\]$.*?(?=^\[|\Z)")
 
 
 def text_of(scenario: ClusterScenario, comments: Sequence[str] = ()) -> str:
-    """The text of a scenario's file; `scenario_of` makes the same scenario of it.
-
-    Args:
-        scenario: Each of its values has a source.
-        comments: Lines at the head of the file.
-    """
+    """The text of a scenario's file; `scenario_of` makes the same scenario of it."""
     lines = [f"# {line}".rstrip() for line in comments]
     lines += [f"format = {_text(FORMAT)}", f"name = {_text(scenario.name)}"]
     for name in scenario.__dataclass_fields__:

@@ -14,8 +14,14 @@ from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING, Limit, held_by
 from ettr.sim.cluster.room import NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
-from ettr.sim.cluster.scenario_parts import kept_s, n_writes, work_and_writes_s
-from ettr.sim.cluster.scenario_sharing import EACH, FairShare, Quota
+from ettr.sim.cluster.scenario_parts import (
+    EACH,
+    FairShare,
+    Quota,
+    kept_s,
+    n_writes,
+    work_and_writes_s,
+)
 from ettr.sim.cluster.truth import GpuUse, Hours
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray, next_try
 
@@ -39,10 +45,7 @@ class Scheduler:
     """Queue and running jobs.
 
     Attributes:
-        room: Who holds what.
-        running: Jobs by number.
         emptied: Nodes that have become empty since they were last looked at.
-        over: Jobs of a series that will not come again, since they were last looked at.
     """
 
     def __init__(
@@ -506,10 +509,6 @@ REASON = "JobArrayTaskLimit"
 def array_limits(array: str, most_running: int) -> tuple[Limit, ...]:
     """The limits that an array sets to each of its tasks.
 
-    Args:
-        array: Its id.
-        most_running: N of `%N`; 0 for none.
-
     Source:
         Slurm's manual, job_array.
     """
@@ -533,13 +532,6 @@ def quota_limits(
 
     A quota by name takes the place of the one for each of that scope: both would be of the same
     jobs, and count their GPUs twice.
-
-    Args:
-        quotas: Of the scenario.
-        gpus: Of the job.
-        user: Its owner.
-        account: That it is charged to.
-        qos: Its quality of service.
     """
     names = {"user": user, "account": account, "qos": qos}
     own = {one.scope for one in quotas if one.name == names[one.scope]}
@@ -636,14 +628,7 @@ class Weights(NamedTuple):
 
 
 def decayed_gpu_s(used_gpu_s: float, gpus: int, elapsed_s: float, half_life_s: float) -> float:
-    """Usage after a time in which jobs held GPUs, all of it fading by the half-life.
-
-    Args:
-        used_gpu_s: Usage at the beginning.
-        gpus: Held all the time.
-        elapsed_s: How long.
-        half_life_s: After which a GPU-second counts half.
-    """
+    """Usage after a time in which jobs held GPUs, all of it fading by the half-life."""
     kept = float(0.5 ** (elapsed_s / half_life_s))
     return used_gpu_s * kept + gpus * half_life_s / math.log(2.0) * (1.0 - kept)
 
@@ -652,8 +637,6 @@ def effective_usage(usage: float, of_siblings: float, above: float) -> float:
     """Usage of a user or account with its part of what its siblings used.
 
     Args:
-        usage: Its own, as a share of all usage.
-        of_siblings: Its shares over those of all siblings, itself included.
         above: Effective usage of the account above; at the top of the tree usage is effective.
     """
     return usage + (above - usage) * of_siblings
@@ -663,7 +646,6 @@ def fair_share_factor(effective: float, share: float) -> float:
     """The factor of a user: 1 without usage, 1/2 where usage is the share, towards 0 beyond.
 
     Args:
-        effective: Effective usage.
         share: His shares as a part of the whole cluster, above 0.
     """
     return float(2.0 ** (-effective / share))
@@ -680,10 +662,5 @@ def size_factor(share_of_nodes: float, share_of_gpus: float) -> float:
 
 
 def multifactor_priority(weights: Weights, factors: Weights) -> int:
-    """The priority, a whole number; the higher goes first.
-
-    Args:
-        weights: Of the scenario.
-        factors: Of the job, each from 0 to 1.
-    """
+    """The priority, a whole number; the higher goes first."""
     return int(sum(weight * factor for weight, factor in zip(weights, factors, strict=True)))

@@ -1,4 +1,4 @@
-"""What the answers of a scenario owe to its assumed values: each half as large, and half larger."""
+"""The sensitivity of answers, and of the effects of changes, to the assumed values of a scenario."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.drawing import SUMS_TO_ONE
-from ettr.sim.cluster.outcome import ClusterHours
 from ettr.sim.cluster.replay import (
     DRAWN,
     Replay,
@@ -23,13 +22,17 @@ from ettr.sim.cluster.replay import (
     overfull_series,
     replaced_by,
 )
+from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.scenario import ASKED, ENTRY_KEYS, ClusterScenario, parts_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 from ettr.sim.cluster.unread import is_simulated_alike, why_alike
 from ettr.sim.cluster.whatif import (
+    WhatIf,
+    changed_scenario,
     check_seeds,
     difference_interval,
     hours_of,
+    interval_of_changes,
     mean_hours,
 )
 from ettr.sim.sweeps import results_of
@@ -47,15 +50,7 @@ class ValueEffect:
     """What one assumed value does to one headline; differences to the scenario as it is.
 
     Attributes:
-        headline: Of which; in `EffectSensitivity` the change.
-        rank: Among the values, 1 for the one that is shown to move it most.
-        value: Its name, as `--set` takes it where no other entry has the same.
-        source: Where the value comes from.
-        now: In the scenario.
         less: Half of it, or as little as can be; None where that is no scenario.
-        more: One and a half of it, or as much as can be; None likewise.
-        at_less: Mean difference over the seeds at `less`.
-        at_more: The same at `more`.
         shown_change: Size of the larger difference by the end of its interval that is nearer to 0;
             0 where both intervals hold 0 or cannot be estimated.
     """
@@ -77,20 +72,7 @@ class AssumptionSensitivity:
     """What each headline owes to each assumed value, one value at a time.
 
     Attributes:
-        scenario: Its name.
-        days: Simulated in each run.
-        seeds: Of the runs; the same for the scenario and for each change.
-        confidence: Of each interval by itself.
-        simulations: How many there were.
-        base: The scenario as it is, mean over the seeds.
         effects: By headline, the value that is shown to move it most first.
-        not_varied: Assumed values that were not varied, each with why.
-        assumed: Values of the scenario whose source is "assumed".
-        values: Values of the scenario.
-        standing: How far the scenario is to be believed.
-        replayed: What was replayed from logs, and what was left out of them, a sentence each.
-        not_simulated: What the scenario leaves out.
-        warnings: What makes an answer look better than it is, a sentence each.
     """
 
     scenario: str
@@ -114,9 +96,6 @@ class VariedValue:
     """An assumed value and the scenarios in which it is smaller and larger.
 
     Attributes:
-        name: As `ValueEffect.value`.
-        source: Where it comes from.
-        now: In the scenario.
         sides: For less and more: the value and the scenario; None where there is no such.
     """
 
@@ -139,13 +118,7 @@ def sensitivity(
     """Simulate a scenario with each assumed value changed by half, on common random numbers.
 
     Args:
-        scenario: As it is.
-        seeds: Of the runs, 3 or more.
         patterns: Which values, as the shell writes patterns: `faults.*`.
-        workers: Simulations at once (`results_of`).
-        replay: Jobs and faults from logs; all are drawn by default.
-        confidence: Of the intervals.
-        progress: Called now and then with the number of runs so far.
 
     Raises:
         UsageError: too few seeds, or no assumed value of such a name can be varied.
@@ -258,9 +231,6 @@ def varied_values(
     """The assumed values with their smaller and larger scenarios, and those that have neither.
 
     Args:
-        scenario: As it is.
-        patterns: Which values, as the shell writes patterns.
-        replay: Jobs and faults from logs, which decide some of the values.
         alone: Nothing else is changed, so that a value that is not read has no effect.
     """
     varied: list[VariedValue] = []
@@ -373,3 +343,172 @@ def _sum_to_one(entries: list[Any], at: int, group: str, name: str) -> list[Any]
         one if i == at else replace(one, **{name: getattr(one, name) * left / rest})
         for i, one in enumerate(entries)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSensitivity:
+    """What the GPU-hours that each change wins back owe to each assumed value.
+
+    Attributes:
+        effects: The one that is shown to move a change most first; `headline` is the change, and
+            the differences are those of the GPU-hours it wins back to what it wins with the
+            scenario as it is.
+    """
+
+    seeds: tuple[int, ...]
+    confidence: float
+    simulations: int
+    effects: tuple[ValueEffect, ...]
+    not_varied: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariedWhatIf(WhatIf):
+    """Changes of a scenario, with what each owes to the assumed values.
+
+    Attributes:
+        sensitivity: What the GPU-hours won back owe to them; None where that was not asked for.
+    """
+
+    sensitivity: EffectSensitivity | None = None
+
+
+def with_effects(found: WhatIf, sensitivity: EffectSensitivity | None) -> VariedWhatIf:
+    """The same answer, with what it owes to the assumed values if that is known."""
+    values = {one.name: getattr(found, one.name) for one in fields(found)}
+    return VariedWhatIf(**values, sensitivity=sensitivity)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectPlan:
+    """The scenarios that the answer takes.
+
+    Attributes:
+        pairs: The scenario as it is and with each change; then the same for each varied side.
+    """
+
+    changes: tuple[str, ...]
+    pairs: tuple[tuple[ClusterScenario, ...], ...]
+    varied: tuple[tuple[VariedValue, tuple[int | None, int | None]], ...]
+    not_varied: tuple[str, ...]
+
+    def simulations(self, seeds: int) -> int:
+        """How many simulations that takes."""
+        return seeds * sum(len(one) for one in self.pairs)
+
+
+def effect_plan(
+    scenario: ClusterScenario,
+    changes: Sequence[str],
+    patterns: Sequence[str] = ("*",),
+    replay: Replay = DRAWN,
+) -> EffectPlan:
+    """Plan the scenarios to simulate.
+
+    Raises:
+        UsageError: a change cannot be made, or no assumed value of such a name can be varied.
+    """
+    varied, not_varied = varied_values(scenario, patterns, replay, alone=False)
+    pairs = [(scenario, *(changed_scenario(scenario, change) for change in changes))]
+    placed: list[tuple[VariedValue, tuple[int | None, int | None]]] = []
+    for one in varied:
+        places: list[int | None] = []
+        reason = ""
+        for side in one.sides:
+            made = None if side is None else _with_changes(side[1], changes, replay)
+            if made and not isinstance(made, str) and _are_alike(pairs[0], made, replay):
+                made = _why_unread(scenario, one.name, made[0], replay)
+            if made is None or isinstance(made, str):
+                reason = reason or made or ""
+                places.append(None)
+            else:
+                places.append(len(pairs))
+                pairs.append(made)
+        less, more = places
+        if less is None and more is None:
+            not_varied.append(f"{one.name}: {reason}")
+        else:
+            kept = tuple(
+                None if at is None else side for at, side in zip(places, one.sides, strict=True)
+            )
+            placed.append((replace(one, sides=kept), (less, more)))  # type: ignore[arg-type]
+    if not placed:
+        raise no_such_value(scenario, patterns, not_varied)
+    return EffectPlan(tuple(changes), tuple(pairs), tuple(placed), tuple(not_varied))
+
+
+def effect_sensitivity(
+    plan: EffectPlan,
+    seeds: Sequence[int],
+    *,
+    workers: int = 1,
+    replay: Replay = DRAWN,
+    confidence: float = CONFIDENCE,
+    progress: Callable[[int], None] | None = None,
+) -> EffectSensitivity:
+    """Simulate each change under each assumed value halved and made half larger.
+
+    Raises:
+        UsageError: too few seeds.
+    """
+    check_seeds(seeds)
+    tasks = [(one, seed, replay) for pair in plan.pairs for one in pair for seed in seeds]
+    flat = results_of(hours_of, tasks, workers, progress)
+    n, width = len(seeds), 1 + len(plan.changes)
+    won = [_won(flat[at : at + n * width], n) for at in range(0, len(flat), n * width)]
+    effects: list[ValueEffect] = []
+    for k, change in enumerate(plan.changes):
+
+        def moved(at: int | None, which: int = k) -> Interval | None:
+            if at is None:
+                return None
+            moves = [b - a for a, b in zip(won[0][which], won[at][which], strict=True)]
+            return interval_of_changes(moves, confidence)
+
+        found = [(one, (moved(less), moved(more))) for one, (less, more) in plan.varied]
+        effects += ranked_effects(change, found)
+    effects.sort(key=lambda one: (-one.shown_change, -largest_change(one)))
+    return EffectSensitivity(
+        tuple(seeds),
+        confidence,
+        len(tasks),
+        tuple(replace(one, rank=at + 1) for at, one in enumerate(effects)),
+        plan.not_varied,
+    )
+
+
+def _won(runs: Sequence[ClusterHours], n: int) -> list[list[float]]:
+    """GPU-hours that each change wins back, by seed; the first runs are those without any."""
+    base, *others = (runs[at : at + n] for at in range(0, len(runs), n))
+    return [
+        [a.wasted_gpu_hours - b.wasted_gpu_hours for a, b in zip(base, one, strict=True)]
+        for one in others
+    ]
+
+
+def _are_alike(
+    pair: Sequence[ClusterScenario], other: Sequence[ClusterScenario], replay: Replay
+) -> bool:
+    return all(is_simulated_alike(a, b, replay) for a, b in zip(pair, other, strict=True))
+
+
+def _why_unread(
+    scenario: ClusterScenario, name: str, other: ClusterScenario, replay: Replay
+) -> str:
+    """Why a value has no effect, by its name as it is shown: `faults[1].form`."""
+    group, value = name.partition(".")[0].partition("[")[0], name.rpartition(".")[2]
+    named = f"{group}.{value}"
+    return after_name(named, why_alike(scenario, other, named, replay))
+
+
+def _with_changes(
+    scenario: ClusterScenario, changes: Sequence[str], replay: Replay
+) -> tuple[ClusterScenario, ...] | str:
+    """A scenario as it is and with each change; why not, where one cannot be."""
+    try:
+        made = tuple(changed_scenario(scenario, change) for change in changes)
+        for one in made:
+            check_replay(one, replay)
+    except UsageError as error:
+        return str(error).splitlines()[-1].strip()
+    return (scenario, *made)

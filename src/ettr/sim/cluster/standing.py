@@ -29,10 +29,6 @@ class ScenarioStanding:
     """What a back-test says of a scenario, if there was one of these values.
 
     Attributes:
-        verdict: Of the back-test as a whole.
-        sentence: The same, with its time and its quantities, in a sentence or two.
-        passed: Quantities that passed.
-        failed: Quantities that failed.
         not_validated: Quantities that no back-test has compared, and what none can.
     """
 
@@ -95,7 +91,6 @@ def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> Sc
     """How far a scenario is to be believed.
 
     Args:
-        scenario: That is simulated.
         replayed: What is not drawn (`Replay.what`). A back-test draws all of it: that a scenario
             failed holds with a replay, too, and that it passed does not.
     """

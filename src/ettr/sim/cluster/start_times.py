@@ -24,16 +24,8 @@ class RecordedAttempt:
     """One attempt of a job as the scheduler recorded it.
 
     Attributes:
-        number: Of the job, in the order of submission.
         gpus: That it needs; whole nodes where they are more than those of one.
-        limit_s: Time limit.
-        level: Of its priority; higher goes first.
-        submit_s: When it was submitted, or requeued.
-        eligible_s: From when it might have started.
         start_s: When it started; `NEVER` where it did not.
-        end_s: When it ended or left the queue; `NEVER` where it did not.
-        nodes: On which it ran.
-        state: In which it ended, as the scheduler names it.
     """
 
     number: int
@@ -60,12 +52,7 @@ class RecordedOutage:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """When the real scheduler looked at its queue, besides when a job became eligible.
-
-    Attributes:
-        in_order_s: In its order; whenever something changed where None.
-        overtaking_s: For jobs that may overtake; at each of those moments where None.
-    """
+    """When the real scheduler looked at its queue, besides when a job became eligible."""
 
     in_order_s: Sequence[int] | None = None
     overtaking_s: Collection[int] | None = None
@@ -103,19 +90,9 @@ def predicted_starts(
     have left, as with a real scheduler: whoever is first when it then looks gets what they held.
 
     Args:
-        attempts: In any order; times in seconds from one origin.
-        outages: Of the nodes, by the same numbers as in the attempts.
-        machines: Nodes, and GPUs of each.
-        rules: Policies, depth of the queue that they look at, and grace of preemption.
         allowed_s: By how much a real start may come later: the interval of the real scheduler's
             passes, and its delays.
-        passes: When the real scheduler looked at its queue; it does at each moment at which
-            something changed if absent.
         preempt_again_s: For so long after it has preempted others an attempt preempts no more.
-
-    Returns:
-        The first time for each attempt, in seconds; `NEVER` where the policies had not started it
-        when the real scheduler did, or when it left the queue.
     """
     passes = passes or Passes()
     ahead: dict[int, _Ahead] = {}
@@ -172,7 +149,6 @@ class _Moment:
     """Room, queue and running attempts at one moment.
 
     Attributes:
-        queue: Attempts that wait, in the order in which the scheduler looks at them.
         idle: Those of them that preempt nobody just now.
         waits: Those for which the real scheduler preempts others now, and when these leave.
     """
@@ -320,10 +296,7 @@ class _Moment:
         return self._room.view(lower, PREEMPTION[self._rules.preemption])
 
     def _has_room(self, i: int, nodes: Sequence[int], without: Collection[int] = ()) -> bool:
-        """Whether these nodes have room for an attempt once others have left.
-
-        Also one that is out: who is on it stays until the scheduler notices.
-        """
+        """Whether these nodes have room for an attempt once others have left."""
         on_each = min(self._attempts[i].gpus, self._per_node)
         freed = Counter[int]()
         for j in without:
@@ -333,10 +306,7 @@ class _Moment:
         return all(self._room.free[node] + freed[node] >= on_each for node in nodes)
 
     def _waits_for(self, i: int, victims: Collection[int]) -> bool:
-        """Whether the real scheduler preempts these just now: a later moment says who gets what.
-
-        Unless the attempt for which they leave starts in the same second.
-        """
+        """Whether the real scheduler preempts these just now: a later moment says who gets what."""
         if victims and i in self.waits:
             return True
         ends = [self._attempts[j] for j in victims]

@@ -86,13 +86,7 @@ class Truth:
         """What an attempt came to.
 
         Args:
-            attempt_id: Of it.
-            gpus: That it held.
-            end: Its end state; RUNNING where the simulation ended first.
             split_s: Work that it keeps, work lost, the restart, and writes: its length.
-            fault: That ended it.
-            node: On which.
-            for_job: Id of the job for which it was preempted.
         """
         number, symptom = (None, None) if fault is None else (fault.number, fault.process.symptom)
         row = (attempt_id, gpus, end, number, node, symptom, for_job, *split_s)
@@ -147,13 +141,7 @@ def node_rows(scenario: ClusterScenario, names: list[str], lemons: frozenset[int
 def fault_rows(
     faults: Sequence[NodeFault], names: Sequence[str], at: Callable[[int], datetime]
 ) -> pa.Table:
-    """The faults as a table.
-
-    Args:
-        faults: In the order in which they arose.
-        names: Of the nodes.
-        at: The time of a second of the simulation.
-    """
+    """The faults as a table."""
     rows = [
         {
             "fault": one.number,

@@ -16,10 +16,13 @@ from ettr.sim.cluster.faults import n_lemons_of, steps_of
 from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import (
+    AccountShares,
+    ArrayClass,
     Arrivals,
     BurstProcess,
     Checkpoints,
     Checks,
+    FairShare,
     FaultProcess,
     JobClass,
     Lemons,
@@ -31,7 +34,6 @@ from ettr.sim.cluster.scenario_parts import (
     Scheduling,
     Users,
 )
-from ettr.sim.cluster.scenario_sharing import AccountShares, ArrayClass, FairShare
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
@@ -49,14 +51,7 @@ _OF_JOBS = (
 def unread_of(
     scenario: ClusterScenario, group: str, part: Part, replay: Replay
 ) -> Mapping[str, str]:
-    """Values of a part that nothing reads, by name, with the reason.
-
-    Args:
-        scenario: With the part.
-        group: Of the part, by its name in the scenario.
-        part: The group, or an entry of it.
-        replay: Jobs and faults from logs, which read values that drawn ones would not.
-    """
+    """Values of a part that nothing reads, by name, with the reason."""
     if group in _OF_JOBS and not _sizes(scenario, replay):
         return {one.name: "no jobs come" for one in fields(part)}
     made: dict[str, str] = {}
@@ -380,12 +375,6 @@ def refuse_no_effect(
     scenario: ClusterScenario, change: str, changed: ClusterScenario, replay: Replay = DRAWN
 ) -> None:
     """Refuse a change no part of which changes anything: its difference of 0 is no answer.
-
-    Args:
-        scenario: As it is.
-        change: As typed.
-        changed: The scenario with it.
-        replay: Jobs and faults from logs, which read values that drawn ones would not.
 
     Raises:
         UsageError: both are simulated alike; the reason of each part is named.

@@ -13,7 +13,6 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.log import batches
-from ettr.sim.cluster.outcome import ClusterHours, first_waits, hours_of_truth
 from ettr.sim.cluster.replay import (
     DRAWN,
     NOT_SIMULATED,
@@ -26,7 +25,7 @@ from ettr.sim.cluster.replay import (
     repairs_note,
     replaced_by,
 )
-from ettr.sim.cluster.run import simulated_cluster
+from ettr.sim.cluster.run import ClusterHours, first_waits, hours_of_truth, simulated_cluster
 from ettr.sim.cluster.scenario import ABOUT, ASKED, ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
@@ -46,11 +45,8 @@ class Intervention:
     """One change, and its difference to the scenario as it is; means over the seeds.
 
     Attributes:
-        change: As typed.
         won_gpu_hours: GPU-hours less lost, out of service, or held up by writes of checkpoints.
         useful_gpu_hours: More useful GPU-hours; bounded by the jobs that are submitted.
-        failed_attempts: More attempts that faults ended.
-        preemptions: More preemptions.
     """
 
     change: str
@@ -65,17 +61,6 @@ class WhatIf:
     """Changes of a scenario, the one that wins most first.
 
     Attributes:
-        scenario: Its name.
-        days: Simulated in each run.
-        seeds: Of the runs; the same for the scenario and for each change.
-        confidence: Of the intervals, each of a mean over the seeds.
-        base: The scenario as it is, mean over the seeds.
-        interventions: The changes.
-        assumed: Values of the scenario whose source is "assumed".
-        values: Values of the scenario.
-        standing: How far the scenario is to be believed.
-        replayed: What was replayed from logs, and what was left out of them, a sentence each.
-        not_simulated: What neither the scenario nor any change of it simulates.
         warnings: What makes an answer look better than it is, a sentence each.
     """
 
@@ -105,14 +90,9 @@ def what_if(
     """Simulate a scenario as it is and with each change, on common random numbers.
 
     Args:
-        scenario: As it is.
         changes: Each such as `lemons.share=0` or `faults.infiniband.repair_mean_s=x0.5`; several
             of one change are separated by commas.
         seeds: Of the runs, 3 or more.
-        progress: Called after each run with the number of runs so far.
-        confidence: Of the intervals.
-        replay: Jobs and faults from logs; all are drawn by default.
-        workers: Simulations at once (`results_of`); the answer is the same.
 
     Raises:
         UsageError: a change cannot be understood, changes what a replay decides or nothing at all,
@@ -286,15 +266,9 @@ def difference_interval(
 ) -> Interval:
     """The mean paired difference of one headline; without ends where none can be estimated.
 
-    Where all seeds differ by the same number, their spread of 0 says nothing, and a difference of 0
-    no more than any other: what the change is about may not have happened in them. It is unknown
+    Where all seeds differ by the same number, their spread of 0 says nothing, and a difference of
+    0 no more than any other: what the change is about may not have happened in them. It is unknown
     where a seed has no such headline: no job of the largest size started.
-
-    Args:
-        base: Runs of the scenario as it is.
-        other: Runs of the changed one, of the same seeds.
-        headline: A field of `ClusterHours`.
-        confidence: Of the interval.
     """
     pairs = [(getattr(a, headline), getattr(b, headline)) for a, b in zip(base, other, strict=True)]
     if any(None in pair for pair in pairs):
@@ -328,10 +302,9 @@ def changed_scenario(scenario: ClusterScenario, change: str) -> ClusterScenario:
     """The scenario with one change.
 
     Args:
-        scenario: As it is.
         change: `NAME=VALUE`, comma-separated; the name is that of the file (`lemons.share`), in a
-            list with what names the entry (`faults.infiniband.repair_mean_s`, `jobs.256.mean_s`) or
-            a star for all of them; `xN` for so many times the value.
+            list with what names the entry (`faults.infiniband.repair_mean_s`, `jobs.256.mean_s`)
+            or a star for all of them; `xN` for so many times the value.
 
     Raises:
         UsageError: there is no such value, or it cannot be.

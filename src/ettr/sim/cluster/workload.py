@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ettr.sim.cluster.policies import Limit
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_parts import Outcomes, lengths_with_writes_s
-from ettr.sim.cluster.scenario_sharing import ArrayClass
+from ettr.sim.cluster.scenario_parts import ArrayClass, Outcomes, lengths_with_writes_s
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -26,14 +25,7 @@ STATES = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
 
 @dataclass(slots=True)
 class TaskArray:
-    """Many tasks submitted at once.
-
-    Attributes:
-        size: Number of its tasks.
-        most_running: That run at once; 0 for no limit.
-        first: Its id, the number of its first task; 0 before it is submitted.
-        has_started: Whether any of its tasks ever has.
-    """
+    """Many tasks submitted at once."""
 
     size: int
     most_running: int
@@ -46,35 +38,13 @@ class Job:
     """One job on its way; a resubmission under another id is another one.
 
     Attributes:
-        number: Its id.
-        task: What it works on; the same for resubmissions.
-        gpus: That it needs.
-        work_s: Its length if nothing interrupts it.
-        limit_s: Time limit of an attempt.
-        outcome: How it ends once its work is done, by the names above.
         user: Number of its owner, from 0.
-        priority: Place of its quality of service in the scenario.
         patience_s: Its owner cancels it if it waits longer for its first start.
-        submit_s: When this attempt was submitted or requeued.
-        eligible_s: When this attempt might have started.
-        saved_s: Work that it keeps.
         restarts: How often it has been requeued.
-        attempt: Number of its attempt; events of earlier ones are void.
         start_s: When this attempt started; -1 as it waits.
-        nodes: Of this attempt.
         stuck_s: When a node of it stopped that nobody has noticed; -1 if none has.
-        account: Number of the account that it is charged to, from 0.
-        array: Of which it is a task, if it is one.
-        array_task: Number of that task.
-        label: Its id in the logs from which it is replayed; empty where it is drawn.
-        name: That its owner gave it there.
-        order: Its priority in the queue; the higher goes first.
-        limits: On what runs at once, that hold for it.
-        reason: Why it last was held; empty if it never was.
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
-        requeue_s: It is put back into the queue once an attempt has lasted so long; 0 for never.
         later_tries_s: Work of each further try of a crash loop before it fails.
-        series: In which its class is submitted one after another; empty for none.
     """
 
     number: int
@@ -156,13 +126,7 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
 
 
 def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns:
-    """The jobs submitted on one day, in order of time.
-
-    Args:
-        scenario: Of the cluster.
-        seed: Of the simulation.
-        day: Counted from the first, which is 0.
-    """
+    """The jobs submitted on one day, in order of time."""
     rng = stream(seed, "jobs", day)
     submit_s = _submissions(scenario, rng, day)
     n = submit_s.size
@@ -200,14 +164,7 @@ def _requeues_s(
     classes: NDArray[np.int64],
     most_s: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """After how much of an attempt each job is put back into the queue; 0 for never.
-
-    Args:
-        scenario: Of the cluster.
-        rng: Of a stream of its own, so that it moves no other draw.
-        classes: Of the jobs.
-        most_s: What an attempt of each takes at least unless something ends it.
-    """
+    """After how much of an attempt each job is put back into the queue; 0 for never."""
     share = np.array([job.requeued_share for job in scenario.jobs])[classes]
     is_requeued = rng.random(classes.size) < share
     after_s = np.floor(rng.random(classes.size) * most_s).astype(np.int64)
@@ -314,12 +271,6 @@ def with_crash_loops(
 
     The number of tries is 2 or more, geometric. Each try does exponential work before it fails,
     and never more than the job would have done: it fails within the time limit that was asked for.
-
-    Args:
-        scenario: Of the cluster.
-        seed: Of the simulation.
-        day: Counted from the first, which is 0.
-        jobs: As drawn without crash loops.
     """
     ends = scenario.outcomes
     if not ends.crash_loop_share:
@@ -370,14 +321,7 @@ MOST_TASKS = 4_000_000
 def with_tasks(
     scenario: ClusterScenario, seed: int, day: int, jobs: Iterable[Job]
 ) -> Iterator[Job]:
-    """The jobs of a day, those that are arrays as their tasks.
-
-    Args:
-        scenario: Of the cluster.
-        seed: Of the simulation.
-        day: Counted from the first, which is 0.
-        jobs: As drawn without arrays.
-    """
+    """The jobs of a day, those that are arrays as their tasks."""
     if not scenario.arrays:
         yield from jobs
         return
@@ -444,12 +388,7 @@ def _limit_s(
 
 
 def shown_tasks(tasks: Sequence[int], most_running: int) -> str:
-    """Tasks of an array that have not begun, as Slurm writes them: `[1-3,7%2]`.
-
-    Args:
-        tasks: Their numbers, ascending.
-        most_running: N of `%N`; 0 for none.
-    """
+    """Tasks of an array that have not begun, as Slurm writes them: `[1-3,7%2]`."""
     runs = []
     for _, run in groupby(enumerate(tasks), lambda pair: pair[1] - pair[0]):
         numbers = [number for _, number in run]

@@ -175,33 +175,11 @@ class Board(NamedTuple):
     """What changes.
 
     Attributes:
-        cell: Single numbers, by the names above.
         rank_of: Of each priority: its level's place among the levels, the lowest first.
-        job: One row a slot.
-        free_slots: A stack of the slots that nobody has.
-        heap: Events to come, the earliest first.
-        queue: Slots of the jobs that wait, in order.
-        feed: Jobs to come, by time.
-        row: Attempts for the log and the truth.
-        row_nodes: Their nodes, one attempt after the other.
-        notes: Lines of the controller.
-        free: Free GPUs of each node.
-        is_open: Whether each node takes jobs.
         by_free: Sets of open nodes by their free GPUs, shape (GPUs of a node + 1, words).
-        n_by_free: How many nodes each of them has.
         ready_s: As `room.Room.ready_s`, transposed.
         place_job: Slot that holds each place of a node, or -1, shape (nodes x GPUs of a node,).
-        place_next: The next place of the same job, or -1.
         oldest: Of each rank, the running job that started first, or -1.
-        newest: The one that started last.
-        hours: How many GPUs and nodes do what.
-        hours_s: The integral of each over time.
-        emptied: Closed nodes that have become empty.
-        promised: A set of nodes, kept for the first job.
-        chosen: Nodes for a job.
-        victims: Slots of the jobs to preempt.
-        left: Free GPUs of nodes as jobs are taken from them in thought.
-        left_stamp: When `left` was written.
     """
 
     cell: Numbers
