@@ -38,8 +38,6 @@ def written_whole(
     A link of that name is replaced, not followed.
 
     Args:
-        path: the file.
-        mode: its permissions, reduced by the umask.
         durable: its bytes are on the disk when the block has ended; its name is not, before
             `flush` of the folder.
 

@@ -139,12 +139,7 @@ class Fleet(FleetAnswers):
 
 
 def marked(sections: tuple[Section, ...], fleets: Iterable[Fleet]) -> tuple[Section, ...]:
-    """The sections of a result of these fleets; where rows are simulated, the first lead says so.
-
-    Args:
-        sections: In the order of the page.
-        fleets: On which the result rests.
-    """
+    """The sections of a result; where rows are simulated, the first lead says so."""
     heads = {fleet.analysis.selection_head.simulated: None for fleet in fleets}
     words = " ".join(filter(None, heads))
     if not words or not sections:

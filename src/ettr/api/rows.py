@@ -25,9 +25,6 @@ class Rows:
     """Rows of a fleet, fetched each time they are asked for; `len` counts them where they are.
 
     Iterated, they are dictionaries; null is None. Printed, they are the first ten.
-
-    Attributes:
-        columns: Their names.
     """
 
     columns: tuple[str, ...]

@@ -36,12 +36,9 @@ def run(
     process of the command is left behind.
 
     Args:
-        command: the program and its arguments.
-        timeout_s: the command is killed after so long; None: never.
-        launcher: the command only starts others, so that its own process is never hit. Otherwise it
-            is hit as long as it has had no child, which a launcher that imports for half a minute
-            has not, either.
-        on_event: called with each fault, in a sentence.
+        launcher: the command only starts others, so that its own process is never hit. Otherwise
+            it is hit as long as it has had no child, which a launcher that imports for half a
+            minute has not, either.
 
     Raises:
         UsageError: no command; or a fault on files and no folder.
@@ -80,12 +77,7 @@ class _Held:
 
 
 class _Injector:
-    """Carries out planned faults on a command, and undoes those that last for a while.
-
-    Args:
-        root_pid: the command's own process.
-        launcher: it only starts others, and is left alone; otherwise only once it has had children.
-    """
+    """Carries out planned faults on a command, and undoes those that last for a while."""
 
     def __init__(self, root_pid: int, plan: ChaosPlan, *, launcher: bool) -> None:
         self._root_pid, self._plan = root_pid, plan
@@ -201,8 +193,6 @@ class InjectedFault:
 
     Attributes:
         planned_s: Seconds since the start at which it was due; `at_s`: at which it was done.
-        what: What was done, in words, or why nothing was.
-        hit: Whether there was a target.
     """
 
     planned_s: float
@@ -214,12 +204,7 @@ class InjectedFault:
 
 @dataclass(frozen=True, slots=True)
 class ChaosReport:
-    """What was done to a command, and how it ended.
-
-    Attributes:
-        status: Its exit status; negative for a signal.
-        not_reached: Faults that were due after its end.
-    """
+    """What was done to a command, and how it ended."""
 
     command: tuple[str, ...]
     status: int | None
@@ -296,11 +281,8 @@ class ChaosPlan:
     """A schedule and its bounds.
 
     Attributes:
-        faults: In the order of their times.
         folder: Whose files are flipped, cut and crowded out; None: no such fault.
         match: Only processes whose command line holds this; empty: every one below the command.
-        hold_s: How long a stop, a full disk or a limit lasts.
-        ballast_bytes: Most bytes that a ballast file takes.
     """
 
     faults: tuple[PlannedFault, ...]
@@ -322,11 +304,7 @@ def schedule(
     """Draw faults at exponential distances (a Poisson process), of kinds with equal chances.
 
     Args:
-        seed: of the schedule.
         kinds: one or more of `Fault`; name one twice to draw it twice as often.
-        every_s: mean seconds between two faults.
-        for_s: length of the schedule.
-        after_s: seconds of quiet before it.
         at_most: number of faults; None: as many as fall into the time.
 
     Raises:

@@ -24,9 +24,6 @@ class CollectCommand:
     """A command whose output is a log.
 
     Attributes:
-        words: the program and its arguments.
-        file_name: where its output goes, below the folder.
-        is_needed: whether a site without it has no complete logs; else its failure is a note.
         holds: words that an answer of use has; empty: any answer.
         has_header: whether the first line names columns, so that an answer of one line is of no
             record.
@@ -69,11 +66,6 @@ def collect_commands(
     since: datetime, until: datetime, cluster: str | None = None
 ) -> tuple[CollectCommand, ...]:
     """What to run, in this order; accounting last, since its end says where the next time begins.
-
-    Args:
-        since: start of the period, with a zone.
-        until: its end.
-        cluster: the cluster asked for; None: that of the machine on which the commands run.
 
     Raises:
         UsageError: the period holds no time, or no cluster can have the name.

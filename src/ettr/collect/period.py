@@ -29,15 +29,9 @@ def period_after(
     sacct shows each job that ran at any time of a period, so that jobs which were running at the
     last time are shown again, with their ends; the overlap is for records that slurmdbd got late.
 
-    Args:
-        store: the store, `name` what the user calls it.
-        until: end of the period, with a zone.
-        overlap: what is collected again.
-        cluster: the cluster whose attempts count; needed where the store has several.
-
     Raises:
-        UsageError: the store has no attempt (of that cluster), attempts of several clusters, or one
-            that lies in the future.
+        UsageError: the store has no attempt (of that cluster), attempts of several clusters, or
+            one that lies in the future.
     """
     last = _last_times(store)
     if cluster is None and len(last) > 1:

@@ -56,15 +56,12 @@ def collect(
     """Run the commands in their order.
 
     Args:
-        commands: what to run.
-        folder: where the files go; it is made if it is not there.
-        environment: variables of the commands; `ENVIRONMENT` is added.
         complain: takes a sentence about each command without which the logs are complete, what the
             commands say on stderr, and that one is silent.
 
     Raises:
-        CollectError: a command that is needed failed. Those after it were not run, and the files of
-            those before it are there.
+        CollectError: a command that is needed failed. Those after it were not run, and the files
+            of those before it are there.
         OSError: a file cannot be written.
     """
     folder.mkdir(mode=_OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
@@ -117,14 +114,7 @@ def _write_output(
     file: BinaryIO,
     complain: Callable[[str], None],
 ) -> int:
-    """Write what the command prints; its size.
-
-    The bytes pass through here, so that a full disk is noticed whatever the command makes of it.
-
-    Raises:
-        CollectError: the command failed, was silent for too long, or printed no whole text.
-        OSError: the file cannot be written.
-    """
+    """Write what the command prints; its size."""
     program = command.words[0]
     heard = _Said()
     with subprocess.Popen(
@@ -187,11 +177,7 @@ class _Said:
 
 
 def _chunks(pipe: IO[bytes], program: str, complain: Callable[[str], None]) -> Iterator[bytes]:
-    """What comes through the pipe; a command that is silent is spoken of, then given up.
-
-    Raises:
-        CollectError: nothing came for `SILENT_FOR_S` seconds.
-    """
+    """What comes through the pipe; a command that is silent is spoken of, then given up."""
     silent_s = 0.0
     while True:
         ready, _, _ = select.select([pipe], [], [], min(WORD_AFTER_S, SILENT_FOR_S))

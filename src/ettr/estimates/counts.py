@@ -15,36 +15,20 @@ Floats = npt.NDArray[np.float64]
 
 
 def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
-    """The least count that a Poisson law does not exceed with at least this probability.
-
-    Args:
-        share: the probability, between 0 and 1.
-        mean: of the law, 0 or more.
-    """
+    """The least count that a Poisson law does not exceed with at least this probability."""
     share, mean = np.broadcast_arrays(np.asarray(share, float), np.asarray(mean, float))
     reached = np.where(mean > 0, pdtrik(share, np.maximum(mean, np.finfo(float).tiny)), 0.0)
     return _least(np.ceil(np.maximum(reached, 0.0)), share, lambda count: pdtr(count, mean))
 
 
 def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
-    """Probability of exactly this Poisson count.
-
-    Args:
-        count: 0 or more.
-        mean: of the law, 0 or more.
-    """
+    """Probability of exactly this Poisson count."""
     count, mean = np.asarray(count, float), np.asarray(mean, float)
     return np.asarray(np.exp(xlogy(count, mean) - mean - gammaln(count + 1.0)), dtype=np.float64)
 
 
 def negative_binomial_quantile(share: float, size: float, p: float) -> float:
-    """The least count that a negative binomial law does not exceed with at least this probability.
-
-    Args:
-        share: the probability, between 0 and 1.
-        size: shape of the gamma law that the Poisson mean has, over 0.
-        p: 1 over the variance in units of the mean, between 0 and 1; the mean is size (1 - p) / p.
-    """
+    """The least count that a negative binomial law exceeds with probability 1 - `share` at most."""
     start = np.ceil(np.maximum(np.asarray(nbdtrik(share, size, p)), 0.0))
     share_of = np.asarray(share, float)
     return float(_least(start, share_of, lambda count: betainc(size, count + 1.0, p)))

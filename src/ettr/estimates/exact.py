@@ -45,11 +45,6 @@ def sum_interval(
     The number of events is taken as Poisson, or as varying `dispersion` times as much; how much an
     event loses is as varied as it was. Without a loss the upper end is not known.
 
-    Args:
-        losses: What each event lost, none negative.
-        dispersion: Variance of the number of events over its mean, at least 1.
-        confidence: Of the interval.
-
     Source:
         Fay and Feuer (1997), Statistics in Medicine 16: gamma interval of a weighted sum of
         Poisson counts.
@@ -158,10 +153,6 @@ _RELATIVE_STEP = 1e-15
 def mean_below(count: int, tail: float) -> float:
     """The mean under which `count` events or more have the probability `tail`.
 
-    Args:
-        count: At least 1.
-        tail: Between 0 and 1.
-
     Source:
         Garwood (1936), Biometrika 28. Newton's rule on the logarithms of mean and tail, where the
         tail is concave: after one step every further one comes from the same side.
@@ -181,10 +172,6 @@ def mean_below(count: int, tail: float) -> float:
 
 def mean_above(count: int, tail: float) -> float:
     """The mean under which `count` events or fewer have the probability `tail`.
-
-    Args:
-        count: At least 0.
-        tail: Between 0 and 1.
 
     Source:
         As `mean_below`; the logarithm of this tail is concave in the mean itself.
@@ -226,12 +213,7 @@ def _falling_series(mean: float, count: int) -> float:
 
 
 def _log_mass(count: int, mean: float) -> float:
-    """Logarithm of the probability of exactly `count` events.
-
-    Source:
-        Loader (2000), "Fast and accurate computation of binomial probabilities": distance from the
-        mode plus what Stirling's formula leaves out, so that large numbers do not cancel.
-    """
+    """Logarithm of the probability of exactly `count` events."""
     if count < 40:
         return count * math.log(mean) - mean - math.lgamma(count + 1.0)
     off = (mean - count) / count

@@ -28,15 +28,9 @@ class Spread:
     """How many times a count of failures varies as much as a count of independent ones.
 
     Attributes:
-        over: Between windows of time, or between nodes.
-        failures: Failures that the spread was measured on.
-        units: Windows or nodes with exposure.
-        window_days: Length of the windows; None over nodes.
         index: Variance of the total over that of independent failures; 1 where it is not known.
-        degrees: Degrees of freedom behind the index.
         p_value: Of "failures are independent", corrected for the window lengths tried; None where
             there are too few failures or units to know.
-        share: Part of the measured failures that the spread is asked about.
     """
 
     over: Axis
@@ -142,10 +136,7 @@ class FleetSpread:
     """The spread of a fleet's failures over time and over nodes, and the one that decides.
 
     Attributes:
-        over_time: Between windows of time, all nodes together.
         over_nodes: Between nodes, of the failures that name one; None where no node is known.
-        believed: Of both the one with the wider interval.
-        meaning: In a sentence.
     """
 
     over_time: Spread

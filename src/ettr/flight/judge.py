@@ -126,9 +126,7 @@ def judge(
     collective because it waits in another one is no culprit, those it waits for are.
 
     Args:
-        folder: the records.
         ranks: how many ranks the job had, where the records do not say.
-        nodes: the node of each rank, where the records do not say.
 
     Raises:
         UsageError: there are records of more ranks.

@@ -1,8 +1,7 @@
 """Would the claims have been right? Fit on one period, score on the next, window after window.
 
 A claimed node is scored by what it did afterwards: failures in the following period against those
-that the other nodes of its group and period, with its exposure, had. Whether a node was a lemon no
-log says; what the logs say is whether it went on failing.
+that the other nodes of its group and period, with its exposure, had.
 """
 
 from __future__ import annotations
@@ -33,20 +32,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class WindowScore:
-    """One window: what was claimed in it, and what the claimed nodes did afterwards.
-
-    Attributes:
-        fit_from_s: Beginning of the period of the fit, in seconds since 1970.
-        fit_to_s: Its end, from which on is scored.
-        score_to_s: End of the scored period.
-        nodes: Nodes that were judged.
-        claimed: How many of them were claimed.
-        claimed_node_days: Runtime of the claimed nodes in the scored period.
-        claimed_failures: Their failures there.
-        claimed_expected: Failures of other nodes with that runtime.
-        other_node_days: Runtime of the nodes that were not claimed.
-        other_failures: Their failures.
-    """
+    """One window: what was claimed in it, and what the claimed nodes did afterwards."""
 
     fit_from_s: float
     fit_to_s: float
@@ -77,14 +63,8 @@ class CalibrationBin:
     """Nodes of like posterior: failures that their rates predicted, and those that followed.
 
     Attributes:
-        posterior_from: Least posterior of the bin.
-        posterior_to: Its end.
-        nodes: Node and window pairs that ran in the scored period.
-        mean_posterior: Of those; None where there are none.
         predicted: Failures that the fitted rates predict, their sum over all nodes of a window and
             group that of the failures that followed.
-        failures: Those that followed.
-        ratio: Failures over predicted ones.
     """
 
     posterior_from: float
@@ -111,17 +91,11 @@ class Scores:
     """Claims and what followed, over all windows.
 
     Attributes:
-        windows: In order of time.
-        claims: Node and window pairs that were claimed.
-        scored: Those of which the node ran in the scored period; the others show nothing.
         failed_again: Share of those with a failure there (the precision).
         failed_by_chance: The same share expected of ordinary nodes; None without a scored claim.
-        caught: Share of all later failures that were of claimed nodes (the recall).
         lift: Their later failures over those of the others, by the same exposure.
         lemon_share: Share of lemons among the claims that the lift implies, if lemons go on
             failing as often as they did; bounds alone where the lift has no estimate.
-        calibration: By posterior.
-        nodes: Claimed nodes, those of most later failures first.
         roles: Names that were claimed in several clusters at once: a role, not scored.
     """
 
@@ -163,9 +137,6 @@ def back_test(
 
     Args:
         fleet: groups with node-days in the cells between the windows' edges.
-        windows: at least one.
-        false_discovery: of the claims.
-        confidence: of the intervals.
     """
     histories = [GroupHistory(group, edges_of(windows)) for group in fleet]
     parts: list[_Scored] = []
@@ -357,14 +328,6 @@ def rate_ratio(
     Given the sum of both counts one of them is binomial; Clopper and Pearson's interval of its
     share becomes one of the ratio. Counts that vary more than Poisson's are worth fewer: each is
     divided by its dispersion.
-
-    Args:
-        count: failures of the nodes in question.
-        expected: the others' rate times the exposure of those.
-        others: failures of the others.
-        dispersion: variance over mean of the counts of the nodes in question, 1 or more.
-        dispersion_of_others: the same of the others.
-        confidence: of the interval.
     """
     own, rest = count / dispersion, others / dispersion_of_others
     if not expected > 0 or not others > 0:

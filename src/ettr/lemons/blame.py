@@ -45,7 +45,6 @@ def rates_of(fleet: Sequence[Stratum], fits: Sequence[LemonFit | None]) -> dict[
     """Failures per node-day of each node as the model has it; those of groups without one alike.
 
     Args:
-        fleet: the groups of nodes.
         fits: of each group; None where it is too small for one.
     """
     rates = {}
@@ -73,10 +72,8 @@ def blame(
     """The weights of each failure, which sum to one.
 
     Args:
-        failures: to divide.
         rates: of the nodes, per node-day; nodes without one get no part where others have one.
         burst_parts: by attempt, the part of the node that a failure within a burst names.
-        workload_parts: by attempt, the part of the nodes of a failure that names none.
     """
     made: list[Blame] = []
     for one in failures:

@@ -29,25 +29,12 @@ class LemonCandidate:
     """One node and what speaks for its being a lemon.
 
     Attributes:
-        cluster: Of the node.
-        node: Its name.
-        hardware: The nodes it is compared with; None where the inventory does not say.
-        posterior: Probability that it is a lemon.
-        claimed: Whether it belongs to the claimed nodes.
         failures: Failures it caused, a burst counted in parts; of failures without a named culprit
             the part that the model gives it.
-        named: Failures that name it, each counted whole.
         idle_outages: Unplanned outages that ended no job; None where no log says.
-        expected: Failures of an ordinary node with the same exposure.
-        exposure_node_days: Node-days of runtime.
         claim_days: Further days of exposure until it would be claimed, if it is a lemon.
-        clear_days: Further days until it would be cleared, if it is an ordinary node.
-        first_s: First failure that names it, in seconds since 1970; None without one.
-        last_s: The last one.
-        jobs: The failures that name it, in order of time.
-        signals: What else speaks for it; None where no log could show any.
-        has_role: Whether nodes of its name stand out in several clusters: that is what they do, and
-            none of them is claimed.
+        has_role: Whether nodes of its name stand out in several clusters: that is what they do,
+            and none of them is claimed.
     """
 
     cluster: str
@@ -74,12 +61,10 @@ class LearnedSignal:
     """What a signal is worth in a group of nodes.
 
     Attributes:
-        name: Of the signal.
-        count: How often it was seen, echoes of failures left out.
-        per_1000_node_days: Its rate on ordinary nodes, by days in service where those are known and
-            else by those of jobs; None where it was not seen.
-        ratio: How much more often lemons have it, 1 where that is unknown; None where it was
-            not seen.
+        per_1000_node_days: Its rate on ordinary nodes, by days in service where those are known
+            and else by those of jobs; None where it was not seen.
+        ratio: How much more often lemons have it, 1 where that is unknown; None where it was not
+            seen.
     """
 
     name: str
@@ -93,19 +78,10 @@ class ComparedNodes:
     """A group of nodes that are compared with each other, and its model.
 
     Attributes:
-        cluster: Of the nodes.
-        hardware: What they have in common.
-        nodes: How many.
-        node_days: Their runtime.
-        failures: Failures in it, named and shared; bursts in parts.
-        shared: Those of which no log names the culprit.
-        bursts: Bursts that were folded.
         bulk_per_1000_node_days: Rate of the ordinary nodes; None, as all that follow, where none
             failed.
-        ratio: Rate of lemons over that, if there are any.
         spread: Standard deviation of the ordinary nodes' rates over their mean.
         log_evidence: Log of how much likelier the counts are with a separate group of lemons.
-        signals: Further counts, and what they are worth.
     """
 
     cluster: str
@@ -127,12 +103,8 @@ class LemonReport:
     """The answer of `ettr lemons`.
 
     Attributes:
-        candidates: Most probable first: the claimed nodes and those that follow.
-        groups: What they were compared within.
         false_discovery: Largest expected share of ordinary nodes among the claimed.
         min_ratio: What a lemon is: so many times the mean rate of the ordinary nodes.
-        notes: What a reader must know.
-        unplaced: Failures that none of the groups holds.
     """
 
     candidates: tuple[LemonCandidate, ...]
@@ -153,17 +125,7 @@ def lemon_report(
     signals: Mapping[NodeName, NodeSignals] | None = None,
     fit: Callable[[NodeCounts], LemonFit] = fit_lemons,
 ) -> LemonReport:
-    """Candidates of a fleet. Claims are made within each group, so that their error holds there.
-
-    Args:
-        fleet: the groups of nodes.
-        unplaced: failures that none of them holds.
-        false_discovery: of the claims.
-        listed: how many candidates at least, claimed or not.
-        asked: a node to list whatever its rank is.
-        signals: of the nodes, to show.
-        fit: gives the model of the counts of a group.
-    """
+    """Candidates of a fleet. Claims are made within each group, so that their error holds there."""
     large = [group for group in fleet if len(group.nodes) >= MIN_NODES]
     small = [group for group in fleet if len(group.nodes) < MIN_NODES]
     judged = large

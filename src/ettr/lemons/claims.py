@@ -16,12 +16,7 @@ LEAST_PROBABLE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class TimeToDecide:
-    """Days of further exposure until a node is decided, as expected; 0 where it is already.
-
-    Attributes:
-        claim_days: If it is a lemon.
-        clear_days: If it is an ordinary node.
-    """
+    """Days of further exposure until a node is decided, as expected; 0 where it is already."""
 
     claim_days: float
     clear_days: float
@@ -33,11 +28,7 @@ def claimed(
     """Which nodes to claim: the most probable ones, while the expected share of good nodes fits.
 
     The share of ordinary nodes among the claimed is the mean of 1 - posterior over them (Müller et
-    al., JASA 99, 2004). Of equal nodes the first in order are taken.
-
-    Args:
-        posterior: shape (nodes,).
-        false_discovery: the largest expected share of ordinary nodes among the claimed.
+    al., JASA 99, 2004).
     """
     order = np.argsort(-posterior, kind="stable")
     expected = np.cumsum(1 - posterior[order]) / np.arange(1, len(order) + 1)

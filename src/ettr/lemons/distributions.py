@@ -30,10 +30,7 @@ class SignalDistribution:
     """The cumulative distribution of one signal over the nodes that ran jobs.
 
     Attributes:
-        signal: Its name in `NodeSignals`.
         nodes: How many nodes have a value; of a rate, those that had a job alone.
-        values: The different values, in order.
-        shares: Share of the nodes with at most each value.
     """
 
     signal: str
@@ -45,12 +42,7 @@ class SignalDistribution:
 def signal_distributions(
     nodes: Iterable[NodeName], signals: Mapping[NodeName, NodeSignals]
 ) -> tuple[SignalDistribution, ...]:
-    """Distributions of the signals that some log can show; a node without any has 0 of each.
-
-    Args:
-        nodes: all that ran jobs.
-        signals: of the nodes that have any.
-    """
+    """Distributions of the signals that some log can show; a node without any has 0 of each."""
     known = [signals.get(node) for node in nodes]
     made = []
     for name in SIGNAL_NAMES:

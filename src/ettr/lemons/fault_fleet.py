@@ -26,9 +26,6 @@ def fault_strata(
 
     Args:
         spans_s: when each node was in service, in seconds since 1970.
-        faults: of the nodes; those of others are left out.
-        kinds: what nodes are compared by.
-        edges_s: of the cells of `Stratum.cells_node_days`.
     """
     groups: dict[tuple[str, str | None], list[NodeName]] = {}
     for node in sorted(one for one, (start_s, end_s) in spans_s.items() if end_s > start_s):

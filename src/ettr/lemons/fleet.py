@@ -1,8 +1,7 @@
 """A store's failures by node, stratum by stratum: what the model of lemons is fitted to.
 
-Nodes are compared within a cluster and a kind of hardware: the group that the inventory names, or
-the GPU model, or all. Failures of several nodes at nearly the same moment, more than chance brings
-together, are one event of what they share: each of the nodes has a part of one failure.
+Failures of several nodes at nearly the same moment, more than chance brings together, are one
+event of what they share: each of the nodes has a part of one failure.
 """
 
 from __future__ import annotations
@@ -43,15 +42,7 @@ class Stratum:
     """Nodes that are compared with each other.
 
     Attributes:
-        cluster: Of the nodes.
-        hardware: What they have in common; None where the inventory does not say.
-        nodes: Names, in the order of the counts.
-        counts: What the model is fitted to.
-        named: For each node the failures that blame it.
-        bursts: How many bursts were folded.
         earlier: Names of nodes as they were before a repair.
-        shared: Attempt and end in seconds since 1970 of each of `counts.shared`.
-        signals_s: For each signal, when each node had it.
         cells_node_days: Node-days by cell of time, shape (nodes, cells); no cell where no edges
             were given.
         spans_s: When each node was in service, shape (nodes, 2), in seconds since 1970; None where
@@ -96,7 +87,6 @@ class Placement:
     """Where jobs ran and what failed without blame, read once for all who ask.
 
     Attributes:
-        node_days: Exposure of each node that ran a job.
         nodes_of: The nodes of failed attempts of which no node is blamed.
     """
 
@@ -108,7 +98,6 @@ def placement(facts: Facts, node_days: Mapping[NodeName, float]) -> Placement:
     """The nodes of a fleet and of its failures.
 
     Args:
-        facts: of the store under the selection.
         node_days: runtime of each node; those without any are left out.
     """
     ran = {node: days for node, days in node_days.items() if days > 0}
@@ -140,12 +129,9 @@ def strata(
     """The fleet by cluster and hardware; nodes that ran no job are left out.
 
     Args:
-        facts: of the store under the selection.
-        placed: of its failures.
         signals: of the nodes, and their repairs: a node and what it was before are two nodes.
-        edges_s: of the cells of `Stratum.cells_node_days`, in order, in seconds since 1970.
-        workload_weights: part of each failed attempt that is put down to its nodes; 1 where absent.
-        service_s: when each node was in service, in seconds since 1970.
+        workload_weights: part of each failed attempt that is put down to its nodes; 1 where
+            absent.
     """
     lives = _Lives({} if signals is None else signals.repairs_s)
     held = _held_on_repaired(facts, lives, placed.node_days)
@@ -286,12 +272,7 @@ class _Lives:
     def split_days(
         self, held: Iterable[_Held], days: Mapping[NodeName, float]
     ) -> dict[NodeName, float]:
-        """Node-days by life; those of a job that ran across a repair are divided at it.
-
-        Args:
-            held: what ran on the nodes that were repaired.
-            days: node-days of all nodes.
-        """
+        """Node-days by life; those of a job that ran across a repair are divided at it."""
         split = {node: some for node, some in days.items() if not self._repairs_s.get(node)}
         for node, start_s, elapsed_s in held:
             end_s = start_s + elapsed_s
@@ -435,13 +416,8 @@ def burst_weights(
 ) -> tuple[Floats, int]:
     """What each failure counts for: 1, or within a burst over n nodes 1 / n.
 
-    A burst is a chain of failures at most `BURST_GAP_S` apart, on `BURST_NODES` nodes or more, that
-    the fleet's own rate brings together with a chance below `BURST_CHANCE`.
-
-    Args:
-        times_s: when, in order, in seconds since 1970.
-        nodes: which node each blames.
-        failures_per_day: of the whole fleet, on average.
+    A burst is a chain of failures at most `BURST_GAP_S` apart, on `BURST_NODES` nodes or more,
+    that the fleet's own rate brings together with a chance below `BURST_CHANCE`.
     """
     names = list(nodes)
     weights, bursts, first = np.ones(len(times_s)), 0, 0

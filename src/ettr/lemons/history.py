@@ -48,10 +48,8 @@ class GroupHistory:
     """A group of comparable nodes, cut at the edges of the windows."""
 
     def __init__(self, group: Stratum, edges_s: Sequence[float]) -> None:
-        """Args:
-
-        group: with node-days in the cells between the edges.
-        edges_s: in order, in seconds since 1970.
+        """group: with node-days in the cells between the edges. edges_s: in order, in seconds
+        since 1970.
         """
         self.group = group
         self._edges_s = np.array(edges_s)

@@ -5,12 +5,12 @@ Node i fails at the rate μ θ_i per node-day. θ is gamma with mean 1 and shape
 that node; one that only names the job's nodes is divided among them by their posterior mean rates
 (expectation maximization over the culprit). Further counts (signals) have rates and a ratio on
 lemons of their own, found from the nodes' posteriors in turn; they come while a node runs jobs and
-while it is idle, at rates that may differ. Shape, ratio and share are not
-estimated but averaged over a grid, each setting weighted by its likelihood: with the best setting
-alone the tail of a spread-out fleet is called lemons.
+while it is idle, at rates that may differ. Shape, ratio and share are not estimated but averaged
+over a grid, each setting weighted by its likelihood: with the best setting alone the tail of a
+spread-out fleet is called lemons.
 
-What a lemon is follows from the grid: a node of a separate group whose rate is at least `MIN_RATIO`
-times the mean of the others. A fleet that is merely unequal has none.
+What a lemon is follows from the grid: a node of a separate group whose rate is at least
+`MIN_RATIO` times the mean of the others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ class SharedFailure:
     """A failure whose culprit no log names.
 
     Attributes:
-        nodes: Of the job, as positions in the fleet.
         weight: Part that is put down to the nodes; the rest is the workload's
             (`ettr.lemons.workloads`).
     """
@@ -71,12 +70,8 @@ class NodeCounts:
     """What is known of each node of one stratum (same role and hardware).
 
     Attributes:
-        exposure_node_days: Shape (nodes,), over 0.
-        named: Failures of which the node is the named culprit, shape (nodes,).
-        shared: Failures without a named culprit.
-        signals: Further counts by name, each of shape (nodes,).
-        service_node_days: In service, with jobs or without, shape (nodes,): when a signal may come.
-            None where it is not known: signals are then compared by exposure.
+        service_node_days: In service, with jobs or without, shape (nodes,): when a signal may
+            come. None where it is not known: signals are then compared by exposure.
     """
 
     exposure_node_days: Floats
@@ -120,16 +115,8 @@ class LemonFit:
     """Posterior probabilities, and the model they come from.
 
     Attributes:
-        posterior: Probability that each node is a lemon, shape (nodes,).
-        failures: Expected number of failures that each node caused, named and shared.
-        expected: Failures expected of an ordinary node with its exposure.
-        bulk_per_node_day: Mean rate of the ordinary nodes.
-        ratio: Posterior mean of the lemons' rate over that.
-        share: Posterior mean of the share of lemons.
         spread: Posterior mean of the standard deviation of ordinary nodes' rates over their mean.
         log_evidence: Log of how much likelier the counts are with a separate group than without.
-        signals: Base rate and ratio of each signal.
-        mean_theta: Posterior mean of each node's rate over the ordinary nodes' mean.
     """
 
     posterior: Floats
@@ -161,7 +148,6 @@ def fit_lemons(counts: NodeCounts, exist: float = LEMONS_EXIST) -> LemonFit:
     """Probability that each node is a lemon.
 
     Args:
-        counts: of one stratum; its nodes are comparable but for what is sought.
         exist: probability before the data that the stratum has lemons at all.
 
     Raises:
@@ -305,14 +291,7 @@ def _log_product(likelihood: Floats, top: Floats) -> Floats:
 
 
 class _Cell(NamedTuple):
-    """Likelihoods of nodes at one share and ratio, each divided by exp(`top`) of its node.
-
-    Attributes:
-        ordinary: Of an ordinary node, by shape; shape (nodes, shapes).
-        means: Mean θ of an ordinary node, likewise.
-        log_lemon: Log of that of a lemon, shape (nodes,).
-        top: Log of what all are divided by, likewise.
-    """
+    """Likelihoods of nodes at one share and ratio, each divided by exp(`top`) of its node."""
 
     ordinary: Floats
     means: Floats
@@ -400,11 +379,7 @@ def _bulk_weights() -> Floats:
 def _signal(
     seen: Floats, node_days: Sequence[Floats], posterior: Floats
 ) -> tuple[SignalRatio, Floats]:
-    """A signal's base rate and ratio, and by how much (log) it favours each node as a lemon.
-
-    The ratio is a posterior mean under a gamma prior of mean 1 and the weight of one count, so that
-    a signal that says nothing moves nothing; ordinary nodes vary by the dispersion of the signal.
-    """
+    """A signal's base rate and ratio, and by how much (log) it favours each node as a lemon."""
     ordinary = 1 - posterior
     expected = _expected(seen, node_days, ordinary)
     on_lemons = (posterior * expected).sum()
@@ -416,12 +391,7 @@ def _signal(
 
 
 def _expected(seen: Floats, node_days: Sequence[Floats], ordinary: Floats) -> Floats:
-    """How often a signal is expected on each node if it is ordinary.
-
-    With one kind of node-days it is in proportion to them. With those of jobs and those in service
-    it has a rate for each, by maximum likelihood: by the former alone idle nodes would have far too
-    many, by the latter alone busy ones.
-    """
+    """How often a signal is expected on each node if it is ordinary."""
     count = float((ordinary * seen).sum())
     alone = [
         max(count, 0.5) / max(float((ordinary * days).sum()), 1e-12) * days for days in node_days

@@ -23,9 +23,6 @@ class Onset:
 
     Attributes:
         from_start: Probability that it was so from the beginning of its exposure.
-        low_days: Lower end of the interval; 0 is the beginning.
-        median_days: Median.
-        high_days: Upper end.
     """
 
     from_start: float
@@ -49,9 +46,6 @@ def onset(
     Args:
         failure_days: exposure of the node until each of its failures, in days.
         weights: what each failure counts for, of the same shape.
-        exposure_days: of the node, over 0.
-        bulk_per_node_day: rate of the ordinary nodes.
-        confidence: of the interval.
 
     Raises:
         ValueError: there is no failure or no exposure.

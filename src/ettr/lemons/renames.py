@@ -24,10 +24,7 @@ class Renames:
     """Nodes of a cluster that end, and others that begin, at about one moment.
 
     Attributes:
-        cluster: Of the nodes.
         time_s: When the first of the new ones begins, in seconds since 1970.
-        ended: How many end within three days before.
-        began: How many begin within three days from then.
     """
 
     cluster: str
@@ -37,12 +34,7 @@ class Renames:
 
 
 def likely_renames(spans_s: Mapping[NodeName, tuple[float, float]]) -> tuple[Renames, ...]:
-    """The likeliest moment of each cluster at which nodes were renamed; clusters without are left.
-
-    Args:
-        spans_s: when the first job of each node began and its last one ended, in seconds since
-            1970; infinity where one goes on.
-    """
+    """The likeliest moment at which nodes were renamed, of each cluster that has one."""
     found = []
     for cluster in sorted({cluster for cluster, _ in spans_s}):
         spans = np.array([span for node, span in spans_s.items() if node[0] == cluster])

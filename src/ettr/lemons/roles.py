@@ -18,12 +18,7 @@ certain."""
 
 
 def role_names(claims: Iterable[NodeName], nodes: Mapping[str, int]) -> frozenset[str]:
-    """Names that stand out in more clusters than chance explains.
-
-    Args:
-        claims: cluster and name of the nodes that stand out.
-        nodes: how many nodes of each cluster were judged.
-    """
+    """Names that stand out in more clusters than chance explains."""
     clusters: defaultdict[str, set[str]] = defaultdict(set)
     per_cluster: defaultdict[str, int] = defaultdict(int)
     for cluster, node in set(claims):

@@ -1,8 +1,8 @@
 """What else speaks for a node's being a lemon: signals with their times, and repairs.
 
-The paper counts seven things for each node. Those that are failures of jobs themselves (NODE_FAIL
-of one node and of several) are counted by the model as failures and shown here only. The others
-become further counts, as far as they are not echoes of a failure that is counted already.
+Those that are failures of jobs themselves (NODE_FAIL of one node and of several) are counted by
+the model as failures and shown here only. The others become further counts, as far as they are not
+echoes of a failure that is counted already.
 
 Source:
     Kokolis et al. (2025), section on lemon nodes: excluded jobs, XIDs, tickets, times out of
@@ -39,19 +39,7 @@ _ECHO_S: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeSignals:
-    """The paper's seven signals of one node; None where no log could show one.
-
-    Attributes:
-        excluded_by_jobs: Jobs whose owners excluded it.
-        excluded_by_users: Owners of those.
-        xid_episodes: XIDs, repetitions folded.
-        tickets: Tickets about it.
-        outages: Unplanned times out of service.
-        multi_node_failures: Attempts of several nodes with it among them that ended as NODE_FAIL.
-        single_node_failures: Attempts on it alone that ended as NODE_FAIL.
-        single_node_attempts: Attempts on it alone.
-        single_node_failure_rate: The former over the latter; None without any.
-    """
+    """The paper's seven signals of one node; None where no log could show one."""
 
     excluded_by_jobs: int | None
     excluded_by_users: int | None
@@ -66,26 +54,14 @@ class NodeSignals:
 
 @dataclass(frozen=True, slots=True)
 class FleetSignals:
-    """Signals of all nodes.
-
-    Attributes:
-        times_s: For each signal that a log can show, when each node had it, in seconds since 1970;
-            nodes without are absent.
-        repairs_s: When a repair, a replacement or a new serial number ended a node's history.
-    """
+    """Signals of all nodes."""
 
     times_s: Mapping[str, Times]
     repairs_s: Times
 
 
 def apart(name: str, times_s: Iterable[float], failures_s: Sequence[float]) -> tuple[float, ...]:
-    """Those of a node's signals that are not the echo of a failure that names it.
-
-    Args:
-        name: of the signal.
-        times_s: when the node had it, in seconds since 1970.
-        failures_s: when failures that name the node ended.
-    """
+    """Those of a node's signals that are not the echo of a failure that names it."""
     if name not in _ECHO_S:
         return tuple(times_s)
     before_s, after_s = _ECHO_S[name]

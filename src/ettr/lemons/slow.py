@@ -1,11 +1,10 @@
 """Nodes that slow a job down without failing it, from the work of each rank in each step.
 
-In synchronous training all ranks end a step together: each waits for the slowest. Only its work,
-the step less its wait, says whose fault it is. A rank's work over the median of all ranks in the
-same step removes what all have in common (long sequences, evaluation). Steps are not independent,
-so that the error of a node's mean comes from blocks of steps. How much ordinary nodes differ, and
-how heavy the tails of that are, is averaged over a grid, each setting weighted by its likelihood:
-some nodes of an unequal fleet are far off by nature, and are no find.
+Only its work, the step less its wait, says whose fault it is. A rank's work over the median of all
+ranks in the same step removes what all have in common (long sequences, evaluation). Steps are not
+independent, so that the error of a node's mean comes from blocks of steps. How much ordinary nodes
+differ, and how heavy the tails of that are, is averaged over a grid, each setting weighted by its
+likelihood: some nodes of an unequal fleet are far off by nature, and are no find.
 """
 
 from __future__ import annotations
@@ -45,11 +44,7 @@ class SlowNodes:
     """What the steps of one run say of its nodes (or ranks, where no record names nodes).
 
     Attributes:
-        posterior: Probability that each is slow, shape (nodes,).
-        claimed: Whether it belongs to the claimed set.
         slowdown: Its work over that of the median node, less 1.
-        low: Lower end of the interval of that.
-        high: Upper end.
         lost_gpu_hours: GPU-hours that all ranks waited for it, over what they wait without it.
         spread: Standard deviation of ordinary nodes' work, as a share.
     """
@@ -76,9 +71,6 @@ def slow_nodes(
     Args:
         work_s: time that each rank worked in each step, without its waits, shape (steps, ranks);
             over 0. At least `BLOCKS` times `MIN_BLOCK` steps.
-        node_of_rank: place of each rank's node, shape (ranks,).
-        false_discovery: largest expected share of ordinary nodes among the claimed.
-        confidence: of the intervals.
 
     Raises:
         ValueError: steps are too few, or a time is not over 0.
@@ -125,11 +117,9 @@ def posterior_of_slow(effect: Floats, error: Floats, deviation: float) -> tuple[
     """Probability that each node is slow, and the standard deviation of ordinary nodes.
 
     Ordinary nodes lie about the median by Student's law, slow ones of any size from `MIN_SLOW` on
-    beyond it, with a spread of their own. Scale, tails and the share of slow nodes are averaged.
+    beyond it, with a spread of their own.
 
     Args:
-        effect: log of each node's work over that of the median one, shape (nodes,).
-        error: its standard errors.
         deviation: of the middle half of the nodes, as that of a normal law.
     """
     scale = np.hypot(error[:, None], deviation * SPREADS)[:, None, :]

@@ -1,11 +1,9 @@
 """Nodes that slow their runs down, from step times of the runs alone.
 
 Where no rank records its waits, a step takes as long as its slowest rank, and only a change of
-nodes says which one that is. A run that was interrupted goes on as another segment, on other nodes:
-the other segments of the same run are its controls. Of each segment the slowest node alone shows,
-so that nodes of ordinary speed show little of how much they differ: that is averaged over, and a
-node has to be slower than the spread of the others may explain. Nodes that were always together
-cannot be distinguished.
+nodes says which one that is. A run that was interrupted goes on as another segment, on other
+nodes: the other segments of the same run are its controls. Nodes that were always together cannot
+be distinguished.
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ class RunSegments:
     Attributes:
         run: Place of the run (of segments that are comparable), shape (segments,).
         log_step: Log of the median step time in seconds, same shape.
-        nodes: Places of the nodes of each segment.
-        gpu_hours: Of each segment, same shape; NaN where they are not known.
     """
 
     run: Ints
@@ -48,16 +44,9 @@ class SlowGroup:
     """A node, or nodes that were always together.
 
     Attributes:
-        nodes: Places.
-        posterior: Probability that it (or one of them) is slow.
-        claimed: Whether that probability is high enough for a claim of it alone.
-        slowdown: How much longer steps take with it, as a share.
-        low: Lower end of the interval.
-        high: Upper end.
         runs: Runs that it was in for some segments and not for others.
         lost_gpu_hours: Of its segments whose GPU-hours are known, by that slowdown; None where
             those of none are.
-        segments_without_gpus: Its other segments.
     """
 
     nodes: tuple[int, ...]
@@ -76,8 +65,6 @@ class NodesByRuns:
     """What the segments say of their nodes.
 
     Attributes:
-        groups: Most probable first.
-        spread: Standard deviation of ordinary nodes, as a share of the step time.
         least_slowdown: A single node has to be slower by this share than one in the middle to be
             claimed, however often it ran: less may be an ordinary one of this fleet. None where no
             slowdown is enough.
@@ -94,10 +81,8 @@ def slow_by_runs(
     """Which nodes make their runs slow, most probable first; or why that cannot be said.
 
     Args:
-        given: segments with enough steps each.
         false_discovery: largest probability of being ordinary of each that is claimed, and thereby
             largest expected share of ordinary ones among them.
-        confidence: of the intervals.
     """
     steps, groups, kept = _steps(given)
     runs = _runs_changed(steps)
@@ -135,11 +120,7 @@ def slow_by_runs(
 
 
 def _interval(found: Effects, group: int, confidence: float) -> tuple[float, float, float]:
-    """Effect of a group with its interval.
-
-    Segments show little of where the middle of ordinary nodes is: it is as uncertain as they are
-    spread.
-    """
+    """Effect of a group with its interval."""
     end = (1 - confidence) / 2
     low, effect, high = quantiles(found, group, (end, 0.5, 1 - end)).tolist()
     middle = -float(ndtri(end)) * found.spread

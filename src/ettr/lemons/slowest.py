@@ -44,10 +44,7 @@ class GroupedSegments:
 
     Attributes:
         run: Place of the run of each segment, ascending, shape (segments,).
-        log_step: Log of its step time, same shape.
         segment: Place of the segment of each membership, ascending, shape (memberships,).
-        group: Place of its group, same shape.
-        size: Nodes of each group, shape (groups,).
     """
 
     run: Ints
@@ -62,13 +59,10 @@ class Effects:
     """What the segments say of each group: its slowest node's effect.
 
     Attributes:
-        slow: Probability that one of its nodes is slow, shape (groups,).
         effect: Log of the step time with it over that with nodes in the middle, shape (cells,).
-        belief: Probability of each cell, shape (groups, cells).
         spread: Standard deviation of ordinary nodes' effects (half of their middle two thirds).
-        claimable: Least effect at which one node, known exactly, is slow as probably as asked; None
-            where no effect on the grid is.
-        noise: Scale of the noise of segments.
+        claimable: Least effect at which one node, known exactly, is slow as probably as asked;
+            None where no effect on the grid is.
     """
 
     slow: Floats
@@ -94,9 +88,6 @@ class _Laws:
     Attributes:
         before: Log of the weight of each law, shape (laws,).
         cells: Probability of each cell, by size of the group, each of shape (laws, cells).
-        ordinary: The same and that no node of the group is slow.
-        width: Half of the middle two thirds of ordinary nodes, shape (laws,).
-        share: Of slow nodes, shape (laws,).
     """
 
     before: Floats
@@ -108,15 +99,7 @@ class _Laws:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """What has been passed so far.
-
-    Attributes:
-        message: Log of what each segment says of each of its groups, shape (memberships, cells).
-        weight: Of the laws, as the other groups show them, shape (groups, laws).
-        all_weight: As all of them show them, shape (laws,).
-        middle: Of the segments of each run: what bases are counted from, shape (runs,).
-        noise: Scale of the noise.
-    """
+    """What has been passed so far."""
 
     message: Floats
     weight: Floats
@@ -130,7 +113,6 @@ def effects(steps: GroupedSegments, sure: float) -> Effects:
 
     Args:
         steps: at least two segments of each run, at least one group in each segment.
-        sure: probability at which a node could be claimed.
     """
     runs = int(steps.run[-1]) + 1
     middle = np.array([np.median(steps.log_step[steps.run == run]) for run in range(runs)])
@@ -225,10 +207,7 @@ def _laws(effect: Floats, size: Ints) -> _Laws:
 
 @cache
 def _slow_below() -> tuple[Floats, Floats]:
-    """Effects, and how probable lower ones of slow nodes are, shape (scales times tails, effects).
-
-    A grid of its own: on that of a fleet it would take most of the time.
-    """
+    """Effects, and how probable lower ones of slow nodes are, shape (scales x tails, effects)."""
     at = np.arange(-0.1, _SHIFTS[-1] + 0.3, SCALES[0] / 2)
     scale, tail = SCALES[:, None, None], TAILS[:, None]
     away = (at - _SHIFTS[:, None, None, None]) / scale
@@ -253,10 +232,7 @@ def _evidence(steps: GroupedSegments, message: Floats) -> Floats:
 def _passed(
     steps: GroupedSegments, grid: _EffectGrid, laws: _Laws, state: _Passed, sweeps: int
 ) -> _Passed:
-    """Messages passed until beliefs of effects settle, or as often as allowed.
-
-    The noise is that at which the segments are most probable (expectation maximization).
-    """
+    """Messages passed until beliefs of effects settle, or as often as allowed."""
     message, weight, all_weight = state.message.copy(), state.weight, state.all_weight
     base, noise = np.zeros((len(state.middle), len(grid.base))), state.noise
     evidence, prior = _evidence(steps, message), _prior(steps, laws, weight)
@@ -329,14 +305,7 @@ def _width(grid: _EffectGrid, noise: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """What the segments of a part say.
-
-    Attributes:
-        message: Log of what each says of its groups, shape (memberships, cells).
-        base: Probability of each base of each run, shape (runs, bases).
-        base_of_others: The same by the other segments of the run, shape (segments, bases).
-        slowest: Probability of the effect of the slowest node, shape (segments, cells).
-    """
+    """What the segments of a part say."""
 
     message: Floats
     base: Floats

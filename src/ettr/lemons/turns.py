@@ -1,8 +1,8 @@
 """Claims in turn: what the worst nodes hide is looked for without them.
 
-The model has one point mass. A few nodes that fail a hundred times as often as the others draw it
-to themselves, and nodes that fail ten times as often then look ordinary. So the rest is fitted
-again without the claimed nodes, while that adds claims.
+A few nodes that fail a hundred times as often as the others draw it to themselves, and nodes that
+fail ten times as often then look ordinary. So the rest is fitted again without the claimed nodes,
+while that adds claims.
 """
 
 from __future__ import annotations
@@ -28,11 +28,6 @@ def claim_in_turn(
 
     Where a further turn claims nodes, the posterior of each node is the larger one of its turns,
     and what is said of ordinary nodes and of the lemons' ratio is the last turn's.
-
-    Args:
-        counts: of the stratum.
-        false_discovery: the largest expected share of ordinary nodes among all that are claimed.
-        fit: `fit_lemons` of these counts, where it is at hand.
     """
     fit = fit or fit_lemons(counts)
     chosen = claimed(fit.posterior, false_discovery)

@@ -1,8 +1,7 @@
 """What taking the claimed nodes out would have spared, and what it costs to be wrong.
 
-An ordinary node would have taken the place of each: it fails too. So the failures spared are those
-of the claimed nodes less those of others with their exposure. All of it is counted in the period
-after the claim: in the period of the fit a node is claimed because its failures were many.
+An ordinary node would have taken the place of each: it fails too. All of it is counted in the
+period after the claim: in the period of the fit a node is claimed because its failures were many.
 """
 
 from __future__ import annotations
@@ -22,16 +21,9 @@ class SizeUplift:
     """Failures of jobs of one size in the scored periods, with and without the claimed nodes.
 
     Attributes:
-        size_from: Smallest size, in GPUs or nodes; None where the log does not say, or of all.
-        size_to: Largest one.
-        attempts: Attempts that ended in the scored periods.
-        failures: Those that the infrastructure ended.
         of_claimed: Failures of claimed nodes, those without a culprit in equal parts.
-        of_ordinary: Failures of ordinary nodes with the exposure that claimed nodes had there.
         fall: Share of the failures that would not have been; below 0 where claimed nodes failed
             less than the others.
-        failed_share: Share of the attempts that failed; None without attempts.
-        failed_share_without: The same without the claimed nodes.
     """
 
     size_from: int | None
@@ -50,9 +42,6 @@ class FalseAccusations:
     """The price of draining ordinary nodes.
 
     Attributes:
-        drain_days: How long a claimed node is out of service.
-        ordinary_claims: Claims on ordinary nodes in all windows, as the lift implies.
-        node_days_lost: Node-days of ordinary nodes that were good and stood idle.
         failures_spared: Failures of claimed nodes, less those of others in their place.
         node_days_per_failure: Node-days out of service, of lemons too, for each failure spared;
             None where none is.
@@ -78,14 +67,7 @@ def size_uplift(
     """The fall of the failures of one size class.
 
     Args:
-        size: smallest and largest size of the class.
-        attempts: that ended.
-        failures: of those.
-        of_claimed: failures of claimed nodes, at most `failures`.
-        of_ordinary: what ordinary nodes would have had in their place.
         dispersion: variance over mean of the failures of claimed nodes, 1 or more.
-        rng: for the interval.
-        confidence: of the interval.
     """
     without = failures - of_claimed + of_ordinary
     return SizeUplift(
@@ -108,10 +90,7 @@ def _fall(
     rng: np.random.Generator,
     confidence: float,
 ) -> Interval:
-    """Quantiles of the fall, the means of both counts drawn from their gamma posteriors (Jeffreys).
-
-    What ordinary nodes have in the place of the claimed is known far better, and taken as it is.
-    """
+    """Quantiles of the fall; the means of both counts have gamma posteriors (Jeffreys)."""
     if not failures > 0:
         return Interval(None, -np.inf, 1.0)
     if not of_claimed and not of_ordinary:
@@ -131,15 +110,7 @@ def false_accusations(
     failures: float,
     fall: Interval,
 ) -> FalseAccusations:
-    """What the claims of all windows cost and spare.
-
-    Args:
-        drain_days: how long a claimed node is out of service.
-        claims: in all windows.
-        lemon_share: share of lemons among them.
-        failures: of jobs of all sizes in the scored periods.
-        fall: of those failures.
-    """
+    """What the claims of all windows cost and spare."""
     known = lemon_share.estimate
     ordinary = Interval(
         None if known is None else claims * (1 - known),

@@ -1,8 +1,8 @@
 """Failures that a workload brings with it: one user's bug is no fault of the nodes it runs on.
 
-A failure whose culprit no log names may be the job's own. Where a user's jobs fail like that far
-more often, by their node-days, than those of all others, the part above the others' rate is put
-down to the workload, and only the rest is divided among the nodes.
+Where a user's jobs fail like that far more often, by their node-days, than those of all others,
+the part above the others' rate is put down to the workload, and only the rest is divided among the
+nodes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ def workload_parts(failures: Floats, node_days: Floats) -> Floats:
     """The part of each user's unplaced failures that is put down to nodes, shape (users,).
 
     It is 1 over the multiple of the others' rate that the user's rate is over with probability
-    `SURE`, and 1 where that is below 1: few failures are nobody's workload. The multiple is a
-    gamma posterior under a gamma prior of mean 1.
-
-    Args:
-        failures: without a named culprit, of attempts of several nodes, by user.
-        node_days: of attempts of several nodes, by user.
+    `SURE`, and 1 where that is below 1: few failures are nobody's workload.
     """
     others = failures.sum() - failures
     other_days = np.maximum(node_days.sum() - node_days, 1e-9)

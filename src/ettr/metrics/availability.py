@@ -57,14 +57,13 @@ class NodeOutages:
 class Availability:
     """Node time and where it went.
 
-    `measured_node_hours` = available + unplanned + planned outages: the hours in service of
-    clusters of which the logs hold states of nodes. Outages of the others are unknown, and what
-    counts outages is None where no cluster is left. A node that drains still runs its last jobs:
-    `draining_with_jobs_node_hours` of the outages were not lost, so lost capacity is the outages
-    less that time. `repair_h` is over unplanned outages. Where `fleet_is_known` is false only nodes
-    with trouble are named: `nodes` and hours in service are lower bounds, shares and rates upper
-    bounds. Of the `nodes_without_gpu_count`, which no inventory describes,
-    `nodes_with_gpus_of_jobs` count with the most GPUs that one job held there.
+    Outages of the others are unknown, and what counts outages is None where no cluster is left. A
+    node that drains still runs its last jobs: `draining_with_jobs_node_hours` of the outages were
+    not lost, so lost capacity is the outages less that time. `repair_h` is over unplanned outages.
+    Where `fleet_is_known` is false only nodes with trouble are named: `nodes` and hours in service
+    are lower bounds, shares and rates upper bounds. Of the `nodes_without_gpu_count`, which no
+    inventory describes, `nodes_with_gpus_of_jobs` count with the most GPUs that one job held
+    there.
     """
 
     nodes: int
@@ -146,15 +145,12 @@ def service(
     A node is in service as the inventory says, else from its first trace: a job, a state, an event
     or a day of its log. One that the inventory names without a date is so from the beginning where
     chance explains how long it ran nothing. Where no job is known, nodes leave a trace when they
-    have trouble, and all are in service all the time. Powered down, and before it exists, a node is
-    not in service. Nodes of events, and of logs of nodes, count where no inventory and no job names
-    any.
+    have trouble, and all are in service all the time. Powered down, and before it exists, a node
+    is not in service. Nodes of events, and of logs of nodes, count where no inventory and no job
+    names any.
 
     Args:
-        facts: of the store.
-        period: time that the logs cover.
         n_nodes: how many nodes there are, where the logs do not name them all.
-        gpus_per_node: of nodes whose GPUs no log names.
 
     Raises:
         UsageError: fewer nodes than the logs name.
@@ -312,10 +308,7 @@ def clipped(parts: Iterable[Span], within: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def _gpus_held(facts: Facts) -> dict[tuple[str, str], float]:
-    """The most GPUs that one job held on each node; empty where no job is known to have held any.
-
-    Jobs can share a node, so that it may have more.
-    """
+    """The most GPUs that one job held on each node; empty where no job is known to hold any."""
     most = {
         name: float(n_gpus)
         for name, n_gpus in _named(facts, "allocations", "n_gpus").items()
@@ -368,11 +361,6 @@ def availability(
     """Time to repair with intervals, time out of service by reason, and capacity lost.
 
     Args:
-        facts: of the store, which know what worked while its node drained.
-        period: time that the logs cover.
-        fleet: nodes and their time in service.
-        down: outages of all nodes in all of the logs (`outages`).
-        clusters: clusters of which the logs hold states of nodes.
         confidence: of the intervals, between 0 and 1.
         logs: where `fleet` and `period` are a part of what the logs cover, the whole. Hours out of
             service are then those within the period, while an outage counts where it began, with
@@ -421,7 +409,6 @@ def outages_in_service(down: Iterable[Outage], fleet: Service) -> list[Outage]:
 
     Args:
         down: outages of all nodes (`outages`).
-        fleet: nodes and their time in service.
     """
     return [cut for outage in down if (cut := _within(outage, fleet))]
 

@@ -1,12 +1,11 @@
 """Black holes: nodes on which the jobs of many users end within seconds, and no log line says why.
 
-A scheduler gives the next job to the node that is free, so that a broken one that ends each at once
-takes all that wait. Jobs of one user that end early say nothing: her program may be broken. So
-users are counted, not jobs: on one node and day, of how many did at least half of the jobs end
-early? Each user may be hit with the largest of three shares: her own on other nodes, that of the
-partition elsewhere on that day (an outage of what all share is no black hole), and that of other
-nodes with twice its spread between nodes. The chance of so many hit users is that of independent
-ones, times all nodes and days that were looked at.
+A scheduler gives the next job to the node that is free, so that a broken one that ends each at
+once takes all that wait. So users are counted, not jobs: on one node and day, of how many did at
+least half of the jobs end early? Each user may be hit with the largest of three shares: her own on
+other nodes, that of the partition elsewhere on that day (an outage of what all share is no black
+hole), and that of other nodes with twice its spread between nodes. The chance of so many hit users
+is that of independent ones, times all nodes and days that were looked at.
 """
 
 from __future__ import annotations
@@ -46,18 +45,8 @@ class BlackHole:
     """A node that ended the jobs of many users within seconds of their start.
 
     Attributes:
-        cluster: Of the node.
-        node: Its name.
-        first: Start of the first attempt that it ended.
-        last: End of the last one.
-        within_s: Seconds after their start within which they ended.
-        ended: How many of the selected attempts it ended.
         uncounted: Those of them that are no failure by any log.
-        starts: Attempts that began on it in that time, of all logs.
-        early: Those of them that it ended.
-        users: Owners of these.
         elsewhere: Share of attempts on other nodes that end so; None where none ran.
-        failed_elsewhere: Share of them that end FAILED at any time.
     """
 
     cluster: str

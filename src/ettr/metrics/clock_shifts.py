@@ -1,10 +1,8 @@
 """Constant shifts between the clocks of logs, found where two logs name the same thing.
 
-The controller's log and progress name jobs, as accounting does, and states of nodes name nodes, as
-the ends of attempts do; so do kernel messages and health checks, which lie near the moment at which
-their node is taken out of service. What one log says of an end must lie near that end in the other.
-Where it lies hours away, and equally far for several jobs, one of the logs was read with a wrong
-time zone, or a clock was wrong.
+What one log says of an end must lie near that end in the other. Where it lies hours away, and
+equally far for several jobs, one of the logs was read with a wrong time zone, or a clock was
+wrong.
 """
 
 from __future__ import annotations
@@ -72,9 +70,6 @@ class ZoneRemedy:
     """A log that may have been read with a wrong zone, and zones with which both would agree.
 
     Attributes:
-        source: The log's format.
-        timezone: The zone it was read with.
-        utc_offset_h: Hours ahead of UTC that the right zone is at that time.
         zones: Well-known zones with that offset then; empty where there is none.
     """
 
@@ -89,17 +84,10 @@ class ClockShift:
     """Two logs whose times differ by a constant.
 
     Attributes:
-        cluster: Of the jobs or nodes that both name.
-        source: The format whose times lie `shift_s` after those of `against`.
-        against: The format of the job accounting.
         shift_s: Seconds, negative where `source` is early; None where the logs leave a range.
         shift_low_s, shift_high_s: The least and the greatest shift that the logs allow: those of
-            zones, where several explain it. Low is None where an end is missing, as for a job
-            that still runs. Both are `shift_s` where that is known.
-        compared: Jobs (or outages of nodes) that both name.
-        agreeing: How many of them show this shift.
-        files: Names of the files of `source` and of `against` that show it.
-        remedies: Zones that would explain it.
+            zones, where several explain it. Low is None where an end is missing, as for a job that
+            still runs. Both are `shift_s` where that is known.
     """
 
     cluster: str
@@ -296,10 +284,7 @@ def _shift_of_events(
 
 
 def _is_twice(pair: _Pair, files: dict[str, tuple[str, str, str | None]]) -> bool:
-    """Whether either moment was read from a local time that its zone has twice.
-
-    Which of the two was meant may have been a guess, so it shows no shift of a clock.
-    """
+    """Whether either moment was read from a local time that its zone has twice."""
     moments_s = (pair.time_s, pair.time_s - pair.shift_s)
     for file_id, moment_s in zip(pair.files, moments_s, strict=True):
         zone = files[file_id][2] if file_id in files else None
@@ -350,10 +335,7 @@ def _shift(
     ids: tuple[Iterable[str], Iterable[str]],
     files: dict[str, tuple[str, str, str | None]],
 ) -> ClockShift:
-    """One shift with the names of its logs, and the zones that would explain it.
-
-    Of a range no zone is named: several explain it, or none does.
-    """
+    """One shift with the names of its logs, and the zones that would explain it."""
     low_s, high_s = bounds_s
     unknown = ("?", "?", None)
     sides = [sorted({files.get(each, unknown) for each in side}, key=str) for side in ids]
@@ -380,10 +362,7 @@ def _shift(
 
 
 def _remedy(source: str, timezone: str, moment: datetime, change_s: float) -> ZoneRemedy | None:
-    """With which zone a log would lie `change_s` earlier; None where no zone is so far off.
-
-    A local time read with offset o is the moment local - o: it moves earlier as o grows.
-    """
+    """With which zone a log would lie `change_s` earlier; None where no zone is so far off."""
     read = moment.astimezone(ZoneInfo(timezone)).utcoffset() or timedelta()
     quarter_s = 15 * SECONDS_PER_MINUTE
     change_s = round(change_s / quarter_s) * quarter_s
@@ -455,11 +434,7 @@ def _shifted_jobs(facts: Facts) -> list[tuple[object, ...]]:
 def _shifted_spans(
     spans: Iterable[ProgressSpan],
 ) -> Iterator[tuple[float, list[ProgressSpan]]]:
-    """Shifts, each with the records that it explains, of one file and of jobs of one dump.
-
-    A shift explains more of them than none does. Where it explains no more, as where the clock was
-    set back between two jobs that write to one file, the order of the lines says what happened.
-    """
+    """Shifts, each with the records that it explains, of one file and of jobs of one dump."""
     by_files: dict[tuple[str, str, str], list[ProgressSpan]] = defaultdict(list)
     for span in spans:
         by_files[span.job[0], span.file_id, span.attempt_file_id].append(span)
@@ -479,12 +454,7 @@ def _progress_shifts(
     files: dict[str, tuple[str, str, str | None]],
     shown: Sequence[_Shown],
 ) -> list[ClockShift]:
-    """Shifts of progress, those that several files have in common as one.
-
-    Args:
-        shown: shifts that the controller and the states of nodes show. They compare moments, not
-            spans, so where one of them fits the same accounting, it is that of progress too.
-    """
+    """Shifts of progress, those that several files have in common as one."""
     compared = Counter(span.job[0] for span in spans)
     together: list[list[ProgressSpan]] = []
     for _, same in _shifted_spans(spans):
@@ -518,11 +488,7 @@ def _bounds(spans: Sequence[ProgressSpan]) -> tuple[float, float]:
 
 
 def _known_bounds(bounds_s: tuple[float, float], known_s: Iterable[float]) -> tuple[float, float]:
-    """What can be said of a shift between two bounds, as bounds that are equal if it is known.
-
-    It is known where another log of the same accounting shows it, or where it is that of a single
-    zone. Of several zones the nearest and the farthest are given.
-    """
+    """What can be said of a shift between two bounds, as bounds that are equal if it is known."""
     low_s, high_s = bounds_s
     fitting = sorted({shift_s for shift_s in known_s if low_s <= shift_s <= high_s})
     if fitting and fitting[-1] - fitting[0] <= _SPREAD_S:
@@ -532,10 +498,7 @@ def _known_bounds(bounds_s: tuple[float, float], known_s: Iterable[float]) -> tu
 
 
 def _zone_steps(low_s: float, high_s: float) -> list[float]:
-    """Shifts between two bounds that a wrong zone explains, the least first.
-
-    Few zones lie half an hour off the others: whole hours where one fits.
-    """
+    """Shifts between two bounds that a wrong zone explains, the least first."""
     first, last = np.ceil(low_s / _ZONE_STEP_S), np.floor(high_s / _ZONE_STEP_S)
     steps = [float(step * _ZONE_STEP_S) for step in np.arange(first, last + 1) if step]
     whole = [step for step in steps if step % SECONDS_PER_HOUR == 0]

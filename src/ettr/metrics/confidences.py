@@ -14,7 +14,6 @@ class FailuresByConfidence:
 
     Attributes:
         scheduler_only: The scheduler says that a node failed, and no error was found.
-        high: The scheduler names the node, and an error was found on it.
         medium: An error was found in the window, and nothing contradicts it.
         low: The error was seen elsewhere or only after the end.
     """

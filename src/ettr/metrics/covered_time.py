@@ -1,8 +1,7 @@
 """The part of the time in which errors of nodes were recorded, where logs of them begin late.
 
 Of jobs that end FAILED only kernel messages and health checks name a cause. Where these begin a
-hundred days after the accounting, the failure rate seems to rise on that day. What is compared,
-followed over time or projected is therefore of the covered time alone.
+hundred days after the accounting, the failure rate seems to rise on that day.
 """
 
 from __future__ import annotations
@@ -29,11 +28,8 @@ class CoveredTime:
     """Where kernel messages and health checks cover part of a period.
 
     Attributes:
-        what: Kernel logs, or health checks too.
         since: Midnight UTC from which they arrive; None where they cover the beginning.
         until: Midnight UTC after their last day; None where they cover the end.
-        covered_days: Of the period.
-        days: Length of the period.
     """
 
     what: str
@@ -70,11 +66,6 @@ def covered_time(facts: Facts, period: Period, cluster: str) -> CoveredTime | No
 
     They begin, or end, within the period where a silence so long before, or after, has a chance of
     less than one in ten thousand at the share of days on which they arrive otherwise.
-
-    Args:
-        facts: of a store.
-        period: of all of its logs.
-        cluster: whose nodes.
     """
     rows = facts.rows("cluster_error_days")
     days = sorted(row["day"] for row in rows if row["cluster"] == cluster)

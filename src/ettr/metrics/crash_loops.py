@@ -32,9 +32,7 @@ class FailureBurst:
     """Failures of one job in a row, the runtime in which they came, and what was to be expected.
 
     Attributes:
-        failures: How many.
         run_hours: Runtime from the failure before the first of them, or the job's start.
-        expected_failures: In the node-days of that runtime, at the rate of the other jobs.
     """
 
     failures: int
@@ -48,10 +46,8 @@ class RepeatedFailures:
 
     Attributes:
         run_hours: Runtime of the job over all its attempts; None where it is not known.
-        expected_failures: In the job's node-days, at the rate of the other jobs; None likewise.
         burst: The least likely failures in a row; None where no row is beyond chance.
         node: The one node that all failures blame; None where there are several, or none.
-        symptoms: Of the failures, the most frequent first.
         patterns: What chance does not explain, of `fast`, `same-node` and `same-cause`.
     """
 
@@ -94,13 +90,7 @@ class JobRuntimes:
 def job_runtimes(
     facts: Facts, jobs: list[JobKey], runs: Mapping[str, RunJobs] | None = None
 ) -> JobRuntimes:
-    """Runtime of some jobs by attempt, and the exposure of all jobs; of a period what lies in it.
-
-    Args:
-        facts: of a store.
-        jobs: cluster and id of each, which failed; of a run of several jobs the last.
-        runs: by attempt, the jobs of such runs (`jobs_of_runs`).
-    """
+    """Runtime of some jobs by attempt, and the exposure of all jobs, within the period."""
     runs = runs or {}
     found: dict[JobKey, list[tuple[str, float, float]]] = {job: [] for job in jobs}
     for row in with_run_jobs(facts, runs).rows("failed_jobs_ran"):
@@ -128,8 +118,6 @@ def repeated_failures(
     """What sets the failures of each job apart from chance.
 
     Args:
-        failures: all failures of the store.
-        jobs: those to judge, which failed several times.
         ran: how long they ran; None where it is not known, so that no job counts as failing fast.
 
     Source:

@@ -41,7 +41,6 @@ def parse_dependency(text: str, job_id: str = "") -> Dependency:
     """What a dependency names, as Slurm writes it.
 
     Args:
-        text: such as `afterany:15:16,afterok:17?singleton`, also with `(unfulfilled)` behind.
         job_id: of the job that waits; a task of an array waits for the same task (`aftercorr`).
 
     Source:
@@ -176,10 +175,7 @@ def _number(job_id: str) -> tuple[int, ...]:
 
 
 def _first_of(links: Mapping[JobKey, JobKey]) -> dict[JobKey, JobKey]:
-    """Every job of each chain with the first of its chain.
-
-    Where two jobs wait for one, neither continues it: that is a sweep, not a task.
-    """
+    """Every job of each chain with the first of its chain."""
     followers = Counter(links.values())
     kept = {job: before for job, before in links.items() if followers[before] == 1}
     first: dict[JobKey, JobKey] = {}

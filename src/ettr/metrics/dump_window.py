@@ -1,8 +1,8 @@
 """Where a dump of the accounting begins: what ended before is missing, which biases every rate.
 
 `sacct --starttime T` lists what ran at T or later, a job of last week included if it ran until T.
-The runtime of such jobs from before T had no chance to end in a failure: whatever ended then is not
-in the dump. Counted as exposure it makes rates too low, the more so the longer the jobs.
+The runtime of such jobs from before T had no chance to end in a failure: whatever ended then is
+not in the dump. Counted as exposure it makes rates too low, the more so the longer the jobs.
 
 A log of jobs that ended (PBS, LSF, `sacct --state`) lacks in turn what still ran at its end; with
 as many jobs running then as when it began, that makes up for it, and nothing is said.
@@ -41,10 +41,7 @@ class DumpWindow:
     """A cluster of whose jobs none ended for longer than chance explains.
 
     Attributes:
-        cluster: Its name.
         first_end: When the first attempt ended; None: none has, the logs list only what runs.
-        node_days_before: Runtime before that; without an end all of it.
-        share: Of the cluster's runtime.
     """
 
     cluster: str
@@ -81,11 +78,6 @@ def dump_windows(
     is an exponential variable of mean 1, whatever law the lengths follow. A cluster whose log
     begins with its first day, with jobs that all take a day, is therefore not taken for a part of
     one. Logs of ended jobs alone are left out: none runs at their end, and jobs began until then.
-
-    Args:
-        facts: of a store.
-        clusters: which; none: all.
-        since: what was before is left out anyway; None: nothing is.
     """
     rows = sorted(facts.rows("cluster_starts"), key=lambda row: str(row["cluster"]))
     asked = [row for row in rows if not clusters or row["cluster"] in clusters]
@@ -118,11 +110,7 @@ def chance_of_no_end(ages: Columns) -> float:
     """Probability that none of the jobs from before the first end ended before it.
 
     With a hazard known from d ends, x expected ends have the probability (1 + x/d)^-d of being
-    none: Poisson with a mean that is itself known as a gamma variable of shape d.
-
-    Args:
-        ages: jobs by the class of their age at the first end (`entered`) and when they left
-            (`left_at`), ended (`is_over`) or not.
+    none:
     """
     from scipy.special import digamma
 

@@ -27,7 +27,6 @@ class EarlyStart:
 
     Attributes:
         what: Began then: a node's state, a job, or the submission of one.
-        start: Of the period.
         known_from: First sign of anything else: an event, the end of an outage, the start of a job
             or, where a dump of the accounting begins in the middle of jobs, the end of one.
     """
@@ -55,8 +54,6 @@ def early_start(facts: Facts, period: Period, windows: Iterable[DumpWindow]) -> 
     Long is more than a day, and more than a twentieth of the time that is known.
 
     Args:
-        facts: of a store.
-        period: of the whole logs.
         windows: clusters whose dump of the accounting begins in the middle of jobs.
     """
     jobs = facts.rows("cluster_starts")

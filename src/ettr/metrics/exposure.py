@@ -1,8 +1,8 @@
 """The exposure behind every failure rate: node-time that jobs ran, defined once.
 
 A log may name the nodes of an attempt (rows in `allocations`), say how many they were
-(`attempts.n_nodes`), both, or neither. Attempt by attempt, so that logs of different detail can lie
-in one store:
+(`attempts.n_nodes`), both, or neither. Attempt by attempt, so that logs of different detail can
+lie in one store:
 
 1. where its nodes are named, the sum of the time it ran on each of them;
 2. else where their number is known, that number times its runtime;
@@ -28,11 +28,6 @@ class ExposureBasis:
     """What the exposure rests on: attempts that ran, by what their log says of their nodes.
 
     Attributes:
-        node_hours: The whole exposure.
-        named_node_hours: The part on nodes that the logs name.
-        attempts_named: Attempts whose nodes are named.
-        attempts_counted: Attempts of which only the number of nodes is known.
-        attempts_unknown: Attempts of which neither is known; they add no exposure.
         attempts_without_runtime: Attempts that began, and no log says how long they ran; they add
             no exposure either, whatever is known of their nodes.
     """
@@ -78,10 +73,7 @@ class ExposureBasis:
 
 @made("exposure", (), reads=("exposure_joined", "exposure_listed"), takes=("all_listed",))
 def _by_attempt(facts: Facts) -> str:
-    """One row is a selected attempt and the node-time that it ran.
-
-    The list of nodes of each attempt may say all that it held: then a join is spared.
-    """
+    """One row is a selected attempt and the node-time that it ran."""
     return facts.table("exposure_listed" if facts.given("all_listed") else "exposure_joined")
 
 
@@ -92,10 +84,7 @@ def _by_attempt(facts: Facts) -> str:
     takes=("all_listed",),
 )
 def _by_node(facts: Facts) -> str:
-    """One row is a node of a selected attempt, with its time there.
-
-    Two joins are left out where they change nothing.
-    """
+    """One row is a node of a selected attempt, with its time there."""
     basis = facts.row("exposure_basis")
     foreign = False
     if not facts.given("all_listed"):

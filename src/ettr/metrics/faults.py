@@ -37,13 +37,7 @@ class CategoryFaults:
 
 @dataclass(frozen=True, slots=True)
 class FaultEvidence:
-    """What faults rest on.
-
-    Attributes:
-        error_and_outage: An error was seen and the node went out of service.
-        error_only: An error was seen.
-        outage_only: The node went out of service, and no error was found.
-    """
+    """What faults rest on."""
 
     error_and_outage: int
     error_only: int
@@ -91,11 +85,7 @@ def fleet_faults(
     """Fault rates by category, and time to repair of each fault; None without any fault.
 
     Args:
-        faults: of its nodes.
-        fleet: nodes and their time in service (`availability.service`).
-        confidence: of the intervals, between 0 and 1.
         spread_of: how faults cluster; the intervals are exact where None.
-        observed: whether they were put together from errors and outages.
     """
     if not len(faults):
         return None

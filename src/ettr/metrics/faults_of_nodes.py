@@ -34,14 +34,8 @@ class NodeFaults:
     """Faults of nodes, a column for each fact; all columns are of one length.
 
     Attributes:
-        nodes: The distinct nodes.
         node: Place in `nodes` of the node of each fault.
-        category: What kind of fault.
-        start_s: When it began, in seconds since 1970.
         down_s: How long the node was out of service for it so far; NaN where no log says.
-        is_over: Whether that time has ended.
-        has_error: Whether an error of the node was seen.
-        has_outage: Whether the node went out of service.
     """
 
     nodes: tuple[NodeKey, ...]
@@ -86,10 +80,6 @@ def recorded_faults(facts: Facts, period: Period) -> NodeFaults:
     Each event of their checks (`infinitehbd`, `lanl`, and `fault` for tables of a site's own) is
     one fault, with its end where it is over. Raw messages such as XIDs are not among them: one
     fault may write any number of them.
-
-    Args:
-        facts: of the store.
-        period: a fault that is not over has lasted until its end.
     """
     rows = facts.columns("recorded_faults")
     nodes, node = _distinct(rows["cluster"].tolist(), rows["node"].tolist())
@@ -128,11 +118,6 @@ def observed_faults(facts: Facts, outages: Sequence[Outage], gap_s: float) -> No
 
     What follows on one node within `gap_s` of what came before belongs to the same fault. Its
     category is the symptom of its strongest error; without any, the class of the outage's reason.
-
-    Args:
-        facts: of the store, which know the episodes of critical errors.
-        outages: outages of nodes; planned ones are no faults.
-        gap_s: the longest silence within one fault, in seconds.
     """
     unplanned = [outage for outage in outages if not outage.is_planned]
     parts = _ErrorsAndOutages.of(facts.columns("fault_episodes"), unplanned)

@@ -139,11 +139,6 @@ class EachLoss:
 def lost_gpu_s(elapsed_s: float | None, n_gpus: int | None, cap_s: float) -> float | None:
     """What an attempt loses that ends after so long: min(runtime, cap) times its GPUs.
 
-    Args:
-        elapsed_s: how long it ran; None where that is not known.
-        n_gpus: what it held; None where that is not known.
-        cap_s: the most that one interruption loses, in seconds.
-
     Returns:
         GPU-seconds; None where the runtime or the GPUs are not known. Without GPUs none are lost,
         however long it ran.
@@ -230,14 +225,8 @@ def lost_goodput(
     Args:
         facts: of a store; the failures of its selection count, and the others only name the cause
             of the preemptions in `links`.
-        links: preemptions that failures caused (`preemption_links`).
-        cap_min: the most that one interruption loses, in minutes: half a checkpoint interval.
-        crash_loop_failures: jobs with this many failures or more are listed.
         runs: by attempt, the jobs of runs of several jobs (`jobs_of_runs`); a job that was
             submitted again counts as one with them.
-
-    Raises:
-        UsageError: a cap that is negative, or a crash loop of fewer than two failures.
 
     Source:
         Kokolis et al. (2025): lost goodput as min(runtime, 30 min) times GPUs, once for failed
@@ -294,9 +283,7 @@ def loss_of_each(facts: Facts, preemptions: Iterable[Preemption], cap_min: float
     """GPU-hours that each failure lost, with those of jobs preempted for its sake.
 
     Args:
-        facts: of a store; the failures of its selection count.
         preemptions: those that failures caused; a failure that is not among them adds its own.
-        cap_min: the most that one interruption loses, in minutes.
     """
     cap_s = cap_min * SECONDS_PER_MINUTE
     of_each: dict[str, _Loss] = defaultdict(_Loss)

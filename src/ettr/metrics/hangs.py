@@ -19,17 +19,9 @@ class HungRun:
     """A run that was ended hours after it probably failed.
 
     Attributes:
-        cluster: Of the job.
-        job_id: Its job.
-        attempt_id: The attempt.
-        state: How the scheduler says that it ended.
-        node: Where the fault was seen; it was then taken out of service.
         symptom: Of the fault, the first in the run.
-        fault: When it was seen.
-        end: When the run was ended.
         n_gpus: That it held; None where the log has none.
         gpu_hours: That it held from the fault on; None likewise.
-        is_sure: Whether its recorded progress stopped half an hour or more before its end.
     """
 
     cluster: str

@@ -36,14 +36,7 @@ class IncidentKind:
 
 @dataclass(frozen=True, slots=True)
 class IncidentLedger:
-    """All ledgers of a store together.
-
-    Attributes:
-        first: When the first incident began.
-        last: When the last one did.
-        total: What all of them state.
-        by_kind: The same by kind, that with the most incidents first.
-    """
+    """All ledgers of a store together."""
 
     first: datetime
     last: datetime

@@ -72,8 +72,7 @@ def observed_period(facts: Facts) -> Period | None:
     """The time from the first to the last moment that any log names; None where none names any.
 
     An attempt that has not ended reaches to its start plus the runtime that accounting gave it,
-    since that runtime counts. Where the inventory says from when to when its nodes were in service,
-    those moments count too. What nodes were held, progress and days of logs count where jobs,
+    since that runtime counts. What nodes were held, progress and days of logs count where jobs,
     states of nodes, events and the inventory name no moment at all.
     """
     seen = _moments(facts, "log_moments") or _moments(facts, "other_moments")

@@ -30,9 +30,6 @@ class LeftOut:
     """What seems to be missing from a dump; all zero and False where nothing does.
 
     Attributes:
-        ended: Attempts that ended.
-        none_completed: There are many, and none completed.
-        none_failed: There are many, and all completed.
         unseen_attempts: Earlier attempts that jobs count as restarts and the logs lack, where they
             are most of those; 0 where they are not.
         never_requeued: No job has a second attempt, which is what a dump looks like that lacks
@@ -93,7 +90,6 @@ def left_out(facts: Facts, status: StatusMix) -> LeftOut:
 
     Args:
         facts: of a whole store: a selection of jobs looks like a part of a dump.
-        status: of all attempts.
     """
     by_state = {one.state: one.attempts for one in status.states}
     completed = by_state.get("COMPLETED", 0)

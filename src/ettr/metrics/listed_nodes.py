@@ -1,9 +1,8 @@
 """Whether the allocations say no more than the attempts do: then few questions need a join of both.
 
-A scheduler's accounting lists the nodes of an attempt, and an ingestion makes a row of
-`allocations` for each of them, with the times of the attempt. Where that holds throughout, the
-node-time of an attempt is its time times its nodes. To join millions of attempts with what they
-held by their ids, which are long texts, costs ten times as much as to test it.
+Where that holds throughout, the node-time of an attempt is its time times its nodes. To join
+millions of attempts with what they held by their ids, which are long texts, costs ten times as
+much as to test it.
 """
 
 from __future__ import annotations

@@ -18,14 +18,10 @@ class LogsRead:
     """Kinds of logs that a store holds.
 
     Attributes:
-        jobs: Job accounting.
         node_checks: Checks with events about nodes that the taxonomy understands, by name: kernel
             messages and health checks. The scheduler's own log is not among them.
-        node_states: States of nodes, without which outages are unknown.
-        progress: Progress records, without which the ETTR of a run is assumed.
         unknown_checks: Checks with events of which the taxonomy knows no code: these events can
             explain nothing.
-        controller: The scheduler's own log, which names nodes that failed and who cancelled.
         node_logs: Logs of nodes that arrived, whether or not their lines report anything.
     """
 
@@ -52,8 +48,6 @@ def logs_read(facts: Facts, taxonomy: Taxonomy, clusters: Collection[str] = ()) 
     """Which kinds of logs the store holds.
 
     Args:
-        facts: of the store.
-        taxonomy: which checks and codes are understood.
         clusters: only of these, since what arrived from one says nothing of another; all if empty.
     """
     if clusters and len(named_clusters(facts)) > 1:

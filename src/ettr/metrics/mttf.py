@@ -1,8 +1,8 @@
 """Mean time to failure by job size, and the line that a constant rate per node projects.
 
-There are two such times. The scheduler's counts attempts that a failure ended. The time between
-interruptions also counts restarts within an attempt, which only the job itself has seen: a job
-under an in-job launcher fails and goes on without the scheduler noticing.
+The scheduler's counts attempts that a failure ended. The time between interruptions also counts
+restarts within an attempt, which only the job itself has seen: a job under an in-job launcher
+fails and goes on without the scheduler noticing.
 """
 
 from __future__ import annotations
@@ -107,14 +107,8 @@ def mttf_by_size(
     """MTTF of each size class, and the projected line.
 
     Args:
-        facts: of a store; `restart` events of progress are interruptions that the scheduler did
-            not see.
-        rate_used: failure rate that the line projects, in failures per node-day.
-        unit: what a size counts.
         gpus_per_node: to turn GPUs into nodes on the line; None takes what the inventory says of
             all nodes alike, else the ratio of GPUs to nodes over the attempts on more than one.
-        of_nodes: GPUs of each node of which an inventory says so; those without any are left out.
-        confidence: of the intervals, between 0 and 1.
         spread: how all failures cluster; intervals are exact where None.
 
     Source:
@@ -185,11 +179,7 @@ def _between_interruptions_h(
 
 
 def _held_by_size(facts: Facts, unit: SizeUnit) -> list[dict[str, float]]:
-    """Attempts, job-seconds and node-seconds of each size class, the unknown size last.
-
-    `node_s` is of the attempts whose nodes are known, which ran for `known_s`; `without_nodes` are
-    the others that ran; `begin_s` and `end_s` say from when to when any of them did.
-    """
+    """Attempts, job-seconds and node-seconds of each size class, the unknown size last."""
     shapes = facts.columns("exposure_shapes")
     began = shapes["began"].astype(np.bool_)
     ends = size_ends_of(shapes[unit.column])
@@ -318,12 +308,8 @@ def restarts_within_attempts(facts: Facts, unit: SizeUnit = SizeUnit.GPUS) -> li
     """Restarts in the period within attempts of the selection that their scheduler did not see.
 
     Of the ranks of a job the one that reports most restarts is believed, so that a restart counts
-    once, whichever ranks report it. The first event of an attempt that follows
-    an earlier attempt of the same job is the echo of a requeue, and does not count.
-
-    Args:
-        facts: of a store.
-        unit: what a size counts.
+    once, whichever ranks report it. The first event of an attempt that follows an earlier attempt
+    of the same job is the echo of a requeue, and does not count.
     """
     lines = facts.rows("restart_lines") if facts.rows("progress_runs") else []
     if not lines:

@@ -27,10 +27,6 @@ class ClassRate:
 
     Attributes:
         name: `cpu`, a type of GPU, or `gpu` where no inventory names the type.
-        has_gpus: Whether its nodes have any.
-        failures: Selected failures on its nodes.
-        node_days: That selected attempts ran there.
-        per_1000_node_days: The rate, with the exact interval of independent failures.
     """
 
     name: str

@@ -15,14 +15,9 @@ class NodeJobs:
     """What ran on one node.
 
     Attributes:
-        elapsed_s: Time that attempts ran on it, added up.
-        multi_node_failures: Attempts of several nodes with it among them that ended as NODE_FAIL.
-        single_node_failures: Attempts on it alone that ended as NODE_FAIL.
-        single_node_attempts: Attempts on it alone.
         first_s: When the first of its attempts began, in seconds since 1970; None where no log
             says.
         last_s: When the last one ended; infinity where one goes on.
-        span_s: Time from the start to the end of those that ran and ended, in whole seconds each.
     """
 
     elapsed_s: float

@@ -51,30 +51,13 @@ class NodeRecord:
     """What is known of one node; None where no log says it.
 
     Attributes:
-        cluster: Its cluster.
-        node: Its name.
-        gpu_type: Model of its GPUs.
-        partitions: Its partitions, comma-separated.
-        rack: Where it is, likewise `pod` and `switch`.
-        pod: The group above its rack or leaf switch.
-        switch: Its leaf switch.
-        in_service_h: Hours in service in the time of the logs.
-        node_days: Days on which a job ran on it, as a number of whole days.
-        failures: Failures that are blamed on it.
         blame: Its weights of the table `blame`: those, and its part of failures that blame no
             single node.
-        expected_failures: Those that a node with as many node-days has on average.
         chance: Probability that chance alone gives some node of the fleet so many more failures
             than expected as this one has.
         failed_attempts: Attempts that ended as a failure while they held it, whichever node is
             blamed.
-        unplanned_outages: How often it was out of service unplanned.
-        unplanned_h: Hours of those.
-        planned_h: Hours of planned outages.
-        outages_by_reason: All outages by class of reason, most hours first.
         codes: XIDs and SXIDs in its kernel log, most frequent first.
-        last_repair: When its latest unplanned outage ended.
-        is_out: Whether it is out of service when the logs end.
     """
 
     cluster: str
@@ -126,12 +109,8 @@ class NodeRecords:
 
     Attributes:
         nodes: In order of `chance`, then failures, then hours out of service.
-        places: By kind in order of `chance`; empty where the inventory names no places.
         blamed_failures: Failures that are blamed on one node; None without job accounting.
         failures: All failures; None likewise.
-        with_node_states: Whether the logs hold outages.
-        with_codes: Whether they hold any XID or SXID.
-        by_confidence: How sure all failures are; None without job accounting.
     """
 
     nodes: tuple[NodeRecord, ...]
@@ -156,13 +135,8 @@ def node_records(
     """Records of all nodes that any log names.
 
     Args:
-        facts: of the store under the selection.
-        fleet: nodes and their time in service.
         outages: of all nodes, cut to their time in service; None where no log has states of nodes.
-        blame: weights of each node over all failures.
-        has_jobs: whether there is job accounting.
         only_fleet: leave out nodes that are not in `fleet`, such as those that are not selected.
-        confidence: of the intervals, between 0 and 1.
     """
     days = ran_node_days(facts)
     failures = facts.columns("failures")
@@ -279,13 +253,7 @@ def _outage_facts(found: list[Outage] | None) -> dict[str, Any]:
 
 
 def _chance(failures: int, total: int, share: float, compared: int) -> float | None:
-    """Probability of so many failures or more on one of several nodes if all are alike.
-
-    Given their total, the failures of one node are binomial with its share of the node-days.
-
-    Source:
-        Przyborowski and Wilenski (1940), Biometrika 31; Bonferroni's bound for the number of nodes.
-    """
+    """Probability of so many failures or more on one of several nodes if all are alike."""
     if not total or share <= 0:
         return None
     from scipy.special import betainc

@@ -69,11 +69,6 @@ def outages(facts: Facts, period: Period, taxonomy: Taxonomy) -> tuple[Outage, .
 
     States that overlap or touch are one outage. It is planned if all its parts are: maintenance,
     or a reason that the catalogue calls planned.
-
-    Args:
-        facts: of the store.
-        period: open states are cut at its end.
-        taxonomy: classes of reasons.
     """
     rows = facts.columns("out_states")
     last_s = to_seconds(period.end)
@@ -135,13 +130,7 @@ def _outage(
 def unplanned_where_jobs_ended(
     found: Iterable[Outage], ends: Iterable[tuple[str, str, float]], tolerance_s: float
 ) -> tuple[Outage, ...]:
-    """The same outages; one that took a job with it is not planned, whatever was written later.
-
-    Args:
-        found: outages.
-        ends: cluster, node and second since 1970 at which a failed node ended a job there.
-        tolerance_s: how far from such an end the node may have gone silent, in seconds.
-    """
+    """The same outages; one that took a job with it is not planned, whatever was written later."""
     ended: dict[tuple[str, str], list[float]] = defaultdict(list)
     for cluster, node, end_s in ends:
         ended[cluster, node].append(end_s)

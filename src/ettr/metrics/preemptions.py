@@ -3,8 +3,8 @@
 The log is certain: an event of check `slurmctld`, code `PREEMPTED`, names the job that was
 preempted and the one it made room for. The rule is for logs that lack it: an attempt that ended
 PREEMPTED at most `rule_window_s` before a restart began, on one of the restart's nodes, was
-preempted for it. A restart is the first attempt of a job after one that failed, or that of the next
-job of its run, where the owner submitted it again.
+preempted for it. A restart is the first attempt of a job after one that failed, or that of the
+next job of its run, where the owner submitted it again.
 """
 
 from __future__ import annotations
@@ -113,7 +113,6 @@ def restarts_after_failure(
     """For each failure in all of the logs the next attempt of the same job or run, if any started.
 
     Args:
-        facts: of a store.
         runs: by attempt, the jobs of runs of several jobs (`ettr.metrics.stitching.jobs_of_runs`).
     """
     runs = runs or {}
@@ -158,12 +157,9 @@ def preemption_links(
     """Preemptions that failures caused: by the log where it names them, by the rule elsewhere.
 
     Args:
-        facts: of a store; no selection matters.
-        runs: by attempt, the jobs of runs of several jobs; without it only requeues are restarts.
         rule_window_s: how long before a restart a preemption may lie, in seconds.
         log_tolerance_s: how far from the end of the preempted attempt its line in the controller's
             log may lie, in seconds.
-        confidence: of the intervals of the rule's error, between 0 and 1.
     """
     counts = facts.under(selection=Selection(), since_us=None, until_us=None).row(
         "preemption_counts"
@@ -195,10 +191,6 @@ def selected_links(facts: Facts, links: PreemptionLinks) -> PreemptionLinks:
 
     It belongs to the period in which that job had to go, and to the job's own partition, account
     and user. Of chosen nodes it is what their failures drove out, wherever that ran.
-
-    Args:
-        facts: of the selection.
-        links: all of them; the rule's error stays that over all of the log.
     """
     counts = facts.row("preemption_counts")
     return replace(
@@ -267,11 +259,7 @@ def _named_by_log(near: list[dict[str, Any]]) -> dict[str, tuple[JobKey, float]]
 def _links_by_log(
     named: dict[str, tuple[JobKey, float]], restarts: tuple[Restart, ...], longest_s: float
 ) -> dict[str, Restart]:
-    """Of those that the log names, the ones that made room for a restart after a failure.
-
-    The controller preempts some time before the job that needs the room can start; the restart
-    meant is the job's next one, at most `longest_s` after the line.
-    """
+    """Of those that the log names, the ones that made room for a restart after a failure."""
     by_job: dict[JobKey, list[Restart]] = {}
     for restart in restarts:
         by_job.setdefault(restart.job, []).append(restart)

@@ -144,13 +144,8 @@ def data_quality(
     All but the lag of node states behind `failures` is of all of the logs, whatever is selected.
 
     Args:
-        facts: of the store.
-        exposure: what the denominator of the rates rests on.
-        assumptions: what the analysis itself assumed, one sentence each; those made in reading
-            the files are added.
-        doubts: what other questions have found.
-        naming: of which clusters those rows are that name none.
-        has_clusters: whether the logs are of several clusters.
+        assumptions: what the analysis itself assumed, one sentence each; those made in reading the
+            files are added.
     """
     doubts = doubts or Doubts()
     read = _files(facts.rows("files"), naming or Naming(), has_clusters)

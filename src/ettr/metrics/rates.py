@@ -26,7 +26,6 @@ class EstimatedRate(FailureRate):
 
     Attributes:
         per_1000_node_days: With the interval that admits the clustering of the failures.
-        exact_per_1000_node_days: With the exact interval of independent failures.
     """
 
     per_1000_node_days: Interval
@@ -73,9 +72,6 @@ def estimated_rate(
     """A rate with its intervals, in failures per 1,000 node-days.
 
     Args:
-        failures: their number.
-        node_days: the exposure.
-        confidence: of the intervals, between 0 and 1.
         spread: of these failures; the interval is the exact one where None.
     """
     exact = rate_interval(failures, node_days, confidence, PER_NODE_DAYS)
@@ -125,14 +121,6 @@ def symptom_rate(
     """`part_rate`, or the rate with the spread of these failures alone where that is wider.
 
     Failures of one kind may come in bursts that hardly show among all the others.
-
-    Args:
-        failures: failures of the kind.
-        node_days: the exposure.
-        total: failures of all kinds.
-        confidence: of the intervals.
-        spread: of the failures of all kinds.
-        own: of those of the kind.
     """
     part = part_rate(failures, node_days, total, confidence, spread)
     if own is None:
@@ -155,13 +143,6 @@ def failure_rates(
     """Failure rates by symptom, with intervals that admit the clustering of failures.
 
     Args:
-        facts: of a store.
-        above_gpus: large jobs hold more GPUs than this.
-        confidence: of the intervals, between 0 and 1.
-        all_jobs: how the failures of all jobs cluster; intervals are exact where None.
-        large_jobs: the same of large jobs.
-        symptoms: how the failures of each symptom cluster among themselves, of all jobs.
-        large_jobs_symptoms: the same of large jobs.
         probable_gpus: GPUs of each job that probably failed too, though no log says so: the high
             ends of the rates over all symptoms hold them all.
 

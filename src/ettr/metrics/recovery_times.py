@@ -38,7 +38,6 @@ class SpanTimes:
     """One span of time over the failures of one symptom.
 
     Attributes:
-        span: One of `SPANS`.
         times: In hours; `still_open` are those that had not ended.
         not_measured: Failures for which the logs lack what it takes.
     """
@@ -92,8 +91,6 @@ def recovery_times(
         facts: of a store; of the failures of its selection, those that no node is blamed for are
             left out. What followed them is read beyond the ends of a period.
         outages: of all nodes in order of node and start; None where no log has states of nodes.
-        period: time that the logs cover.
-        confidence: of the intervals, between 0 and 1.
     """
     blamed = _blamed(facts)
     if not blamed:

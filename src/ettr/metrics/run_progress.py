@@ -85,13 +85,7 @@ class ScheduledSplit:
 def split_scheduled(
     rows: Iterable[Row], attempts: Iterable[ScheduledAttempt] | None, state: RunState
 ) -> ScheduledSplit | None:
-    """Split the scheduled time of a run; None where the record holds no step within an attempt.
-
-    Args:
-        rows: its progress from one rank, in the order in which it happened.
-        attempts: when it was scheduled; None: for the least time that the record allows.
-        state: how the run stands.
-    """
+    """Split the scheduled time of a run; None where the record holds no step within an attempt."""
     splitter = WallClockSplitter(attempts)
     for row in rows:
         splitter.add(*row)
@@ -124,9 +118,6 @@ class JobRecord:
         """The record with what lies in the second after one of the ends of its attempts at the end.
 
         Accounting cuts an end to whole seconds. What begins there begins another attempt.
-
-        Args:
-            ends_us: those ends after which the time is of another job's attempt.
         """
         spans = [(end_us, end_us + MICROSECONDS_PER_SECOND) for end_us in ends_us]
         if not spans:
@@ -198,10 +189,7 @@ def _run_progress(facts: Facts) -> str:
     takes=("selection", "since_us", "until_us"),
 )
 def _recorded_runs(facts: Facts) -> Rows:
-    """The runs of progress that ended in the selected period, on the selected clusters.
-
-    Records name no partition, account, user or QOS and no nodes: none are of a selection by those.
-    """
+    """The runs of progress that ended in the selected period, on the selected clusters."""
     chosen = facts.given("selection")
     if chosen.of_nodes or chosen.of_jobs.keys() - {"cluster"}:
         return []

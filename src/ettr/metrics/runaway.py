@@ -1,8 +1,8 @@
 """Attempts that accounting holds for running, though they are over.
 
-slurmctld that dies, or that loses its connection to slurmdbd, leaves the record of a job without an
-end: such a runaway job "runs" in every later dump, and its nodes gain exposure that no job used.
-`sacctmgr show runawayjobs` lists them.
+slurmctld that dies, or that loses its connection to slurmdbd, leaves the record of a job without
+an end: such a runaway job "runs" in every later dump, and its nodes gain exposure that no job
+used. `sacctmgr show runawayjobs` lists them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,7 @@ from ettr.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Runaways:
-    """Attempts without an end that are over.
-
-    Attributes:
-        attempts: How many there are.
-        node_days: What they add to the exposure.
-        longest: Job id of the one that adds the most.
-    """
+    """Attempts without an end that are over."""
 
     attempts: int
     node_days: float

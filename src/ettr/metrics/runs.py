@@ -2,8 +2,8 @@
 
 Wallclock W = Q + R + U: queued, productive, and scheduled but unproductive. Time in which a task
 was not even submitted is no wallclock of the run and has its own figure. Time in which several
-attempts of a run ran side by side passes once, while each holds its own GPUs. Runs without progress
-get a band over stated assumptions instead of a number.
+attempts of a run ran side by side passes once, while each holds its own GPUs. Runs without
+progress get a band over stated assumptions instead of a number.
 """
 
 from __future__ import annotations
@@ -234,18 +234,8 @@ def job_runs(
     others would wait, or not be submitted, while they ran.
 
     Args:
-        facts: of a store.
-        rule: how attempts become runs.
-        assumptions: for runs without progress.
-        min_scheduled_h: leave out runs that were scheduled for less.
-        min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
-        listed: how many runs to list and to measure by progress, by their GPU-hours.
-        with_ends: ask attribution how attempts ended.
         of_record: attempts are made from the progress: where its clock was set back they bound
             nothing, and the split is of the least time that the record allows.
-
-    Raises:
-        UsageError: a rule or assumptions that cannot be.
 
     Source:
         Kokolis et al. (2025): ETTR = R / W, W = Q + R + U, over runs of at least 24 h.
@@ -287,12 +277,7 @@ def job_runs(
 
 
 def _bound(name: str, case: Scenario) -> dict[str, float]:
-    """A scenario as the fact `run_sums` takes it.
-
-    Of an attempt the restart is not productive, nor what is lost of an interval where it was cut,
-    nor the share of the rest that goes into saves. One that starts while another runs has
-    restarted, in part or in whole, when it goes on alone.
-    """
+    """A scenario as the fact `run_sums` takes it."""
     interval_s = case.checkpoint_interval_min * SECONDS_PER_MINUTE
     return {
         f"{name}_restart_s": case.restart_min * SECONDS_PER_MINUTE,
@@ -384,10 +369,7 @@ def _details(
 
 
 def _both_record_steps(recorded: Mapping[str, JobRecord], attempts: list[dict[str, Any]]) -> bool:
-    """Whether two jobs of a run both record steps while both run.
-
-    Read as one record, the steps of one would be those of the other, done again.
-    """
+    """Whether two jobs of a run both record steps while both run."""
     reached: dict[str, float] = {}
     for attempt in attempts:
         job, start_s = attempt["job_id"], attempt["start_s"]
@@ -480,7 +462,6 @@ class _Numbers:
 
     Attributes:
         productive_h: Estimate, low and high of each; NaN where it is not known.
-        measured: Whether its progress says so.
     """
 
     def __init__(self, runs: Columns) -> None:

@@ -1,9 +1,9 @@
 """Failures of which all that is known is that somebody set the node DOWN while the job ran.
 
-Slurm ends such a job as NODE_FAIL, whatever was typed: work that was planned, a fault that a person
-saw, or nothing. A person is who is not the user under whom this log has Slurm's own reasons, such
-as "Not responding"; where Slurm runs as the user of the operators, the words decide: Slurm's own
-reasons and those of health checks are known.
+Slurm ends such a job as NODE_FAIL, whatever was typed: work that was planned, a fault that a
+person saw, or nothing. A person is who is not the user under whom this log has Slurm's own
+reasons, such as "Not responding"; where Slurm runs as the user of the operators, the words decide:
+Slurm's own reasons and those of health checks are known.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ class SetDown:
     """Failures of jobs whose node was set DOWN at their end, not by Slurm or a health check.
 
     Attributes:
-        by_person: A person did.
-        by_unknown: Nothing says whether it was a person or Slurm.
         without_fault: Of both those of which no log names a fault.
-        reasons: What was typed for these, the most frequent first.
     """
 
     by_person: int

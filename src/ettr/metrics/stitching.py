@@ -97,16 +97,8 @@ def under_rule(
     """The facts in which attempts become runs by a rule.
 
     Args:
-        facts: of a store.
-        rule: how attempts become runs.
-        of: `long` for the runs that were scheduled for long enough; `failed` for those of which the
-            infrastructure failed an attempt.
-        min_gpus: leave out attempts of fewer GPUs (0 keeps those without any).
-        min_scheduled_h: leave out runs that were scheduled for less.
-        of_record: runs of what progress alone records.
-
-    Raises:
-        UsageError: a rule that cannot be.
+        of: `long` for the runs that were scheduled for long enough; `failed` for those of which
+            the infrastructure failed an attempt.
     """
     rule.check()
     return facts.under(
@@ -120,12 +112,7 @@ def under_rule(
 
 
 def jobs_of_runs(facts: Facts, rule: RunRule) -> dict[str, RunJobs]:
-    """By attempt, the jobs of its run, for runs of several jobs of which one failed.
-
-    Args:
-        facts: of a store; no selection matters.
-        rule: how attempts become runs.
-    """
+    """By attempt, the jobs of its run, for runs of several jobs of which one failed."""
     every = under_rule(facts, rule, of="failed").under(selection=Selection(), every_cluster=True)
     found = every.rows("resubmitted")
     members: dict[int, list[tuple[str, str]]] = defaultdict(list)
@@ -141,12 +128,7 @@ def jobs_of_runs(facts: Facts, rule: RunRule) -> dict[str, RunJobs]:
 
 
 def with_run_jobs(facts: Facts, runs: Mapping[str, RunJobs]) -> Facts:
-    """The facts that ask about the jobs of some runs too (`failed_jobs_attempts`).
-
-    Args:
-        facts: of a store.
-        runs: by attempt, the jobs of its run.
-    """
+    """The facts that ask about the jobs of some runs too (`failed_jobs_attempts`)."""
     jobs = {(run.cluster, job_id) for run in runs.values() for job_id in run.job_ids}
     return facts.under(run_jobs=tuple(sorted(jobs)))
 

@@ -46,11 +46,6 @@ def durations(
 ) -> Durations:
     """Mean and quantiles of durations of which some are not over.
 
-    Args:
-        hours: how long each has lasted so far, in hours.
-        over: whether it has ended.
-        confidence: of the intervals, between 0 and 1.
-
     Source:
         Kaplan and Meier (1958); variance of Greenwood (1926); interval of the mean by Hall's
         transformation of Student's t, Hall (1992), Journal of the Royal Statistical Society B 54,
@@ -170,11 +165,7 @@ class _SurvivalLimits:
 
 
 def _first_likely(target: float, moments: tuple[Floats, Floats], least: float) -> int | None:
-    """The first place with a chance of `least` that the variable is at most `target`; None: none.
-
-    The chance grows from each end to the next, so that only one stretch is looked at place by
-    place: an incomplete beta function for each of 30,000 durations is what this would cost.
-    """
+    """The first place where P(variable <= `target`) is at least `least`; None: there is no such."""
     last = len(moments[0]) - 1
     marks = np.append(np.arange(0, last, _STRETCH), last)
     likely = np.flatnonzero(_chance_below(target, *(m[marks] for m in moments)) >= least)

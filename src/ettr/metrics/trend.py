@@ -53,9 +53,6 @@ class CheckMarker:
     """The first event of a check.
 
     Attributes:
-        check: Its name.
-        first_seen: When it first reported.
-        events: Its events.
         silence_chance: How likely a check that had run since the logs began would have been silent
             for so long, given on how many days it reported afterwards.
         is_new: Whether that chance is small, so that the check was probably added then: failures
@@ -94,16 +91,7 @@ def rate_trend(
     """Failures per 1,000 node-days in a rolling window.
 
     Args:
-        facts: of a store; the first event of each check becomes a marker.
-        period: time that the logs cover.
-        above_gpus: count only jobs of more GPUs.
-        window_days: length of the window.
-        step_days: distance of the points.
-        confidence: of the intervals, between 0 and 1.
         spread: how the failures cluster; intervals are exact where None.
-
-    Raises:
-        UsageError: a length that is not positive.
     """
     if window_days <= 0 or step_days <= 0:
         raise UsageError(
@@ -180,10 +168,7 @@ def cumulative_node_days(
     that start and end there and their first moments (the fact `ran_cells`).
 
     Args:
-        facts: of a store.
         edges_s: whole seconds, all the same distance apart.
-        above_gpus: count only jobs of more GPUs.
-        step_s: length of the cells of another curve, to share them where edges lie on theirs.
     """
     apart_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1
     shared = step_s is not None and apart_s % int(step_s) == 0
@@ -214,10 +199,10 @@ NEW_BELOW = 0.04
 def check_markers(facts: Facts) -> tuple[CheckMarker, ...]:
     """When each check first reported, the earliest first.
 
-    Of a check that has always run, each day with events is as likely before any moment as after it:
-    that all n of them fall into the last r of s + r days has the chance (r / (s + r)) ** n. Days
-    are counted and not events, since one fault may report a thousand times, and of days that follow
-    each other every other one, since it may report on both sides of midnight.
+    Of a check that has always run, each day with events is as likely before any moment as after
+    it: that all n of them fall into the last r of s + r days has the chance (r / (s + r)) ** n.
+    Days are counted and not events, since one fault may report a thousand times, and of days that
+    follow each other every other one, since it may report on both sides of midnight.
     """
     by_check: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in facts.rows("check_days"):

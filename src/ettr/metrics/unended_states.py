@@ -21,10 +21,7 @@ class UnendedStates:
     """States without an end that are over.
 
     Attributes:
-        node_states: How many there are.
         by_jobs: Those of them that a later job on the node ends; the others a later state.
-        node: Node of the one that began first.
-        state: What it was in.
         since: From when, in UTC.
     """
 

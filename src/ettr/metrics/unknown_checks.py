@@ -28,13 +28,7 @@ class UnknownCheck:
     """Events of one check and code of which no rule of the taxonomy speaks.
 
     Attributes:
-        check: Name of the check.
         code: Its code; `*` where none of the check's codes is known, None for a check without.
-        events: How many, those that report no trouble left out.
-        critical_events: How many of them the source itself calls critical.
-        nodes: On how many nodes.
-        first: Time of the first.
-        last: Time of the last.
         taxonomy_row: TOML for a site's taxonomy file (`--taxonomy FILE`) after which they are
             known; the site says what they are a sign of.
     """
@@ -129,11 +123,6 @@ def taxonomy_row(check: str, code: str | None, *, critical: bool) -> str:
     What its source calls critical becomes a fault of the node, of a symptom that the site is asked
     to name; anything else becomes a warning that explains nothing. An XID that the catalogue lacks
     is no fault until the site says so.
-
-    Args:
-        check: name of the check.
-        code: its code, `*` for any, None for a check without codes.
-        critical: whether the source calls some of these events critical.
     """
     parsed = parse_xid_code(code or "") if lowered(check).startswith(_XID) else None
     if parsed is not None:

@@ -23,11 +23,6 @@ class UnknownReason:
     """States of nodes whose reason fits no pattern of the taxonomy, or names an XID it lacks.
 
     Attributes:
-        reason: In lower case with single spaces, as patterns see it.
-        node_states: How many states of nodes give it.
-        nodes: On how many nodes.
-        first: Start of the first.
-        last: Start of the last.
         taxonomy_row: TOML for a site's taxonomy file (`--taxonomy FILE`) after which it is known;
             the site says what it is a sign of.
     """

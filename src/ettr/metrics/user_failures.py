@@ -18,12 +18,9 @@ class FailureGroup:
     """Failures of users that share something, and the GPU-hours that those attempts held.
 
     Attributes:
-        name: What they share; null where the log has none.
-        attempts: How many.
-        share_of_attempts: Of all failures of users.
         gpu_hours: What those held of which it is known; None where it is known of none.
-        attempts_without_gpus: Those of which it is not known, since the log does not say their GPUs
-            or how long they ran.
+        attempts_without_gpus: Those of which it is not known, since the log does not say their
+            GPUs or how long they ran.
     """
 
     name: str | None
@@ -40,15 +37,6 @@ class UserFailures:
     Each list is in order of attempts and holds the first `listed` of its groups.
 
     Attributes:
-        attempts: All of them.
-        gpu_hours: What they held, as of a group.
-        attempts_without_gpus: As of a group.
-        by_state: By end state.
-        by_user: By owner.
-        by_account: By account.
-        by_exit: By exit code of the batch script, or the signal that ended it.
-        by_node: Of those that ran on one node alone, by node.
-        one_node_attempts: How many ran on one node alone.
         listed: Most groups of one list.
     """
 
@@ -70,12 +58,10 @@ def user_failures(
     """Failures of users by state, user, account, exit code and node.
 
     Attempts for which attribution found a cause in the infrastructure do not count, nor do those
-    that a user cancelled. A failure, with all that its attempt held, belongs to the period in which
-    it ended.
+    that a user cancelled. A failure, with all that its attempt held, belongs to the period in
+    which it ended.
 
     Args:
-        facts: of a store.
-        listed: the most groups of one list.
         several_clusters: there may be nodes of one name in two clusters: each is called
             `CLUSTER/NODE`.
     """

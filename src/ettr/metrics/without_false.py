@@ -16,13 +16,8 @@ class RateWithoutFalse:
     """A failure rate with the failures that are expected to be false, and without them.
 
     Attributes:
-        failures: All that are counted.
-        node_days: Their exposure.
-        on_evidence: Failures that rest on a check alone.
         expected_false: How many of those are false, with the interval of that number; no estimate
             where no rate of faults was measured.
-        per_1000_node_days: The rate of all that are counted.
-        without_false_per_1000_node_days: The rate without the false ones.
     """
 
     failures: int
@@ -57,15 +52,7 @@ def rate_without_false(
     """A rate next to what is left of it without the false failures.
 
     The interval joins the scatter of the failures that are left with what is not known of the
-    number of false ones: the squares of both distances to an end add up. That takes the two as
-    independent, as they are where faults that end nothing come whether or not nodes fail jobs.
-
-    Args:
-        rate: as counted.
-        on_evidence: of its failures, how many rest on a check alone.
-        expected_false: of these, how many are false, with the interval of that number.
-        confidence: of the intervals, between 0 and 1.
-        spread: of the counted failures; those that are left are taken to cluster as part of them.
+    number of false ones: the squares of both distances to an end add up.
 
     Source:
         Zou and Donner (2008), Statistics in Medicine 27: the interval of a difference from the

@@ -50,18 +50,9 @@ class Fit:
     """A failure model fitted to data, with what is needed to trust or doubt it.
 
     Attributes:
-        model: Name of the model.
-        parameters: Its parameters with intervals at `confidence`.
-        rate: Failures and exposure behind it.
-        rate_per_node_day: Mean failure rate over that exposure, with its interval.
-        log_likelihood: At the estimate; None without failures.
-        n_parameters: Free parameters, for AIC.
         dispersion: Variance over mean across groups that the intervals admit; 1 where they assume
             independent failures.
         goodness: Test against the data; None where it cannot be judged.
-        meaning: What the fit says, in a sentence.
-        assumptions: What the intervals rest on.
-        confidence: Level of all intervals.
         cumulative_hazard: Expected failures of one node up to a clock in seconds; None where the
             model has no clock.
         parts: Fits that make up this one, by name, such as one a symptom.
@@ -123,12 +114,7 @@ class Fit:
 
 
 class FailureModel(ABC, Generic[DataT_contra]):
-    """A way in which nodes fail; a new one is one file with one subclass.
-
-    Attributes:
-        name: What reports call it.
-        least_units: Units (nodes) that it needs to say anything.
-    """
+    """A way in which nodes fail; a new one is one file with one subclass."""
 
     name: str
     least_units: int = 1
@@ -165,9 +151,6 @@ class FailureModel(ABC, Generic[DataT_contra]):
         """Times until n nodes fail by a fit, in seconds, shape (n,); see `LifeLaw.sample`.
 
         Args:
-            fit: Of this model.
-            n: How many.
-            rng: Source of randomness.
             age_s: Age to which the nodes have survived, one for all or shape (n,).
 
         Raises:
@@ -180,12 +163,6 @@ def checked_values(
     model: str, values: Mapping[str, float], names: tuple[str, ...], *, may_be_zero: bool = False
 ) -> tuple[float, ...]:
     """The values of a law's parameters in the order of `names`.
-
-    Args:
-        model: Name of the model, for messages.
-        values: By name.
-        names: All that the law has.
-        may_be_zero: Whether 0 is a value.
 
     Raises:
         UsageError: names every parameter that is absent, unknown, or cannot be.

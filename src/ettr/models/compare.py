@@ -25,16 +25,11 @@ class RateRatio:
     """Failure rate of `a` over that of `b`.
 
     Attributes:
-        a: The first rate.
-        b: The second, the reference.
         ratio: a over b; None where b has no failure.
-        low: Lower end; 0 where a has no failure.
         high: Upper end; infinite where b has no failure.
-        p_value: Of "both rates are equal", two-sided; for one symptom among several, corrected
-            for their number.
+        p_value: Of "both rates are equal", two-sided; for one symptom among several, corrected for
+            their number.
         dispersion: Variance over mean that the interval admits; 1 assumes independent failures.
-        meaning: In a sentence.
-        confidence: Level of the interval.
     """
 
     a: FailureRate
@@ -120,12 +115,8 @@ def ratio_with_dispersion(
     """Ratio of two rates whose counts vary `index` times as much as independent ones.
 
     Args:
-        a: The first rate.
-        b: The second, the reference.
         index: Variance over that of independent failures; 1 gives the exact ratio.
         degrees: Degrees of freedom behind the index; infinite where it is known.
-        confidence: Of the interval.
-        names: What to call both.
 
     Raises:
         UsageError: a fleet has no exposure.
@@ -216,12 +207,6 @@ def compare_symptoms(
     The intervals are not corrected: each holds its confidence for itself.
 
     Args:
-        a: Failures of the first fleet by symptom.
-        a_node_days: Its exposure.
-        b: Failures of the second.
-        b_node_days: Its exposure.
-        confidence: Of the intervals.
-        names: What to call both.
         spread: Of all their failures together; of one symptom it counts with its share.
         own_spreads: Of the failures of each symptom; the wider of both counts.
 
@@ -253,11 +238,6 @@ def holm_corrected(
     """The same ratios with p-values corrected for their number, and the verdict with them.
 
     The intervals are not corrected: each holds its confidence for itself.
-
-    Args:
-        ratios: One a comparison.
-        names: What each compares, in the same order.
-        of_what: What was compared, in the plural: `fleets`, `symptoms`.
 
     Source:
         Holm (1979), Scandinavian Journal of Statistics 6.
@@ -294,11 +274,7 @@ class Funnel:
     """Fleets against the rate of all of them, with control limits that narrow with exposure.
 
     Attributes:
-        target_per_node_day: Rate of all fleets together.
         dispersion: Variance over mean between fleets that the limits admit.
-        points: One a fleet, in the order given.
-        curve_node_days: Exposures at which the limits are drawn.
-        curve_95: Limits there, (low, high) per node-day.
         curve_998: The same for 99.8 %.
     """
 
@@ -314,7 +290,6 @@ def funnel(fleets: Sequence[tuple[str, FailureRate]], over_dispersed: bool = Fal
     """Funnel plot of fleets: who stands outside what chance explains.
 
     Args:
-        fleets: Names and rates.
         over_dispersed: Widen the limits by the spread between fleets, its extreme tenths pulled in
             so that one bad fleet does not hide itself.
 
@@ -375,14 +350,7 @@ def _limits(
 
 
 def _overdispersion_factor(fleets: Sequence[tuple[str, FailureRate]], target: float) -> float:
-    """How many times fleets scatter around the target as much as chance alone would, at least 1.
-
-    The mean square of their distances in standard deviations, the outermost tenth on either side
-    drawn in, so that one fleet that stands out does not widen the limits which it should leave.
-
-    Source:
-        Spiegelhalter (2005), as for `funnel`.
-    """
+    """How many times fleets scatter around the target as much as chance alone would, at least 1."""
     z = np.array(
         [
             2.0 * (math.sqrt(rate.failures) - math.sqrt(target * rate.node_days))

@@ -26,11 +26,7 @@ from ettr.words import spell
 
 @dataclass(frozen=True, slots=True)
 class ConstantLife(LifeLaw):
-    """Exponential lives: the age of a node says nothing of its future.
-
-    Attributes:
-        per_s: Failures of a node per second of use.
-    """
+    """Exponential lives: the age of a node says nothing of its future."""
 
     per_s: float
 

@@ -53,7 +53,6 @@ class Lifetimes:
 
     Attributes:
         duration_s: Clock at the end of the span, in seconds, shape (n,).
-        observed: Whether the span ended in a failure; otherwise it is right-censored, shape (n,).
         entry_s: Clock when observation began (left truncation), shape (n,); 0 where not given.
         group: What rows share, such as the node, shape (n,); None where every row stands alone.
         symptom: Why the span ended, shape (n,), empty for censored rows; None where not known.
@@ -138,8 +137,6 @@ class Counts:
 
     Attributes:
         failures: Failures of each unit, shape (n,).
-        exposure_node_days: Its exposure in node-days, shape (n,).
-        group: Its name, shape (n,); None where units have no names.
         unit: What a unit is, in one word: `node`, `week`.
         unplaced: Failures that belong to no unit (no node could be blamed); they count in the rate
             of the fleet, not in the spread between units.
@@ -215,13 +212,7 @@ class Counts:
 
 
 def at_risk(begins: Floats, ends: Floats, clock: Floats) -> Floats:
-    """Time that all spans together have been at risk up to each reading of their clock.
-
-    Args:
-        begins: Where each span begins, shape (n,).
-        ends: Where it ends, shape (n,).
-        clock: Readings, shape (m,).
-    """
+    """Time that all spans together have been at risk up to each reading of their clock."""
 
     def before(values: Floats) -> Floats:
         ordered = np.sort(values)
@@ -243,9 +234,6 @@ def fleet_on_calendar(
 
     Args:
         times_days: When failures happened, in days on any clock, shape (n,).
-        start_days: Where observation began, on that clock.
-        end_days: Where it ended.
-        n_nodes: Nodes at risk all the time.
 
     Raises:
         UsageError: no time or nodes, or a failure outside the observed time.
@@ -284,13 +272,6 @@ def counts_by_window(
 
     The last window is left out where the observed time does not fill it.
 
-    Args:
-        times_days: When failures happened, in days on any clock, shape (n,).
-        start_days: Where observation began, on that clock.
-        end_days: Where it ended.
-        window_days: Length of a window.
-        n_nodes: Nodes at risk all the time.
-
     Raises:
         UsageError: no whole window fits, or there are no nodes.
     """
@@ -325,9 +306,6 @@ class NodeRepair:
     """Repairs of which a share makes the node new; the others leave it as old as it was.
 
     A share of 1 is good as new, 0 is minimal repair, between the two repair is imperfect.
-
-    Attributes:
-        as_new_share: That share.
 
     Source:
         Brown and Proschan (1983), Journal of Applied Probability 20.

@@ -2,7 +2,7 @@
 
 Both halves have the same node-days, whatever ran when. The test admits bursts: the spread between
 windows of time is measured within each half, so that the change that is asked about is no part of
-it. What the nodes are prone to is common to both halves and cancels.
+it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ class RateDirection:
 
     Attributes:
         verdict: Better or worse where the interval of the ratio leaves 1 out.
-        since: Moment that halves the exposure, UTC; None where nothing ran.
         ratio: Rate of the later half (`a`) over that of the earlier one (`b`); None likewise.
         spread: Of the failures over time within the halves, which the test admits; None likewise.
-        meaning: In a sentence.
     """
 
     verdict: Direction
@@ -54,13 +52,9 @@ class RateDirection:
 def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) -> RateDirection:
     """Better, worse or undecided, with the ratio of both halves of the exposure.
 
-    At a constant rate the verdict is better or worse in at most 1 - `confidence` of fleets, whether
-    failures come alone or in bursts. Where failures are too few, or the logs too short, to know
-    whether they cluster (below ten in each half, or twelve windows), nothing is said.
-
-    Args:
-        timeline: Failures of the fleet and its exposure, in days since 1970.
-        confidence: Of the interval of the ratio.
+    At a constant rate the verdict is better or worse in at most 1 - `confidence` of fleets,
+    whether failures come alone or in bursts. Where failures are too few, or the logs too short, to
+    know whether they cluster (below ten in each half, or twelve windows), nothing is said.
 
     Source:
         Przyborowski and Wilenski (1940), Biometrika 31, for the ratio of two Poisson rates;
@@ -85,12 +79,7 @@ def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) ->
 
 
 def undecided(found: RateDirection, why: str) -> RateDirection:
-    """The same halves, whose rates the data do not let compare.
-
-    Args:
-        found: as tested.
-        why: in a sentence.
-    """
+    """The same halves, whose rates the data do not let compare."""
     return replace(
         found,
         verdict=Direction.UNDECIDED,

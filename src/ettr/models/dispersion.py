@@ -23,14 +23,11 @@ class Dispersion:
     """A failure rate with two intervals, and which of them to believe.
 
     Attributes:
-        rate: Failures and exposure.
         index: How many times the total varies as much as that of independent failures; None where
             it cannot be known.
-        test: Test of "failures are independent and all units alike"; None where it cannot be known.
-        poisson: Exact interval that assumes independence, per node-day.
+        test: Test of "failures are independent and all units alike"; None where it cannot be
+            known.
         over_dispersed: Interval that admits the spread seen, per node-day; never inside `poisson`.
-        believe: `poisson`, `over-dispersed` or `unknown`.
-        meaning: The same in a sentence.
     """
 
     rate: FailureRate
@@ -53,11 +50,8 @@ def spread_index(seen: Floats, expected: Floats) -> tuple[float, float]:
 
     The index is the one that matters for the total (large units weigh more than in Pearson's), so
     unequal exposures do not blow it up. The degrees of freedom are the number of units that the
-    failures effectively come from, n^2 / sum(x^2), since a spread owed to few units is known badly.
-
-    Args:
-        seen: Failures of each unit, shape (n,).
-        expected: Failures expected of it, of the same total, shape (n,).
+    failures effectively come from, n^2 / sum(x^2), since a spread owed to few units is known
+    badly.
 
     Source:
         Liang and Zeger (1986), Biometrika 73, for the variance of a total over clusters.
@@ -126,14 +120,10 @@ def dispersion_test(counts: Counts) -> GoodnessOfFit:
     """Test of "failures are independent and all units alike", given their total.
 
     The statistic is the sum of squares of failures less expected ones, over its mean and times the
-    degrees of freedom: Pearson's where all units have the same exposure. Pearson's own divides each
-    square by the failures expected of the unit. A failure that ends a job ends the exposure, too,
-    so that it may be alone in a sliver of it, and one such unit decides. The plain squares keep
-    their mean where exposure ends at a failure. The tail is that of a gamma law with the exact mean
-    and variance of the statistic under the multinomial law.
-
-    Args:
-        counts: Failures and exposure of two units or more, with a failure at least.
+    degrees of freedom: Pearson's where all units have the same exposure. A failure that ends a job
+    ends the exposure, too, so that it may be alone in a sliver of it, and one such unit decides.
+    The tail is that of a gamma law with the exact mean and variance of the statistic under the
+    multinomial law.
 
     Source:
         Haldane (1937), Biometrika 29, for the moments with equal exposures; the martingale of a
@@ -170,15 +160,11 @@ def widest_window(
 ) -> tuple[float, Dispersion]:
     """Window length whose failures scatter most, and both intervals of the rate over it.
 
-    A window shorter than a burst cuts it in pieces that look independent, so the lengths from a day
-    to eight weeks that leave twelve windows are tried and the widest interval kept.
+    A window shorter than a burst cuts it in pieces that look independent, so the lengths from a
+    day to eight weeks that leave twelve windows are tried and the widest interval kept.
 
     Args:
         times_days: When failures happened, in days on any clock, shape (n,).
-        start_days: Where observation began, on that clock.
-        end_days: Where it ended.
-        n_nodes: Nodes at risk all the time.
-        confidence: Of both intervals.
 
     Raises:
         UsageError: the observed time is shorter than twelve days, or there are no nodes.
@@ -204,11 +190,8 @@ class Burstiness:
     """How unevenly failures of a fleet follow each other.
 
     Attributes:
-        gaps: Gaps between successive failures.
         coefficient_of_variation: Of the gaps: 1 for independent failures, more for bursts.
         low: Lower end of what independent failures would give for that many gaps.
-        high: Upper end of the same.
-        meaning: In a sentence.
     """
 
     gaps: int
@@ -226,16 +209,7 @@ def _variation(rng: np.random.Generator, gaps: int) -> Floats:
 
 
 def _band_of_many(gaps: int, shares: tuple[float, float]) -> tuple[float, float]:
-    """Quantiles of the coefficient of variation of many independent gaps.
-
-    Over their sum they are the spacings of uniform points, whose sum of squares has known moments;
-    it is taken for a gamma law with the first three of them. Against draws of 500 gaps the ends of
-    a 90 % band are right to .0007, of 5,000 to .0002.
-
-    Source:
-        Greenwood (1946), Journal of the Royal Statistical Society 109; moments of spacings as those
-        of a Dirichlet law.
-    """
+    """Quantiles of the coefficient of variation of many independent gaps."""
     from scipy.special import gammaincinv
 
     n = gaps
@@ -260,10 +234,6 @@ def burstiness(
     Args:
         times_days: When failures happened, in days, in any order, shape (n,).
         rng: Generator behind the band of independent failures (2,000 draws), below 500 gaps.
-        confidence: Level of that band.
-
-    Raises:
-        UsageError: a time is not finite.
     """
     times = np.sort(np.asarray(times_days, dtype=np.float64))
     if not np.all(np.isfinite(times)):
@@ -361,8 +331,7 @@ def _steady(node_days: Floats) -> Floats:
 def spread_over_time(timeline: FailureTimeline, confidence: float = CONFIDENCE) -> Spread:
     """Spread between windows of the length that gives the widest interval.
 
-    Windows from an hour to eight weeks are tried, as far as twelve of them have exposure. The
-    p-value is the smallest of all lengths times their number.
+    The p-value is the smallest of all lengths times their number.
 
     Source:
         Fano (1947), Physical Review 72, for variance over mean in windows; Bonferroni for the

@@ -25,14 +25,12 @@ class ModelData:
     """Failures and exposure in one set of tables, cut the ways that models ask for.
 
     Attributes:
-        by_node: Failures blamed on each node over its node-days; those that blame no node count
-            as `unplaced`.
-        since_failure: Time in use from one failure of a node to its next; the clock starts again at
-            each failure and at the first allocation seen. None where no node was ever in use.
+        by_node: Failures blamed on each node over its node-days; those that blame no node count as
+            `unplaced`.
+        since_failure: Time in use from one failure of a node to its next; the clock starts again
+            at each failure and at the first allocation seen. None where no node was ever in use.
         by_age: Calendar age of nodes whose service date is known, left-truncated where observation
             began later; None where no date is known.
-        by_symptom: Failures of each symptom over all node-days.
-        notes: What was left out or assumed, one sentence each.
     """
 
     by_node: Counts
@@ -46,11 +44,6 @@ def from_tables(
     failures: pa.Table, allocations: pa.Table, nodes: pa.Table | None = None
 ) -> ModelData:
     """Counts and lifetimes of the nodes in tables of the store.
-
-    Args:
-        failures: Columns `end`, `node` and `symptom` of the table `failures`.
-        allocations: Columns `node`, `start`, `end` and `elapsed_s` of the table `allocations`.
-        nodes: Columns `node` and `in_service_from` of the table `nodes`, for ages.
 
     Raises:
         UsageError: columns are missing, or nothing was ever allocated.
@@ -220,14 +213,13 @@ Period = tuple[pa.Table, pa.Table]
 def cut_at(failures: pa.Table, allocations: pa.Table, moment: datetime) -> tuple[Period, Period]:
     """Failures and allocations before a moment, and those from it on; no node-day is lost.
 
-    A job that runs over the moment gives its exposure to both sides, and its failure to the side on
-    which it ended. `elapsed_s` counts from `start`, so time suspended before the moment counts as
-    time after it.
+    A job that runs over the moment gives its exposure to both sides, and its failure to the side
+    on which it ended. `elapsed_s` counts from `start`, so time suspended before the moment counts
+    as time after it.
 
     Args:
         failures: Columns `end` and those that the models need.
         allocations: Columns `start`, `elapsed_s` and those that the models need.
-        moment: With its time zone.
 
     Raises:
         UsageError: a moment without a zone, or columns that are missing.

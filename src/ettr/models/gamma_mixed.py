@@ -41,7 +41,6 @@ class GammaMixedLife(LifeLaw):
     although no node gets better; after a failure a node still has its own rate (`node_factors`).
 
     Attributes:
-        per_s: Mean failures of a node per second of use, over the nodes.
         spread: Squared coefficient of variation of the rates of nodes.
     """
 

@@ -52,8 +52,6 @@ class LifeLaw(ABC):
         """Times until n nodes fail, given that they have survived to an age, in seconds.
 
         Args:
-            n: How many.
-            rng: Source of randomness; one exponential number is drawn for each.
             age_s: Age of the nodes, one for all or shape (n,); new ones where 0.
 
         Returns:

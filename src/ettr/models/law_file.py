@@ -30,11 +30,6 @@ _GOODNESS = ("test", "statistic", "degrees", "p_value")
 def write_fit(path: Path, fit: Fit, source: str) -> None:
     """Write a fit to a file.
 
-    Args:
-        path: Replaced if it is there.
-        fit: Of a model in `ettr.models.registry`, without parts.
-        source: What it was fitted to, in words; written with each value.
-
     Raises:
         UsageError: the model is not registered, or a parameter has a unit that files do not know.
     """
@@ -85,10 +80,6 @@ def read_fit(path: Path) -> Fit:
 
 def fit_of_text(text: str, where: str = "failure model") -> Fit:
     """The fit in the text of such a file.
-
-    Args:
-        text: Of the file.
-        where: Its name, for messages.
 
     Raises:
         UsageError: as `read_fit`.

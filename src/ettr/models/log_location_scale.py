@@ -2,8 +2,7 @@
 
 The likelihood is nested: the best location for a scale, then the scale. Intervals come from the
 profile likelihood, its cut widened for few failures, because Wald's interval covers far too seldom
-below some thirty failures. Long tables are folded into cells of nearly equal logarithm, which moves
-the estimates by less than a thousandth of their interval.
+below some thirty failures.
 """
 
 from __future__ import annotations
@@ -142,10 +141,6 @@ class LogLocationScale(FailureModel[Lifetimes]):
     def law_with_mean(self, form: float, mean_s: float) -> LogLocationScaleLife:
         """The law with a mean life and a value of its parameter without unit (shape, sigma).
 
-        Args:
-            form: That parameter.
-            mean_s: Mean life of a new node, in seconds.
-
         Raises:
             UsageError: a value that cannot be, or one so extreme that the law has no mean.
         """
@@ -192,13 +187,7 @@ class LogLocationScale(FailureModel[Lifetimes]):
 
 @dataclass(frozen=True, slots=True)
 class LogLocationScaleLife(LifeLaw):
-    """Lives whose logarithm has a law of a location and a scale.
-
-    Attributes:
-        form: The law.
-        location: Of the logarithm of the life in seconds.
-        scale: Of the same.
-    """
+    """Lives whose logarithm has a law of a location and a scale."""
 
     form: LogLocationScale
     location: float
@@ -241,12 +230,7 @@ def _at(model: LogLocationScale, clock_s: Floats, place: float, scale: float) ->
 def _drop(
     failures: int, confidence: float, correction: float, index: float, degrees: float
 ) -> float:
-    """How far the log-likelihood may fall inside an interval.
-
-    Source:
-        Bartlett (1937), Proc. Royal Society A 160, for the factor 1 + c / n; McCullagh and Nelder
-        (1989), section 9.2.2, for the division by the dispersion.
-    """
+    """How far the log-likelihood may fall inside an interval."""
     from scipy.special import chdtri, ndtri, stdtrit
 
     tail = (1.0 - confidence) / 2.0

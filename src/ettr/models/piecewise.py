@@ -74,12 +74,8 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
     The clock is age, or the calendar: give spans whose `entry_s` and `duration_s` count from one
     common moment, and the steps are dates (a driver upgrade, a new health check).
 
-    Attributes:
-        most_steps: Largest number of change points.
-
     A step must gain as many times more likelihood as failures vary more than independent ones do
-    between neighbouring windows: a burst is no step. The spread between neighbours hardly sees a
-    step, so it need not be known before.
+    between neighbouring windows: a burst is no step.
 
     Source:
         Jackson et al. (2005), IEEE Signal Processing Letters 12, for the exact search; Zhang and

@@ -30,15 +30,7 @@ def compare_spread(
     """Ratio of two rates with an interval that admits the clustering seen in either fleet.
 
     On each axis (time, nodes) the indices of both fleets are pooled by their degrees of freedom;
-    the axis with the wider interval decides. Where no axis shows clustering the exact ratio stands.
-
-    Args:
-        a: The first rate.
-        b: The second, the reference.
-        spreads_a: Spread of its failures, one an axis.
-        spreads_b: The same of the second.
-        confidence: Of the interval.
-        names: What to call both.
+    the axis with the wider interval decides.
 
     Raises:
         UsageError: a fleet has no exposure.
@@ -59,13 +51,7 @@ def compare_spread(
 def pooled_spread(
     spreads_a: Sequence[Spread], spreads_b: Sequence[Spread], confidence: float = CONFIDENCE
 ) -> Spread | None:
-    """Both fleets' spread on the axis with the wider interval; None where none was measured.
-
-    Args:
-        spreads_a: Spread of one fleet's failures, one an axis.
-        spreads_b: The same of the other.
-        confidence: Of the interval that it is for.
-    """
+    """Both fleets' spread on the axis with the wider interval; None where none was measured."""
     pooled = [
         one
         for axis in ("time", "nodes")
@@ -101,11 +87,7 @@ class PairedCounts:
     Attributes:
         failures_a: Failures of each node in the first period, shape (n,); parts of failures that
             name no single node make them fractions.
-        node_days_a: Its exposure there, shape (n,).
-        failures_b: The same in the second period, shape (n,).
-        node_days_b: Likewise, shape (n,).
         unplaced_a: Failures of the first period that are no node's; they count in the ratio.
-        unplaced_b: The same of the second.
     """
 
     failures_a: Floats
@@ -139,15 +121,9 @@ def compare_same_nodes(
 ) -> RateRatio:
     """Ratio of the rates of the same nodes in two periods.
 
-    What a node is prone to is common to both periods and cancels, so the spread between nodes
-    does not widen the interval; clustering in time does. The ratio is that of Mantel and Haenszel
-    over nodes, which differs from the crude one only where nodes shared the two periods unequally.
-
-    Args:
-        pairs: Failures and exposure of each node; those in use in one period only are left out.
-        over_time: Spread over time of each period.
-        confidence: Of the interval.
-        names: What to call the periods.
+    What a node is prone to is common to both periods and cancels, so the spread between nodes does
+    not widen the interval; clustering in time does. The ratio is that of Mantel and Haenszel over
+    nodes, which differs from the crude one only where nodes shared the two periods unequally.
 
     Raises:
         UsageError: no node was in use in both periods.

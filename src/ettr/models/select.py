@@ -21,10 +21,8 @@ class Comparison:
     """Models fitted to the same data, the preferred one first.
 
     Attributes:
-        fits: All fits, by AIC, the preferred one first.
         weights: Akaike weight of each, as likely as the data make it among these.
         best: The preferred fit: the simplest one unless another gains two units of AIC.
-        meaning: In a sentence.
     """
 
     fits: tuple[Fit, ...]
@@ -41,7 +39,7 @@ def compare_models(
     """All models fitted to the same data, and which to prefer.
 
     Below ten failures the data cannot decide between models: the simplest is preferred and the
-    meaning says so. A fit that its own test contradicts is named.
+    meaning says so.
 
     Raises:
         UsageError: no models.

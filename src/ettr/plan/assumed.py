@@ -42,14 +42,7 @@ class Assumption:
 
     Attributes:
         name: A field of `JobShape`, `JOB_SHARE`, or a field of a scheme.
-        scheme: The scheme whose field it is; None for the job's.
-        label: What to call it in a table.
-        value: What is assumed, in the unit of the field.
-        low: Lowest value to reckon with.
-        high: Highest.
-        why: Where the range comes from.
         two_valued: It is yes (1) or no (0), and nothing between.
-        whole: It is a whole number.
     """
 
     name: str
@@ -140,11 +133,8 @@ def assumptions_of(
     """The assumptions behind a ranking.
 
     Args:
-        job: The job, with the values assumed.
-        schemes: Those ranked; some of their inputs no source gives.
         assumed: Fields of `JobShape` that nobody gave, and `JOB_SHARE` where the shares were not
             given.
-        given: Inputs of schemes that somebody gave.
     """
     found = [
         Assumption(name, None, one.label, value, min(one.low, value), max(one.high, value), one.why)
@@ -254,12 +244,7 @@ class InputKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchemeInput:
-    """A field of a scheme.
-
-    Attributes:
-        scheme: Name of the scheme.
-        field: Its field.
-    """
+    """A field of a scheme."""
 
     scheme: str
     field: str

@@ -39,7 +39,6 @@ def price_of(text: str, name: str) -> Price:
 
     Args:
         text: A number and the ISO 4217 code of its currency; XXX is a unit of one's own.
-        name: Of what was given, for the message.
 
     Raises:
         UsageError: it is malformed, has no currency, or an unknown one.
@@ -75,10 +74,7 @@ class Cost:
 
     Attributes:
         days: Wall-clock time that is counted: the mean length of the run, or one day.
-        whole_run: Whether that is the whole run.
-        productive_gpu_hours: Work that is kept.
         held_gpu_hours: For which GPUs are held; its ends are those of the failure rate.
-        price: Of a GPU-hour; None where not given.
     """
 
     days: float
@@ -106,9 +102,7 @@ def cost_of(run: PlannedRun, ettr: Interval, price: Price | None) -> Cost | None
     """Cost of a run; None where it makes no progress or will not end.
 
     Args:
-        run: The run.
         ettr: Of the run, at the rate planned with and at the ends of its interval.
-        price: Of a GPU-hour.
     """
     middle = exact_ettr(run)
     whole = math.isfinite(run.productive_s)

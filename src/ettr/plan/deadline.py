@@ -22,8 +22,6 @@ class TimeBudget:
     """A run must end within a time with some probability.
 
     Attributes:
-        within_s: Wall-clock that it has.
-        chance: Probability with which it must end.
         repair_s: Mean time until a failed node is back, to plan spares; None: nodes are there.
         keep_interval: Save at the interval planned, not at the best of each size.
     """
@@ -55,13 +53,7 @@ class SizedRun:
     """A size of the run and what it gives.
 
     Attributes:
-        n_nodes: That train.
         spares: Held ready in addition; None where no repair time was given.
-        interval_s: Between checkpoints.
-        productive_s: Productive time that the work takes at this size.
-        mean_s: Expected wall-clock; infinite where it will not end.
-        chance: Probability to end within the budget.
-        ettr: Expected.
         chance_error: Standard error of `chance` where it is a share of simulated runs; None where
             it is exact.
     """
@@ -81,12 +73,8 @@ class DeadlinePlan:
     """The answer to a time budget.
 
     Attributes:
-        budget: As asked.
         work_node_s: Node-seconds of productive time, the same at every size.
-        as_planned: The run at the size planned.
         smallest: The fewest nodes that end in time; None where no size does.
-        likeliest: Of the sizes tried, the one most likely to end in time.
-        simulated: Whether the chances are those of a simulation with a store's own failures.
     """
 
     budget: TimeBudget
@@ -205,12 +193,8 @@ def standstill_share(spares: int, offered: float) -> float:
     It depends on the mean repair time alone, not on the law of repairs.
 
     Args:
-        spares: Nodes held ready, which do not fail while they wait.
         offered: Failures of the running job per day, times the mean repair in days: the nodes that
             would be in repair if failures never stopped.
-
-    Raises:
-        UsageError: a negative number of spares or of nodes.
 
     Source:
         Erlang (1917); Sevastyanov (1957), Theory of Probability 2, for any law of repair times.

@@ -164,12 +164,7 @@ class IntervalChoice:
 
 
 def interval_choices(run: PlannedRun, *, planned_best: bool) -> tuple[IntervalChoice, ...]:
-    """The interval of each rule for a run, its own first; only those that are positive.
-
-    Args:
-        run: At the interval planned.
-        planned_best: Whether that is the exact optimum.
-    """
+    """The interval of each rule for a run, its own first; only those that are positive."""
     write_s, mttf_s = run.write_s, run.mttf_s
     rules = [("exact optimum (planned)" if planned_best else "given (planned)", run.interval_s)]
     if write_s > 0 and math.isfinite(mttf_s):
@@ -196,7 +191,6 @@ def best_interval_band(run: PlannedRun, per_node_day: Interval) -> Interval | No
 
     Args:
         run: The run; its own failure rate is not used, but that it has one.
-        per_node_day: The rate of a node.
     """
     if not run.write_s or not run.failures_per_s:
         return None
@@ -226,12 +220,7 @@ def contour(
     """Exact ETTR of the long run; one row for each of `up_values`, one entry an `across_values`.
 
     Args:
-        run: All that does not vary; `productive_s` is not used.
-        across: One of `AXES`.
-        across_values: Its values; n_nodes may be fractional here.
         up: Another of `AXES`.
-        up_values: Its values.
-        best_interval: Take the best interval at every point.
 
     Raises:
         UsageError: axes that are unknown or the same, or a value that no run can have.

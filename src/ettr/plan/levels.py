@@ -29,13 +29,8 @@ class FailureKind:
     """Failures that a run recovers from in one way.
 
     Attributes:
-        level: From where training goes on.
-        per_s: How often they strike the whole run.
-        restart_s: From the start of an attempt until it trains.
-        lost_s: For soft failures: work to be made good.
         lost_staleness_share: For soft failures: work to be made good, as a share of the work since
             the last usable light checkpoint.
-        waits: Whether the run waits before its recovery, for the scheduler or for a node.
     """
 
     level: RecoveryLevel
@@ -51,15 +46,9 @@ class Levels:
     """A run that saves on two levels and whose failures are of several kinds.
 
     Attributes:
-        interval_s: Productive time between light checkpoints.
-        stall_s: Training stops so long for each of them.
-        slowdown: Share by which training is slower all the time.
         lag_s: From the stall of a light checkpoint until it can be used, in time that the run
             trains; during a recovery writes wait.
-        n_light_per_durable: Light checkpoints from one durable one to the next.
         durable_stall_s: Training stops so long for each durable one, in addition.
-        durable_lag_s: From its stall until it can be used; not before the light one can.
-        kinds: Of failures.
         queue_s: Mean wait of the recoveries that wait; nothing fails meanwhile.
     """
 
@@ -87,15 +76,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class _Failures:
-    """Failures with their recoveries folded in, so that they take no time while the run trains.
-
-    Attributes:
-        light_per_s: Rate of going back to a light checkpoint, per second of training.
-        deep_per_s: Rate of going back to a durable one.
-        delay: Seconds that pass for each second of training.
-        lost_per_s: Work to be made good for each second of training, whatever the staleness.
-        stale_per_s: Work to be made good, per second of training and second of staleness.
-    """
+    """Failures with their recoveries folded in, so that they take no time while the run trains."""
 
     light_per_s: float
     deep_per_s: float
@@ -109,9 +90,7 @@ class _Way:
     """A way through training that a deep failure may cut off.
 
     Attributes:
-        through: Chance that none does.
         cut: Chance that one does; both, since either may be too near to 1 to give the other.
-        mean_s: Mean training time until its end, or until it is cut off.
     """
 
     through: float
@@ -184,10 +163,7 @@ def _ettr(at: Levels, failures: _Failures) -> float:
 
 
 def _folded(at: Levels) -> _Failures:
-    """Failures with their recoveries: each starts again at the next failure, never shallower.
-
-    **Source**: first-step analysis over the kinds, the slowest of the deepest first.
-    """
+    """Failures with their recoveries: each starts again at the next failure, never shallower."""
 
     def wait_s(kind: FailureKind) -> float:
         return at.queue_s if kind.waits else 0.0
@@ -279,11 +255,7 @@ def _block_training_s(at: Levels, failures: _Failures) -> float:
 
 
 def _lost_per_stretch_s(at: Levels, failures: _Failures) -> float:
-    """Work to be made good after soft failures, in each stretch that is kept.
-
-    The staleness at a place is that of its last passage: a light failure makes the run pass again
-    from a checkpoint that lies nearer.
-    """
+    """Work to be made good after soft failures, in each stretch that is kept."""
     length_s = at.length_s
     kept = math.exp(-failures.light_per_s * length_s)
     overlap = at.lag_s / length_s
@@ -309,11 +281,6 @@ def best_interval(
     """The interval between two bounds with the highest ETTR, and that ETTR.
 
     The search is over the logarithm of the interval, on a coarse grid and then by golden section.
-
-    Args:
-        ettr_at: ETTR by the interval in seconds.
-        lowest_s: Shortest interval to try.
-        highest_s: Longest; the shortest is tried where it is longer than this.
     """
 
     def ettr(log_s: float) -> float:

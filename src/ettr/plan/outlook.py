@@ -87,9 +87,6 @@ class PlanningRate:
     Attributes:
         per_node_day: With its interval; the ends equal the estimate where it was typed in alone.
         evidence: Failures and exposure behind it; None where a rate was typed in.
-        blamed_share: Share of the failures blamed on one node; None where not known.
-        meaning: Where it comes from and how far to trust it, in a sentence.
-        confidence: Of the interval.
         by_confidence: How sure the failures behind it are; None where they are not those of jobs
             in a store.
     """
@@ -119,11 +116,6 @@ def typed_rate(
     confidence: float = CONFIDENCE,
 ) -> PlanningRate:
     """A rate without its evidence, with the interval that came with it or none.
-
-    Args:
-        per_1000_node_days: the rate.
-        ends: of its interval, in the same unit.
-        confidence: of that interval.
 
     Raises:
         UsageError: a negative rate, or an interval that does not hold it.
@@ -181,13 +173,7 @@ def mixed_run_rate(types: Sequence[NodeType], confidence: float) -> PlanningRate
 
 
 def counted_rate(evidence: Evidence, per_node_day: Interval, confidence: float) -> PlanningRate:
-    """A rate of which only the total of failures and node-days is known.
-
-    Args:
-        evidence: Failures and node-days.
-        per_node_day: Their rate with its exact interval, from `ettr.estimates.exact`.
-        confidence: Of that interval.
-    """
+    """A rate of which only the total of failures and node-days is known."""
     return PlanningRate(
         per_node_day if evidence.failures else replace(per_node_day, estimate=None),
         evidence,
@@ -204,29 +190,11 @@ class RunPlan:
 
     Attributes:
         run: As planned, at the rate to design for.
-        n_gpus: GPUs asked for; None where nodes were.
-        gpus_per_node: GPUs in a node.
-        rate: Of one node.
-        mttf_h: Of the run, in hours.
         ettr: By the exact form, at the planned interval over the interval of the rate.
         paper_ettr: By the paper's second form; None where it has no meaning.
-        general_ettr: By the first-order form with queue and length; None likewise.
         intervals: Ways to choose the interval; the first is the one planned.
         best_interval_s: The exact optimum, at the ends of the rate too; None where there is none.
-        shares: Where the wall-clock goes.
-        wallclock: None for the long run, and for one that will not end.
-        sensitivities: The strongest input first.
-        target: ETTR wanted.
-        requirements: What each input alone would have to be for the target.
         schemes: Checkpoint schemes, the best first; empty without a job shape.
-        standing: What their order stands on; None without a job shape.
-        best_planned: Whether the planned interval is the best one.
-        job: What the schemes were ranked for; None without.
-        domain_shares: Share of failures by what they take down; None where not known.
-        cautions: Warnings, one sentence each.
-        assumptions: Inputs that were not given and are assumed, one sentence each.
-        answers: To what was asked besides.
-        versus: A second plan to compare this one with; None where none was asked for.
         simulated: The run with the store's own failures, where the exact form does not hold for
             them; None elsewhere.
         engine: What answered: the exact form, or the simulation that `simulated` is of.
@@ -262,12 +230,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class SecondPlan:
-    """A plan that differs from the first in some inputs.
-
-    Attributes:
-        changes: The inputs that differ, as typed.
-        plan: With them.
-    """
+    """A plan that differs from the first in some inputs."""
 
     changes: tuple[str, ...]
     plan: RunPlan
@@ -309,16 +272,10 @@ def plan_run(
     """The outlook of a run: MTTF, ETTR, checkpoint intervals and schemes, with bands.
 
     Args:
-        shape: The run.
-        rate: Of a node.
         interval_s: Productive time between checkpoints; the best where None.
-        n_gpus: GPUs asked for, where they were.
-        target: ETTR wanted.
-        job: For the ranking of checkpoint schemes.
         domain_shares: Share of failures by what they take down; those of `rate` where None.
         assumed: Inputs of the ranking that were not given (`ettr.plan.assumed`).
         assumptions: Inputs that were not given and are assumed, one sentence each.
-        asked: Questions besides.
         chosen: Schemes to rank; all with their published or assumed inputs where None.
 
     Raises:
@@ -497,12 +454,6 @@ def scheme_formula(
 ) -> tuple[str, ...]:
     """The formula of a usable scheme, a line for each kind of failure; empty for another.
 
-    Args:
-        one: The scheme as ranked.
-        job: That it was ranked for.
-        node_per_day: Failures of one node per day.
-        shares: Of the failures by what they take down.
-
     **Source**: derived in docs/explanation/checkpoint-schemes.md.
     """
     if not one.usable or one.interval_s is None:
@@ -552,8 +503,6 @@ def scheme_notes(
     """Assumptions behind a ranking, a sentence each.
 
     Args:
-        job: That was ranked for.
-        schemes: As ranked.
         blamed_share: Share of the failures blamed on one node; None where not known.
         shares_given: Whether the share of failures by what they take down was given.
     """
@@ -606,10 +555,8 @@ class Sensitivity:
     """Effect of one input on ETTR.
 
     Attributes:
-        name: The input.
-        value: Its value.
-        elasticity: Per cent of change of ETTR for one per cent of change of the input;
-            not a number where ETTR is 0.
+        elasticity: Per cent of change of ETTR for one per cent of change of the input; not a
+            number where ETTR is 0.
         ettr_if_halved: ETTR with half the value; for n_nodes, with half the load.
     """
 
@@ -663,11 +610,7 @@ def _numeric(run: PlannedRun, name: str) -> float:
 
 
 def _ettr_of_equal_intervals(run: PlannedRun) -> float:
-    """ETTR of a finite run whose number of intervals need not be whole.
-
-    Next to a whole number a slightly shorter interval adds one more write, and the slope of the
-    true form says nothing about intervals that differ by more.
-    """
+    """ETTR of a finite run whose number of intervals need not be whole."""
     intervals = run.productive_s / run.interval_s
     wall_s = expected_recovery_s(run) + intervals * expected_segment_s(run, run.interval_s)
     return run.productive_s / wall_s

@@ -26,12 +26,6 @@ class Phase:
     """A phase as planned.
 
     Attributes:
-        n_nodes: Its nodes.
-        productive_s: Productive time in it.
-        interval_s: Between checkpoints.
-        wallclock_s: Expected.
-        expected_failures: Until it is done.
-        ettr: Productive time over expected wall-clock.
         held_gpu_hours: Expected, waits in the queue not included; infinite where it will not end.
     """
 
@@ -54,11 +48,7 @@ class PhasedRun:
     """All phases.
 
     Attributes:
-        phases: In their order.
-        wallclock_s: Expected, of all.
-        expected_failures: Of all.
         ettr: GPU time that is productive over GPU time of all phases: large phases weigh more.
-        gpu_hours: Expected, of all, waits included.
         price: Of a GPU-hour, for which GPUs are held; None where not given.
     """
 
@@ -85,10 +75,7 @@ def phased_run(
     """The phases of a run, each with the write, restart, queue and failure rate of `run`.
 
     Args:
-        run: Its nodes and its length are not used.
-        lengths: Of the phases.
         keep_interval: Save at the interval of `run`, not at the best of each phase.
-        price: Of a GPU-hour.
 
     Raises:
         UsageError: no phase, or values that no run can have.

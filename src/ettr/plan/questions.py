@@ -29,10 +29,7 @@ class Questions:
     """What is asked of a plan besides its ETTR.
 
     Attributes:
-        price: Of a GPU-hour.
-        budget: The time in which the run must end.
         phases: Sizes one after the other; empty for one size.
-        maintenance: Planned stops.
         node_types: Of a mixed run; empty for one type.
         formulas: Whether to give the formulas with the numbers in them.
     """
@@ -51,11 +48,6 @@ class Answers:
 
     Attributes:
         cost: In GPU-hours, and in money with a price; None where the run makes no progress.
-        deadline: To the time budget.
-        phases: Of a run that grows or shrinks.
-        maintenance: The run with planned stops.
-        node_types: Of a mixed run, with their own rates.
-        formulas: One a line.
     """
 
     cost: Cost | None
@@ -70,9 +62,7 @@ def answers(run: PlannedRun, ettr: Interval, asked: Questions, *, best_planned: 
     """The answers for a run.
 
     Args:
-        run: As planned.
         ettr: Of it, at the rate planned with and at the ends of its interval.
-        asked: The questions.
         best_planned: Whether the interval of `run` is the best one.
 
     Raises:
@@ -91,12 +81,7 @@ def answers(run: PlannedRun, ettr: Interval, asked: Questions, *, best_planned: 
 
 
 def formulas(run: PlannedRun, *, best_planned: bool) -> tuple[str, ...]:
-    """The formulas of a plain run, one a line, the source of each in docs/explanation.
-
-    Args:
-        run: As planned.
-        best_planned: Whether its interval is the best one.
-    """
+    """The formulas of a plain run, one a line, the source of each in docs/explanation."""
     return (*_rate(run), *_interval(run, best_planned), *_ettr(run))
 
 
@@ -144,8 +129,6 @@ class NodeType:
     """Nodes of one type in a run.
 
     Attributes:
-        name: Of the type.
-        n_nodes: Of it in the run.
         per_node_day: Failures of one of them per day; both ends equal the estimate where the rate
             was typed without evidence.
     """

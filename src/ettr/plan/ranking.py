@@ -29,14 +29,7 @@ class Ranked:
     """A scheme for a job; one that the job cannot use has no ETTR, interval and loss.
 
     Attributes:
-        scheme: The scheme.
-        terms: Its terms for the job.
-        usable: Whether the job can use it.
         ettr: Expected ETTR of the long run at `interval_s`, and at the ends of the failure rates.
-        interval_s: The best productive time between light checkpoints.
-        lost_s: Expected work lost a failure, over all that fails.
-        lost_by_domain_s: Expected work lost, by what failed.
-        why: In a sentence.
     """
 
     scheme: Scheme
@@ -175,10 +168,7 @@ def rank_by_shares(
     """The schemes for a job whose nodes fail at one rate, the best first.
 
     Args:
-        job: The job.
-        rate: Of a node.
         shares: Share of the failures by what they take down (`Domain.key`).
-        schemes: To rank.
 
     Raises:
         UsageError: the rate is 0.

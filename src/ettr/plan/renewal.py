@@ -53,9 +53,6 @@ def ettr_by_rate(run: PlannedRun) -> Callable[[float], float]:
 
     The checkpoint interval stays as it is: it is chosen once, before the true rate is known, so a
     band at the best interval of each rate would promise too much.
-
-    Args:
-        run: The run; its own failure rate is not used.
     """
 
     def ettr(failures_per_day: float) -> float:
@@ -132,15 +129,7 @@ def expected_failures(run: PlannedRun) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimeShares:
-    """Shares of the wall-clock time of a long run; they sum to 1.
-
-    Attributes:
-        productive: Work that is kept: the ETTR.
-        writing: Writes that complete.
-        lost: Work, and writes, that a failure undid.
-        restarting: Restarts, those that failed included.
-        queued: Waits.
-    """
+    """Shares of the wall-clock time of a long run; they sum to 1."""
 
     productive: float
     writing: float
@@ -194,10 +183,7 @@ class Maintained:
     """A run with planned maintenance.
 
     Attributes:
-        plan: The stops.
         share: Of the wall-clock, for stops, the saves before and the restarts after them.
-        ettr: Of the run with them.
-        wallclock_s: Expected, of a run of finite length; None for the long run.
     """
 
     plan: MaintenancePlan

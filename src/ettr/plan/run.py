@@ -23,11 +23,7 @@ class RunShape:
 
     Attributes:
         n_nodes: Nodes in series: the loss of any one interrupts the run.
-        gpus_per_node: GPUs in a node; sizes are converted with it, no form of ETTR uses it.
         write_s: Time for which a checkpoint stops training.
-        restart_s: From the start of an attempt until it trains.
-        queue_s: Mean wait before the first attempt and after each interruption.
-        productive_s: Productive time that the run needs; infinite for the long run.
     """
 
     n_nodes: int
@@ -75,12 +71,7 @@ class RunShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun(RunShape):
-    """A run shape whose nodes fail at a constant rate and which saves at one interval.
-
-    Attributes:
-        failures_per_node_day: Failures of one node per day of runtime.
-        interval_s: Productive time between checkpoints.
-    """
+    """A run shape whose nodes fail at a constant rate and which saves at one interval."""
 
     failures_per_node_day: float
     interval_s: float
@@ -197,27 +188,11 @@ class SimulatedRun:
     """A run simulated with failures that are not independent at a constant rate.
 
     Attributes:
-        law: The failure law, in words, with what it assumes.
-        why: Why the exact form does not hold.
-        ettr: Mean over the draws, of the long run.
-        ettr_error: Standard error of that mean.
-        exact_ettr: By the exact form at the same rate and interval, of the long run.
-        best_interval_s: Of the intervals tried, the one with the highest simulated ETTR.
-        best_ettr: There.
         mean_s: Wall-clock of the run, mean; None for the long run.
-        quantiles: Pairs of a probability and the wall-clock within which the run ends with it;
-            empty for the long run.
-        draws: Runs simulated.
-        seed: Of the generator.
-        engine: What answered.
-        failures: The failures simulated, for a sentence: "with ...".
         long_run: Whether `ettr` and `exact_ettr` are of the long run, or of a run whose nodes are
             of a given age, over its length.
-        ettr_at_rate_ends: ETTR simulated at the ends of the failure rate; None where it has none.
         failures_per_node_day: Failures over the node-days in use; None where not counted.
         short_of_nodes: Share of the wall-clock without enough nodes; None without repairs.
-        detecting: Share of the wall-clock before failures are noticed; None where not counted.
-        precise: Whether the precision asked for was reached.
     """
 
     law: str

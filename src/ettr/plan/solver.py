@@ -28,12 +28,8 @@ class Requirement:
     """The value that one input needs, all others as they are.
 
     Attributes:
-        name: The input.
-        today: Its value.
         at_least: Lowest value that reaches the target; None where no value does.
         at_most: Highest value that does; infinite where any does, None where none does.
-        best_ettr: The most that this input alone can give.
-        sentence: The same in words, with what to change where it does not suffice.
     """
 
     name: str
@@ -62,8 +58,6 @@ def requirements(
     """Needed failure rate, interval, write, restart and queue time, each alone.
 
     Args:
-        run: The run, its other inputs as they are.
-        target: ETTR to reach, between 0 and 1.
         keep_best: Let the interval follow to its best as another input moves: at an interval that
             is held, a rare failure leaves too many checkpoints.
 
@@ -132,10 +126,7 @@ def _free_interval_ettr(run: PlannedRun) -> float:
 
 
 def _crossing(ettr_at: Callable[[float], float], target: float, good: float, bad: float) -> float:
-    """The value between `good` and `bad` at which the target is just reached.
-
-    An infinite `bad` is approached by doubling; infinity is returned where every value will do.
-    """
+    """The value between `good` and `bad` at which the target is just reached."""
     if math.isinf(bad):
         bad = max(2.0 * good, 1e-9)
         while ettr_at(bad) >= target:

@@ -29,9 +29,6 @@ class TurningPoint:
     """The value of one assumption at which another scheme takes the first place.
 
     Attributes:
-        assumption: All others stay as assumed.
-        turns_at: The value, in the unit of the assumption.
-        then_first: The scheme that is first beyond it.
         share_of_range: How far it lies on the way from the value assumed to the end of the range;
             0 is at hand, 1 at the end.
     """
@@ -56,13 +53,8 @@ class Standing:
     """What a ranking stands on.
 
     Attributes:
-        first: The scheme in the first place; None where none can be used.
-        lead_ettr: By how much its ETTR exceeds that of the next; None where there is no other.
-        assumptions: The inputs that nobody gave, with their ranges.
-        bands: ETTR of each scheme over the ends of the rate and of all its assumptions together.
         rests_on: Assumptions that move the ETTR of a scheme by a digit that is printed, those that
             move it most first.
-        turning_points: Where the first place changes hands, the nearest first.
         fixed_restart: Usable schemes whose ETTR does not depend on the restart.
     """
 
@@ -127,16 +119,7 @@ def standing(
     assumed: frozenset[str],
     given: frozenset[SchemeInput] = frozenset(),
 ) -> Standing:
-    """What a ranking stands on.
-
-    Args:
-        job: The job, with the values assumed.
-        rate: Of a node.
-        shares: Of the failures by what they take down.
-        ranked: Schemes as `ettr.plan.ranking.rank` gives them, the best first.
-        assumed: Fields of `job` that nobody gave (see `assumptions_of`).
-        given: Inputs of schemes that somebody gave.
-    """
+    """What a ranking stands on."""
     assumptions = assumptions_of(job, [one.scheme for one in ranked], assumed, given)
     usable = [one for one in ranked if one.usable]
     bands: dict[str, Interval] = {}
@@ -233,11 +216,7 @@ class _End:
 def _band(
     setting: Setting, rate: NodeRate, one: Ranked, assumptions: Sequence[Assumption]
 ) -> tuple[Interval, tuple[Assumption, ...]]:
-    """ETTR with all assumptions at their worse ends and at their better ones, rate included.
-
-    The ends are chosen one after the other, each with the others already chosen: a restart costs
-    nothing until some failures take down the whole job. All of the assumptions concern the scheme.
-    """
+    """ETTR with all assumptions at their worse ends and at their better ones, rate included."""
     middle = one.ettr.estimate or 0.0
     worst = best = _End(middle, setting)
 

@@ -18,7 +18,6 @@ def run_with_state(
 
     Args:
         shape: As typed; its restart is without the load of the state.
-        job: The same run with its state and its machines.
         write_typed: The write of `shape` was typed and stays.
     """
     terms = Synchronous().terms(job)

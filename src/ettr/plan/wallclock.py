@@ -33,11 +33,7 @@ class Wallclock:
     Probabilities are right to about 1e-4, and to 1e-8 where tens of failures are expected.
 
     Attributes:
-        mean_s: Expected value, exact.
-        sd_s: Standard deviation, exact.
         shortest_s: Without a failure and, for a queue of random length, without a wait.
-        undisturbed: Probability of exactly that.
-        productive_s: Productive time in it.
     """
 
     mean_s: float
@@ -91,7 +87,6 @@ def wallclock(run: PlannedRun, queue_law: str = "fixed") -> Wallclock:
     """The distribution of the wall-clock of `run`, under the assumptions of the exact form.
 
     Args:
-        run: A run of finite length.
         queue_law: Each wait is `fixed` at queue_s, or `exponential` with that mean.
 
     Raises:
@@ -249,11 +244,7 @@ def _invert(excess: _Excess, run: PlannedRun) -> Wallclock:
 
 
 def _window(excess: _Excess, mean_s: float, sd_s: float) -> tuple[float, float]:
-    """Times beyond the shortest that hold all but 1e-10 of the probability on either side.
-
-    Raises:
-        UsageError: the run hardly ever ends, so that its distribution's tail is lost in rounding.
-    """
+    """Times beyond the shortest that hold all but 1e-10 of the probability on either side."""
     if not sd_s:
         return 0.0, 1.0
     # at no tilt at all the moment is 1, its logarithm 0
@@ -281,12 +272,7 @@ class WallclockQuantiles:
     """Wall-clock of a run of finite length: its mean, and its quantiles.
 
     Attributes:
-        productive_s: Productive time in it.
-        mean_s: Expected wall-clock.
-        sd_s: Its standard deviation.
-        expected_failures: Failures expected until it is done.
         quantiles: Pairs of a probability and the wall-clock within which the run ends with it.
-        mean_band_s: The mean at the ends of the failure rate; equal ends where it has none.
         quantile_bands_s: The same of each of the quantiles, in their order. An end is infinite
             where the run will not end at that rate.
     """
@@ -311,7 +297,6 @@ def wallclock_quantiles(
     """Mean and quantiles of a run's wall-clock; None for the long run, and for one without end.
 
     Args:
-        run: At the rate to design for.
         per_node_day: That rate with its interval, whose ends the bands are taken at.
     """
     if math.isinf(run.productive_s) or not ends(run):

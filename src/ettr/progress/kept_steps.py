@@ -124,11 +124,7 @@ class KeptSteps:
         return pace.time(place, below_us, below), pace.time(count - place, above_us, above)
 
     def _lines(self) -> Iterator[_Line]:
-        """Lines without a duration, those of one time as one line.
-
-        The first line of a record may be of any step: it represents as many as others do, and
-        no step where it has no time.
-        """
+        """Lines without a duration, those of one time as one line."""
         known = sorted(n for n in map(abs, self._represents) if 0 < n < _NOT_KNOWN)
         usual = known[len(known) // 2] if known else 1
         steps = 0

@@ -136,7 +136,6 @@ class MissingSteps:
         Args:
             idle_us: time before the line that no event covers, `restart_us` that of it up to the
                 first step after a start.
-            first: whether it is the very first line.
         """
         gap = StepGap(number, _NOT_KNOWN if count is None else count, idle_us, restart_us)
         if first:
@@ -168,14 +167,7 @@ class MissingSteps:
     def times(
         self, saved: int, lines: int, usual_us: int, longest_us: int, tail: StepGap | None = None
     ) -> MissingTimes:
-        """What is known of the time of all.
-
-        Args:
-            saved: the last step that was saved.
-            lines: how many lines of steps count.
-            usual_us: the median duration of steps, `longest_us` the longest.
-            tail: those after the last line, where later events name them.
-        """
+        """What is known of the time of all."""
         kept = [*_gaps(self._kept)] + ([] if tail is None else [tail])
         counts = sorted(gap.steps for gap in kept if gap.steps > 0)
         middle = lines // 2 - (lines - len(counts))

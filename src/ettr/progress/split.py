@@ -503,8 +503,6 @@ class OpenSteps:
 
         Args:
             more_us: `FOREVER_US`: nothing bounds it.
-            outside_us: time of it that lies in no attempt.
-            is_late: dated after the last attempt.
         """
         self._steps.append(_OpenStep(number, less_us, more_us, outside_us, is_late))
 
@@ -514,11 +512,7 @@ class OpenSteps:
             self._steps.pop()
 
     def total(self, saved: int, *, late: bool) -> OpenTime:
-        """What is open of the steps up to the one that was saved.
-
-        Args:
-            late: with those that are dated after the last attempt.
-        """
+        """What is open of the steps up to the one that was saved."""
         some = [one for one in self._steps if one.number <= saved and (late or not one.is_late)]
         if not some:
             return OpenTime()

@@ -36,12 +36,7 @@ def fit_at_ages(
     what each shape within its own interval says of those ages, so it is on the safe side.
 
     Args:
-        model: The law.
-        data: Lifetimes on the clock that `ages_days` is on.
         ages_days: Clock of the nodes over the run (from, to).
-        level: Failures of the fleet over its node-days.
-        confidence: Of the intervals.
-        repair_law: Whether a failure within the run sets the clock of its node back to new.
 
     Raises:
         UsageError: nothing failed, so that a law of ages is not known; or ages that are no span.
@@ -137,13 +132,6 @@ def fit_since_last_step(data: Lifetimes, confidence: float = CONFIDENCE) -> tupl
     The interval is the envelope over every place where that step may lie, and admits the spread
     between neighbouring windows. Where the rate stepped by less than the data can show, no step is
     found, and the rate is about the mean over both sides.
-
-    Args:
-        data: Spans on the calendar, in seconds from one common moment.
-        confidence: Of the interval.
-
-    Source:
-        The steps are those of `PiecewiseConstant`.
     """
     fit = PiecewiseConstant().fit(data, confidence)
     local = local_spread(data)

@@ -25,8 +25,6 @@ class FailureLaw(Protocol):
 
         Args:
             failures_per_s: Mean rate of the whole run, which the law keeps.
-            horizon_s: End, in seconds.
-            rng: Source of randomness.
         """
 
 
@@ -49,11 +47,6 @@ class ReplayedTimeline:
     Within a block failures keep their distances, so that bursts stay bursts; blocks are
     independent. A larger run is several such fleets at once, a smaller one meets each failure with
     the chance that its rate asks for.
-
-    Attributes:
-        failures_s: Moments of the fleet's failures, ascending, from the beginning of the logs.
-        span_s: Length of the logs.
-        block_s: Length of a block.
 
     **Source**: Künsch (1989), Annals of Statistics 17, the moving-block bootstrap, circular as in
     Politis and Romano (1992).
@@ -106,7 +99,6 @@ class AgeingNodes:
     """Nodes with Weibull lives, as good as new after a failure, at all ages when the run begins.
 
     Attributes:
-        n_nodes: Of the run.
         shape: Of the lives: below 1 a failure makes the next one likelier, above 1 nodes wear out.
     """
 

@@ -29,13 +29,9 @@ class Forecast:
     """Failures in a coming window.
 
     Attributes:
-        mean: Failures expected.
-        low: Lower end of the band.
-        high: Upper end; the failures seen fall in the band, ends included, with `confidence`.
         index: Variance over mean of past one-window forecasts; the band of a window larger than
             those is wider, by the uncertainty of the level.
         half_life_windows: Windows after which the past counts half.
-        confidence: Of the band.
     """
 
     mean: float
@@ -51,12 +47,7 @@ class Calibration:
     """Forecasts made at every past window, compared with what came.
 
     Attributes:
-        forecasts: One an origin.
-        seen: What came after each.
-        confidence: Nominal share of bands that hold.
         share_inside: Share that held, with its exact interval (as if origins were independent).
-        levels: Shares of the middle of the forecast law, from 0.1 to 0.9.
-        held: Share of outcomes inside each of `levels`; equal to them if the law is right.
         meaning: In a sentence.
     """
 
@@ -141,7 +132,6 @@ def forecast(
     Args:
         counts: Windows of time of one length, oldest first, twelve or more.
         node_days: Exposure of the coming window; the last window's where not given.
-        confidence: Of the band.
 
     Raises:
         UsageError: too few windows, one without exposure, or a confidence out of range.
@@ -167,11 +157,7 @@ def _forecast(seen: Floats, exposure: Floats, node_days: float, confidence: floa
 def _level_index(
     exposure: Floats, rate: float, index: float, half_life: float, node_days: float
 ) -> float:
-    """What the uncertain level adds to the index in a window larger than any of the past.
-
-    A level with a relative variance v adds v times the mean to the variance over the mean. The
-    index measures it at the size of the past windows; only what lies above is added.
-    """
+    """What the uncertain level adds to the index in a window larger than any of the past."""
     beyond = rate * (node_days - float(exposure.max()))
     if beyond <= 0:
         return 0.0

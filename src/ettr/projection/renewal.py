@@ -18,12 +18,6 @@ def failures_between(
 ) -> float:
     """Failures expected of one node that is `from_s` old until its clock would show `to_s`.
 
-    Args:
-        cumulative_hazard: Of a lifetime, by age in seconds.
-        from_s: Age of the node at the beginning, in seconds.
-        to_s: The age that it would reach without a failure.
-        law: What a repair does.
-
     Raises:
         UsageError: the ages are no span.
     """
@@ -45,10 +39,7 @@ def renewals(
     """Failures expected of one node up to `horizon_s`, each repair making it new again.
 
     Args:
-        cumulative_hazard: Of a lifetime, by age in seconds: `Fit.cumulative_hazard`.
-        horizon_s: Time watched, in seconds.
         n_steps: Steps of the grid; the error falls with its square where the density is smooth.
-        age_s: Age of the node at the beginning, in seconds; a new one where 0.
 
     Returns:
         The expected number; where lives are shorter than a step of the grid, that of the long run.

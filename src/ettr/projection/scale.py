@@ -22,13 +22,8 @@ class Scale:
     """A job to be run.
 
     Attributes:
-        n_nodes: Its nodes.
-        gpus_per_node: GPUs in each.
-        spares: Nodes held ready to replace one that failed.
         repair_days: Mean time until a failed node is back; None where not known.
-        run_days: Length of the run; None for the long run.
         age_days: Clock of the nodes over the run (from, to), for models in which age matters.
-        repair_law: What a repair does to that clock.
         queue_s: Mean wait of the job after each failure, in which nothing fails.
     """
 
@@ -44,15 +39,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The range of what the models were fitted to.
-
-    Attributes:
-        largest_n_nodes: Nodes of the largest job in it.
-        smallest_n_nodes: Nodes of the smallest job in it.
-        gpus_per_node: GPUs in each node.
-        span_days: Time observed; None where not known.
-        oldest_days: Highest clock observed; None where not known.
-    """
+    """The range of what the models were fitted to."""
 
     largest_n_nodes: int
     smallest_n_nodes: int = 1
@@ -66,9 +53,6 @@ class Line:
     """What one model says at the new scale.
 
     Attributes:
-        model: The model, and what it takes to grow with the GPUs in a node.
-        per_node_day: Failure rate of a node.
-        mttf_h: Of the job.
         ettr: Of the job; None without a function for it.
     """
 
@@ -83,9 +67,8 @@ class Spares:
     """Whether spare nodes suffice.
 
     Attributes:
-        in_repair: Mean number of nodes in repair.
-        full_share: Share of time in which the job has all its nodes.
-        needed_for_99: Spares with which it has them 99 % of the time, at the upper end of the rate.
+        needed_for_99: Spares with which it has them 99 % of the time, at the upper end of the
+            rate.
     """
 
     in_repair: Interval
@@ -103,13 +86,7 @@ class WarningKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProjectionWarning:
-    """One reason to doubt a projection, in a sentence.
-
-    Attributes:
-        kind: Whether it goes beyond what was seen, rests on too few failures, or on a model that
-            the data contradict.
-        text: What exactly.
-    """
+    """One reason to doubt a projection, in a sentence."""
 
     kind: WarningKind
     text: str
@@ -120,18 +97,13 @@ class Projection:
     """A job at a scale, with a band from parameter and model uncertainty.
 
     Attributes:
-        scale: The job.
-        mttf_h: Mean time to failure: of the preferred model, between the lowest and the highest end
-            of all models.
-        ettr: The same for ETTR; None without a function for it. Time spent short of nodes counts as
-            lost where spares and repair times are given.
-        parameter_mttf_h: MTTF with the interval of the preferred model alone.
+        mttf_h: Mean time to failure: of the preferred model, between the lowest and the highest
+            end of all models.
+        ettr: The same for ETTR; None without a function for it. Time spent short of nodes counts
+            as lost where spares and repair times are given.
         failures_in_run: Failures to expect in `run_days`, with a band for a single run; none while
             the job waits in the queue or for a repair.
         spares: None without a repair time.
-        lines: What each model says, the preferred one first.
-        warnings: Reasons to doubt it, each with its kind.
-        meaning: In a sentence.
     """
 
     scale: Scale
@@ -150,14 +122,9 @@ def project(
 ) -> Projection:
     """Fitted models at another scale, nodes in series.
 
-    The band is the envelope of the models: it holds if any of them is right. Where nodes have other
-    numbers of GPUs than those observed, a failure rate by node and one by GPU are both models.
-
-    Args:
-        fits: Fits to the same data, the preferred one first.
-        scale: The job.
-        seen: Range of the data behind the fits.
-        ettr: ETTR by failures per day of the job, from `ettr.plan`.
+    The band is the envelope of the models: it holds if any of them is right. Where nodes have
+    other numbers of GPUs than those observed, a failure rate by node and one by GPU are both
+    models.
 
     Raises:
         UsageError: no fits, or a scale that cannot be.

@@ -43,11 +43,6 @@ def simulated_deadline(exact: DeadlinePlan, run: PlannedRun, law_of: LawOf) -> D
 
     Every size is drawn with the same seed, so that sizes are compared on like failures. A size is
     found to half a per cent of its nodes; its interval is the best by the exact form.
-
-    Args:
-        exact: The same question answered by the exact form, which says where to look.
-        run: As planned, at a rate above 0.
-        law_of: The failure law.
     """
     sizes = _Sizes(exact.budget, run, exact.work_node_s, law_of)
     as_planned = sizes.at(run.n_nodes, _ANSWER)
@@ -80,12 +75,7 @@ class _Sizes:
     law_of: LawOf
 
     def smallest(self, too_few: int, enough: int) -> SizedRun | None:
-        """The fewest nodes between two that end in time; None where more draws do not bear it out.
-
-        Args:
-            too_few: Nodes with which the run does not end in time.
-            enough: Nodes with which it does.
-        """
+        """The fewest nodes between two that end in time; None where more draws contradict it."""
         while enough - too_few > max(1.0, _FINEST * enough):
             middle = (too_few + enough) // 2
             if self.at(middle, _SEARCH).chance >= self.budget.chance:
@@ -141,11 +131,7 @@ def _lengths_s(run: PlannedRun, law: FailureLaw, effort: _Effort) -> Floats:
 
 
 def _with_spares(run: PlannedRun, law: FailureLaw, repair_s: float) -> tuple[PlannedRun, int]:
-    """Spares with which the run has its nodes for 99 % of the time, and the run with the rest.
-
-    The time without enough nodes is a wait after each failure, as in the exact form. Repairs take
-    an exponential time.
-    """
+    """Spares with which the run has its nodes for 99 % of the time, and the run with the rest."""
     rng = np.random.default_rng(SEED)
     horizon_s = 200.0 * (repair_s + 1.0 / run.failures_per_s)
     # no more failures than a search should draw
@@ -189,14 +175,9 @@ class Progress:
 def progress(run: PlannedRun, failures_s: Sequence[float], horizon_s: float = math.inf) -> Progress:
     """Work that a run keeps under given failures, by its description.
 
-    Each attempt waits, restarts, and trains from the last complete checkpoint; a failure in a write
-    loses the interval before it; nothing fails while the run waits. After the last of the failures
-    there are no more.
-
-    Args:
-        run: A run of finite length ends with its work; the long run ends at the horizon.
-        failures_s: Moments of failure on the wall-clock, ascending, in seconds.
-        horizon_s: When to stop.
+    Each attempt waits, restarts, and trains from the last complete checkpoint; a failure in a
+    write loses the interval before it; nothing fails while the run waits. After the last of the
+    failures there are no more.
     """
     length_s = run.interval_s + run.write_s
     kept_s, clock_s, place = 0.0, run.queue_s, bisect_right(failures_s, run.queue_s)
@@ -226,12 +207,6 @@ def simulated_run(run: PlannedRun, law: FailureLaw, why: str, seed: int = SEED) 
 
     The long-run ETTR is that of 60 draws of 500 expected failures each, the intervals are compared
     on the same draws, and a run of finite length is drawn up to 400 times.
-
-    Args:
-        run: As planned, at a rate above 0.
-        law: Of the failures.
-        why: Why the exact form does not hold, a sentence.
-        seed: Of the generator.
     """
     rng = np.random.default_rng(seed)
     endless = replace(run, productive_s=math.inf)

@@ -44,15 +44,12 @@ class Situation:
     """The copies that are left when a rank is lost. Steps are training steps done.
 
     Attributes:
-        reached_step: The furthest step of a survivor; without survivors, of any record left.
-        replica_step: Newest step of which every shard is in some rank's memory; None: no such step.
+        replica_step: Newest step of which every shard is in some rank's memory; None: no such
+            step.
         stale_steps: Mean age of the lost shard's copies in the running checkpoint, in steps; None:
             no running checkpoint covers the shard.
-        relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery over all parameters; None:
-            not known.
         full_step: Step of the newest full checkpoint; 0 where only the initial state is left; None
             where not even that may be used.
-        lost_fraction: Share of the state that was lost.
         survivors: Whether any shard survives; without, `stale_steps` is the age of every shard.
     """
 
@@ -211,12 +208,7 @@ def recovery_times(
     policy: RecoveryPolicy,
     restart_s: float = 0.0,
 ) -> RecoveryTimes:
-    """The planner's times for a failure of this size, from measured times and the priors.
-
-    Args:
-        lost_bytes: of the lost shards with their moments; total_bytes: of all shards.
-        restart_s: of the whole job, where it is restarted; 0 where survivors live.
-    """
+    """The planner's times for a failure of this size, from measured times and the priors."""
 
     def restore_s(source: RecoverySource, n_bytes: int) -> float:
         of_source = timed.restores.get(str(source), RestoreTimings())

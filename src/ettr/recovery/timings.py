@@ -94,7 +94,6 @@ def interval_steps(measured: MeasuredRun, *, mttf_s: float, most_steps: int = 1_
     """Steps between checkpoints at which the expected ETTR is largest, 1 at least.
 
     Args:
-        mttf_s: mean time to failure of the whole job.
         most_steps: the answer where saves cost nothing to wait for is 1, where nothing fails this.
 
     Raises:

@@ -72,11 +72,7 @@ class BackendStore(Store):
         return found.select(list(schema.names)).cast(no_rows_of(schema).schema)
 
     def _stored(self, table: Table) -> dict[str, bool] | None:
-        """Columns of the table of that name, and which may be null; None where there is none.
-
-        Raises:
-            StoreError: it is not ours.
-        """
+        """Columns of the table of that name, and which may be null; None where there is none."""
         stored = self._engine.columns(table.name)
         if stored is None:
             return None
@@ -173,10 +169,7 @@ _REOPENED = (
 
 
 def _words(table: Table) -> dict[str, str]:
-    """Conditions on a row `old` and a row `new`: that their keys are the same, that old is ahead.
-
-    Ahead is a row that is closed, or that of a job that had run for longer.
-    """
+    """Conditions on rows `old` and `new`: that their keys are the same, that old is ahead."""
     ahead = 'old."end" IS NOT NULL' if "end" in table.names else "FALSE"
     if "elapsed_s" in table.names:
         ahead += " OR old.elapsed_s > coalesce(new.elapsed_s, -1.0)"
@@ -184,10 +177,7 @@ def _words(table: Table) -> dict[str, str]:
 
 
 def _takes_all_rows(table: Table, stored: Mapping[str, bool]) -> bool:
-    """Whether a table has every column, and takes null wherever ours may be null.
-
-    One that an older ettr made may not, and is made again with the rows that it had.
-    """
+    """Whether a table has every column, and takes null wherever ours may be null."""
     return not table.absent(stored) and all(
         stored[column.name] for column in table if column.nullable
     )

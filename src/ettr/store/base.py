@@ -2,8 +2,8 @@
 
 A file is ingested as a whole or not at all. A row whose key is already there replaces the older
 row, so that a later dump of a job updates it, with one exception: an open row (its `end` is null)
-never replaces a closed one, so the order in which dumps are ingested does not matter. What only the
-other row knows of the submission is kept (`Column.keeps`).
+never replaces a closed one, so the order in which dumps are ingested does not matter. What only
+the other row knows of the submission is kept (`Column.keeps`).
 """
 
 from __future__ import annotations
@@ -176,13 +176,7 @@ def newest_first(table: Table) -> Iterator[tuple[str, str]]:
 
 
 def with_every_column(table: Table, stored: Iterable[str], source: str) -> str:
-    """A SELECT of a table's columns, null where an older ettr did not write one.
-
-    Args:
-        table: its schema.
-        stored: names of the columns that are there.
-        source: what stands behind FROM.
-    """
+    """A SELECT of a table's columns, null where an older ettr did not write one."""
     there = set(stored)
     columns = ", ".join(
         f'"{column.name}"'

@@ -43,8 +43,6 @@ class Engine(ABC):
     """An open database that keeps the tables of a store.
 
     Attributes:
-        connection: the DuckDB, where it is one.
-        where: the place as messages name it, without a password.
         errors: what the engine raises where it cannot read or write.
     """
 
@@ -481,11 +479,7 @@ def _is_absent(path: Path) -> bool:
 
 
 def _check_file(path: Path, where: str, *, to_write: bool) -> None:
-    """Refuse what is no plain file, and to write through a symbolic link.
-
-    Raises:
-        StoreError: it is one of these.
-    """
+    """Refuse what is no plain file, and to write through a symbolic link."""
     if to_write:
         for one in (path, path.with_name(f"{path.name}.wal")):
             if one.is_symlink():

@@ -204,12 +204,7 @@ class FolderStore(Store):
                     check_values(path)
 
     def _verified_parts(self, name: str) -> list[Path]:
-        """Paths of a table's parts, each of them as it was written.
-
-        Raises:
-            StoreError: one is not, which the engine would notice only in the middle of a query, or
-                not at all.
-        """
+        """Paths of a table's parts, each of them as it was written."""
         parts = self._manifest.parts.get(name, [])
         paths = [self._folder / part for part in parts]
         for part, path in zip(parts, paths, strict=True):
@@ -371,11 +366,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _make(folder: Path, access: Access) -> None:
-    """Make an empty store, also where an earlier attempt to make one failed.
-
-    Raises:
-        StoreError: the folder holds something else, or cannot be written.
-    """
+    """Make an empty store, also where an earlier attempt to make one failed."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         if not folder.is_dir():

@@ -39,8 +39,6 @@ def check_part(path: Path, crc32: str | None, table: Table) -> None:
     """See that a part is there and whole: by its checksum, or by its footer where it has none.
 
     Args:
-        path: the part.
-        crc32: the checksum that was written; None in a store of an older ettr.
         table: the table that it is a part of. A column that may be null may be absent: an older
             ettr did not write it.
 

@@ -38,12 +38,7 @@ class Filling:
     """Fills the nulls of rows from others of which none has the key of another.
 
     Args:
-        table: the schema of both.
         same_key: SQL's condition that a row `old` and a row `new` have the same key.
-        rows: SQL relation of the rows to fill.
-        has: columns of `rows`; one that is missing is null throughout.
-        givers: SQL relation of rows whose values are known.
-        give: columns of `givers`.
     """
 
     def __init__(

@@ -2,8 +2,7 @@
 
 It is replaced atomically and last. Parquet's readers check no sums of their own here: a byte that
 flips on disk may give another number instead of an error, so the manifest keeps a CRC-32 of every
-part, and one of itself. A manifest from before that has neither; its parts get theirs at the next
-ingestion.
+part, and one of itself.
 
 A checksum is no signature: a store may come from somebody else, so every value is checked, and a
 part lies in the folder of its table or the manifest is refused.
@@ -42,7 +41,6 @@ class Manifest:
         parts: of each table, the paths of its parts below the folder; a summary of events has the
             file name of the part that it sums up.
         crc32: of each part, the CRC-32 of its bytes in eight hexadecimal digits.
-        ingested: how many files were ingested.
     """
 
     parts: dict[str, list[str]] = field(default_factory=dict)

@@ -82,11 +82,7 @@ class Merge:
         return self._rewrite(one_per_key(self._table, _parquet(new)), "distinct")
 
     def _repeats_a_key(self, new: Path) -> bool:
-        """Whether two rows have the same key.
-
-        Equal keys have equal hashes, which are sorted in a fraction of the time and the room that
-        a table of keys takes. Among millions two keys may share one, so those are looked at.
-        """
+        """Whether two rows have the same key."""
         found = self._duck.execute(
             f"SELECT hash({self._key}) AS hashed FROM read_parquet(?)",  # noqa: S608
             [str(new)],

@@ -17,9 +17,8 @@ def open_store(
     """Open the store at `where`.
 
     Args:
-        where: a folder, a DuckDB file (its name ends in .duckdb or .ddb where it is to be made), or
-            the URL of a PostgreSQL database.
-        create: make it if it is not there.
+        where: a folder, a DuckDB file (its name ends in .duckdb or .ddb where it is to be made),
+            or the URL of a PostgreSQL database.
         readable_by: who may read its files; the owner of a new store, and of one that exists whom
             it had, if None.
 

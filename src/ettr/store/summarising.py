@@ -29,14 +29,7 @@ def summaries_of(
     kept: Iterable[Path],
     new_summary: Callable[[str, Path], Path],
 ) -> dict[str, list[Path]]:
-    """Paths of the summaries of those parts of the events, by the name of the summary.
-
-    Args:
-        engine: opens an embedded DuckDB, where one is needed.
-        parts: parts of the events.
-        kept: summaries that are there; those of other parts are left out.
-        new_summary: an empty file for a summary of that name of that part.
-    """
+    """Paths of the summaries of those parts of the events, by the name of the summary."""
     there = {(path.parent.name, path.name): path for path in kept}
     large = [part for part in parts if pq.read_metadata(part).num_rows >= LEAST_ROWS]
     found: dict[str, list[Path]] = {name: [] for name in EVENT_SUMMARIES}

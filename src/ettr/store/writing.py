@@ -22,15 +22,9 @@ class Written:
     """What some batches held; every record read is kept, rejected, folded or skipped.
 
     Attributes:
-        rows_read: records found.
-        rows_kept: records that stand as rows.
-        rows_rejected: records that could not be read.
         rows_folded: records that are part of another record's row, or that a later record of the
             same key replaces.
         rows_skipped: records that are no rows by design.
-        rows: number of rows by table, without `rejects`.
-        rejected: number of rejects by reason, the most frequent first.
-        notes: assumptions made, each once.
     """
 
     rows_read: int
@@ -66,11 +60,6 @@ def write_batches(
     progress: Callable[[int], None] | None = None,
 ) -> Written:
     """Write batches as they come; the caller commits.
-
-    Args:
-        ingestion: of the store to write to.
-        batches: from a log source, a simulator, a collector.
-        progress: called after each batch with the number of records so far.
 
     Raises:
         StoreError: the store cannot be written.

@@ -29,7 +29,6 @@ class EventSummary:
     """A table of few rows that says of events what would take a pass over all of them.
 
     Attributes:
-        table: its schema.
         counted: a statement of DuckDB that makes it of rows of the table `events`; `{events}` is
             where these stand.
     """

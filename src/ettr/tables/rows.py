@@ -51,11 +51,8 @@ class Batch:
     """Some rows of some tables, and how many records they came from.
 
     Attributes:
-        tables: rows by the table's name; checked against its schema.
-        rows_read: records found.
         rows_rejected: records that could not be read, each a row of `rejects`.
         rows_skipped: records that are no rows of ours by design, such as blank lines.
-        notes: assumptions made, one sentence each.
         rows_folded: records that became part of another record's row, such as a job's steps.
         derived: tables whose rows follow from several records, such as intervals of a node.
         counted_notes: the same with `{n}` in place of a number, and that number.
@@ -290,7 +287,6 @@ class BatchBuilder:
     Attributes:
         source: name of the source; it stands in each row, and so does `file_id`.
         file_id: key of the log in the table `files`.
-        cluster: the cluster of rows that name none.
         events: collects the rows of `events`.
     """
 
@@ -384,15 +380,8 @@ class BatchBuilder:
         """Keep one attempt and an allocation for each of its nodes; returns its `attempt_id`.
 
         Args:
-            line: where the record begins.
-            job_id: the job's id as the scheduler shows it.
-            submit: when this attempt was submitted or requeued, aware.
-            state: its end state, one of those that the taxonomy knows.
             nodes: names of its nodes; None where the log does not say, empty where it had none.
-            cluster: the cluster that the record names.
-            start, end: when it ran; None where it has not started or ended.
             elapsed_s: seconds that it ran; end less start if None.
-            n_gpus: its GPUs over all nodes.
             **columns: other columns of `attempts`; `n_nodes` and `node_list` follow from `nodes`.
         """
         key = attempt_id(cluster or self.cluster, job_id, submit)

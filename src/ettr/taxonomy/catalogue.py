@@ -94,8 +94,6 @@ class Taxonomy:
 
         Args:
             check: what observed it, as in the `events` table.
-            code: the observation within that check, or None.
-            severity: ok, warning, critical or unknown, as the source says.
         """
         key = (check, code, severity)
         if key not in self._cache:
@@ -254,13 +252,7 @@ class Taxonomy:
     def catalog_rows(
         self, *, code: int | None = None, conflicts_only: bool = False
     ) -> list[dict[str, Any]]:
-        """One row per XID for `ettr catalog`: symptom, verdict of each party, conflict.
-
-        Args:
-            code: only this XID.
-            conflicts_only: only codes with an immediate action of NVIDIA on which NVIDIA, gpud and
-                AWS disagree about "a fault of the node?".
-        """
+        """One row per XID for `ettr catalog`: symptom, verdict of each party, conflict."""
         rows = []
         for xid in self.xids.values():
             conflict = bool(xid.nvidia) and xid.conflict()

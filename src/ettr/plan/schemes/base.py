@@ -73,20 +73,8 @@ class JobShape(RunShape):
     state, and `write_s` is not used, since each scheme states how long it stops training.
 
     Attributes:
-        state_bytes: Parameters, optimizer and all else that a checkpoint holds, once.
-        step_s: Time of one training step.
-        storage_bytes_per_s: What the job as a whole can write to durable storage, and read.
-        network_bytes_per_s: Of one node, to its peers.
-        device_bytes_per_s: Of one node, from its GPUs to its memory.
-        host_bytes: Memory of one node that checkpoints may use.
-        storage_space_bytes: Durable storage that checkpoints may fill; without limit if infinite.
-        replace_s: Replacement of what failed while the others stay up.
         replicas: Complete copies of the state that training itself keeps (data parallelism).
         one_writer_share: Share of the storage's rate that a single checkpoint reaches.
-        durable_period_s: Time between durable checkpoints, for schemes with two levels.
-        embedding_share: Share of the state in embedding tables.
-        expert_share: Share of the state in experts.
-        logged_bytes_per_step: What passes between pipeline stages in a step, whole job.
     """
 
     state_bytes: float
@@ -167,9 +155,6 @@ class Response:
     """Response of a scheme to a failure.
 
     Attributes:
-        level: From where training goes on.
-        restart_s: Until it trains, waits not counted.
-        lost_s: Work to be made good, for soft failures, that does not depend on the interval.
         lost_staleness_share: Work to be made good, for soft failures, as a share of the work since
             the last checkpoint that can be used: half an interval and the lag, on average.
         waits: Whether the job waits first: it goes back to the scheduler, or stands still until it
@@ -191,21 +176,9 @@ class Terms:
     """Costs and effects of a scheme for one job.
 
     Attributes:
-        responses: By what failed.
-        stall_s: Training stops so long for a light checkpoint.
-        slowdown: Steady overhead in addition to the stalls, as a share of the step time.
         lag_s: From a stall until the checkpoint can be used.
-        shortest_interval_s: Light checkpoints cannot come faster.
-        two_levels: Durable checkpoints are taken apart from the light ones.
         durable_period_s: Time between them, with two levels, 0 for one with every light one; with
             one level the longest interval, 0 where nothing bounds it.
-        durable_stall_s: Training stops so long for each of them, in addition.
-        durable_lag_s: From that stall until it can be used.
-        min_nodes: The scheme needs so many nodes, such as a group that shares a parity.
-        host_bytes: Memory needed in one node.
-        storage_bytes: Durable storage needed.
-        memory_remedy: What else than more nodes makes it need less memory, as an order.
-        quality: Effect on the model trained, in a sentence.
         obstacle: Why the job cannot use the scheme, with what to change; None where it can. The
             scheme states only what is its own: nodes, memory and storage are checked for all.
     """
@@ -252,9 +225,6 @@ class Scheme(ABC):
     A scheme that needs another shape (the logarithm of the nodes, say) changes the page first.
 
     Attributes:
-        name: As the table of schemes has it.
-        source: Where it was published.
-        assumptions: What the class adds to its source, in sentences.
         assumed: Its inputs (fields of the class) whose values no source gives; the others are as
             published.
     """
@@ -321,14 +291,7 @@ LONGEST_INTERVAL_S = 7 * SECONDS_PER_DAY
 def levels_of(
     terms: Terms, job: JobShape, per_s: Mapping[Domain, float], interval_s: float
 ) -> Levels:
-    """The scheme at a checkpoint interval, each kind of failure with its own recovery.
-
-    Args:
-        terms: Of the scheme for `job`.
-        job: The job.
-        per_s: Failures of the whole job per second, by what failed.
-        interval_s: Productive time between light checkpoints.
-    """
+    """The scheme at a checkpoint interval, each kind of failure with its own recovery."""
     return Levels(
         interval_s,
         terms.stall_s,
@@ -418,20 +381,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class AffineTerms:
-    """The terms of a scheme for a job, for any number of nodes and any restart time.
-
-    Attributes:
-        fixed: Values that depend on neither.
-        stall_s: As in `Terms`.
-        lag_s: Likewise.
-        durable_stall_s: Likewise.
-        durable_lag_s: Likewise.
-        shortest_interval_s: Likewise, but for the length of a step, which is the least.
-        host_bytes: Likewise.
-        restart_s: Of the response to each failure.
-        lost_s: Likewise.
-        absent_share: Likewise.
-    """
+    """The terms of a scheme for a job, for any number of nodes and any restart time."""
 
     fixed: Terms
     stall_s: Affine
@@ -474,12 +424,7 @@ class AffineTerms:
 
 
 def affine_terms(scheme: Scheme, job: JobShape) -> AffineTerms:
-    """The terms of a scheme for a job, fitted at one node and at two, and at two restart times.
-
-    Args:
-        scheme: One that keeps the contract of `Scheme`.
-        job: Its nodes and its restart are not used.
-    """
+    """The terms of a scheme for a job, fitted at one node and at two, and at two restart times."""
     # a step so short that it is never the longer of two
     stepless = replace(job, step_s=_NO_STEP_S)
 

@@ -39,11 +39,7 @@ class Synchronous(Scheme):
 
 @dataclass(frozen=True)
 class Asynchronous(Scheme):
-    """One checkpoint under way at a time.
-
-    Attributes:
-        slowdown: Share by which the write slows training.
-    """
+    """One checkpoint under way at a time."""
 
     slowdown: float = 0.0
 
@@ -73,7 +69,6 @@ class Concurrent(Scheme):
     """As many checkpoints under way as the interval needs.
 
     Attributes:
-        most_under_way: How many, at most.
         steps_per_checkpoint: Steps of training that each checkpoint costs; 3 % at one checkpoint
             in 10 steps, as published.
     """
@@ -113,7 +108,6 @@ class MemoryCopies(Scheme):
     """k copies in memory, one of them local, and now and then one in durable storage.
 
     Attributes:
-        n_copies: k.
         spans_racks: Whether the copies of a shard lie in different racks.
     """
 
@@ -164,7 +158,6 @@ class MemoryErasure(Scheme):
     """One parity over a group of nodes, in memory, and now and then a durable checkpoint.
 
     Attributes:
-        group_nodes: Nodes that share a parity.
         spans_racks: Whether a group has at most one node in each rack.
     """
 
@@ -216,13 +209,7 @@ class MemoryErasure(Scheme):
 def healing_terms(
     job: JobShape, healed: Mapping[Domain, Response], *, checkpoints: int = 2
 ) -> Terms:
-    """Terms of a scheme that heals some failures, and saves asynchronously for all others.
-
-    Args:
-        job: The job.
-        healed: Responses to the failures that a replica heals.
-        checkpoints: In durable storage at the most.
-    """
+    """Terms of a scheme that heals some failures, and saves asynchronously for all others."""
     back = Response(RecoveryLevel.LIGHT, job.full_restart_s)
     return Terms(
         responses=dict.fromkeys(Domain, back) | dict(healed),
@@ -348,12 +335,7 @@ class ReplicaRestart(Scheme):
 
 @dataclass(frozen=True)
 class CommunicatorEdit(Scheme):
-    """Elastic training: fewer nodes until a new one joins.
-
-    Attributes:
-        edit_s: Change of the communicators, when a node leaves and when one joins.
-        replan_s: Detection of the loss, and division of the work among those that are left.
-    """
+    """Elastic training: fewer nodes until a new one joins."""
 
     edit_s: float = 1.0
     replan_s: float = 30.0
@@ -382,11 +364,7 @@ class CommunicatorEdit(Scheme):
 
 @dataclass(frozen=True)
 class PeerRecovery(Scheme):
-    """Fast detection, replacement and a copy from a replica.
-
-    Attributes:
-        recovery_s: From the failure until training goes on, all included.
-    """
+    """Fast detection, replacement and a copy from a replica."""
 
     recovery_s: float = 150.0
 
@@ -407,11 +385,7 @@ class PeerRecovery(Scheme):
 
 @dataclass(frozen=True)
 class Checkpointless(Scheme):
-    """Recovery without a restart of the job, in a managed cluster with spare nodes.
-
-    Attributes:
-        recovery_s: From the failure until training goes on, all included.
-    """
+    """Recovery without a restart of the job, in a managed cluster with spare nodes."""
 
     recovery_s: float = 120.0
 
@@ -434,7 +408,6 @@ class LoggingReplay(Scheme):
 
     Attributes:
         replay_share: Time to replay some work, as a share of it; several nodes share the replay.
-        slowdown: Share by which logging slows training.
     """
 
     replay_share: float = 0.5
@@ -503,10 +476,6 @@ class PartialRecovery(Scheme):
     The work lost is the iteration cost ι: the extra steps to the loss that training would have
     had. It is stated as a share of the staleness of what was restored: half an interval and the
     write of a checkpoint, on average.
-
-    Attributes:
-        iteration_cost_share: ι over staleness in steps; measured, not promised.
-        slowdown: Share by which saves slow training.
     """
 
     iteration_cost_share: float = 0.3
@@ -553,7 +522,6 @@ class EmbeddingParity(Scheme):
     """Erasure-coded tables in memory; dense parameters are replicated anyway.
 
     Attributes:
-        group_nodes: Servers that share a parity.
         slowdown: Share by which the updates of the parity slow training.
     """
 
@@ -595,11 +563,7 @@ class EmbeddingParity(Scheme):
 
 @dataclass(frozen=True)
 class PartialExperts(Scheme):
-    """Everything but the experts, and a share of the experts in turn.
-
-    Attributes:
-        saved_share: Share of the experts in one checkpoint.
-    """
+    """Everything but the experts, and a share of the experts in turn."""
 
     saved_share: float = 0.125
 

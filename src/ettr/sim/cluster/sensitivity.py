@@ -1,4 +1,4 @@
-"""The sensitivity of answers, and of the effects of changes, to the assumed values of a scenario."""
+"""The sensitivity of answers, and of effects of changes, to a scenario's assumed values."""
 
 from __future__ import annotations
 
