@@ -126,7 +126,7 @@ class Writer:
 
     def write(self, name: str, columns: dict[str, str], source: str, part: int) -> None:
         """Write one part of a table, as the store does; a column that is not named is null."""
-        from ettr.store.part_writer import TOGETHER, codec_of
+        from ettr.store.merging import TOGETHER, codec_of
         from ettr.tables import TABLES, Kind
 
         types = {
@@ -365,8 +365,7 @@ def files_part(to: Writer) -> None:
 
 def add_summaries(to: Writer) -> None:
     """Those that an ingestion leaves of large parts of the events."""
-    from ettr.store.folder import embedded_duckdb
-    from ettr.store.summarising import summaries_of
+    from ettr.store.folder import embedded_duckdb, summaries_of
 
     def new_summary(name: str, part: Path) -> Path:
         path = to.folder / "parts" / name / part.name

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from campaigns import Table
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import Spread, fleet_spread
+from ettr.models.compare import compare_spread
 from ettr.models.data import Counts
 from ettr.models.dispersion import (
     FailureTimeline,
     spread_over_nodes,
     spread_over_time,
 )
-from ettr.models.ratio import compare_spread
 
 TITLE = "Intervals and comparisons when failures come in bursts"
 SIZE = 400

@@ -11,7 +11,7 @@ import numpy as np
 
 from campaigns import Table
 from campaigns.clustering import DAYS, EDGES, NODES, Times, alone, bursts
-from ettr.models.direction import Direction, rate_direction
+from ettr.models.compare import Direction, rate_direction
 from ettr.models.dispersion import FailureTimeline
 
 TITLE = "Is it getting better?"

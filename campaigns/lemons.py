@@ -21,10 +21,9 @@ from scipy import stats
 from scipy.special import expit, logit
 
 from campaigns import Table
-from ettr.lemons.fleet import burst_weights
+from ettr.lemons.claims import claim_in_turn
+from ettr.lemons.fleet import burst_weights, workload_parts
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
-from ettr.lemons.turns import claim_in_turn
-from ettr.lemons.workloads import workload_parts
 
 TITLE = "Lemon nodes"
 SIZE = 100

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cli.program import ettr
-from ettr.metrics.covered_time import covered_time
+from ettr.metrics.coverage import covered_time
 from ettr.metrics.instants import Period
 from ettr.tables import LOG_DAYS
 from fact_tables import facts_of

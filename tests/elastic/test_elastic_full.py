@@ -26,7 +26,7 @@ from ettr.elastic.buddies.shard_history import ShardStore  # noqa: E402
 from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
 from ettr.elastic.restore.full_checkpoint import full_steps, load_full, save_full  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
-from ettr.recovery.timings import Measuring  # noqa: E402
+from ettr.recovery.restore_costs import Measuring  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

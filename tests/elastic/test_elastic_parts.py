@@ -46,7 +46,7 @@ from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
 from ettr.elastic.restore.full_checkpoint import full_steps  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.plan.intervals import exact_interval_s  # noqa: E402
-from ettr.recovery.timings import Measuring  # noqa: E402
+from ettr.recovery.restore_costs import Measuring  # noqa: E402
 
 
 def name_of(end: socket.socket) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ettr.estimates.counts import (
+from ettr.estimates.exact import (
     negative_binomial_probability,
     negative_binomial_quantile,
     poisson_probability,

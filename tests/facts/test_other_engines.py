@@ -21,7 +21,7 @@ from ettr.analysis import back_test  # noqa: F401 - facts made in Python
 from ettr.facts import Facts
 from ettr.facts.files import SQL, Fact
 from ettr.facts.translate import translated
-from ettr.store import summarising
+from ettr.store import folder as folder_store
 from ettr.store.folder import FolderStore
 from facts.asked_stores import DIRECT, STORES
 from store.postgres_server import running
@@ -190,7 +190,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Asked]
     """What the commands asked of the stores."""
     asking, close = Asking(), FolderStore.close
     stores: list[FolderStore] = []
-    least_rows = summarising.LEAST_ROWS
+    least_rows = folder_store.LEAST_ROWS
 
     def bound(facts: Facts, one: Fact) -> dict[str, Any]:
         return asking.bound(facts, one)
@@ -203,7 +203,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Asked]
         patch.setattr(FolderStore, "close", left_open)
         for name, made in STORES.items():
             folder = tmp_path_factory.mktemp(name)
-            patch.setattr(summarising, "LEAST_ROWS", 1 if name == "example" else least_rows)
+            patch.setattr(folder_store, "LEAST_ROWS", 1 if name == "example" else least_rows)
             for words in made(folder):
                 done = ettr(*words)
                 assert done.code == 0, (words, done.err)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from ettr.flight import judge, read_folder
-from ettr.flight.entries import Signatures
-from ettr.flight.record import load_builtins, read_record
+from ettr.flight.record import Signatures, load_builtins, read_record
 from flight.records import calls, entry, record, write
 
 

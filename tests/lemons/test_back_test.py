@@ -10,11 +10,16 @@ import pytest
 
 from cli.program import ettr
 from ettr.estimates import Interval
-from ettr.lemons.back_test import back_test, rate_ratio
-from ettr.lemons.fault_fleet import fault_strata
-from ettr.lemons.history import edges_of, sliding_windows
-from ettr.lemons.roles import role_names
-from ettr.lemons.uplift import false_accusations, size_uplift
+from ettr.lemons.back_test import (
+    back_test,
+    edges_of,
+    false_accusations,
+    rate_ratio,
+    size_uplift,
+    sliding_windows,
+)
+from ettr.lemons.claims import role_names
+from ettr.lemons.fleet import fault_strata
 from shared_data import shared
 
 DAY_S, NODES, DAYS = 86_400.0, 400, 112

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from ettr.lemons import model
-from ettr.lemons.claims import LEAST_PROBABLE, claimed, time_to_decide
-from ettr.lemons.fleet import burst_weights
+from ettr.lemons.claims import LEAST_PROBABLE, claim_in_turn, claimed, time_to_decide
+from ettr.lemons.fleet import burst_weights, workload_parts
 from ettr.lemons.model import NodeCounts, SharedFailure, fit_lemons
-from ettr.lemons.turns import claim_in_turn
-from ettr.lemons.workloads import workload_parts
 
 DAYS = 28.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
-from ettr.lemons.renames import likely_renames
+from ettr.lemons.fleet import likely_renames
 
 DAY = 86400.0
 

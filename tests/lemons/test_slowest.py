@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ettr.lemons import slowest
+from ettr.lemons import slow_runs
 from ettr.lemons.slow import MAX_SLOW, MIN_SLOW, TAIL_PRIOR, TAILS
 
 STEP = 0.008
@@ -31,12 +31,12 @@ def _by_sums(log_step: np.ndarray, noise: float) -> np.ndarray:
     shifts = np.log1p(np.geomspace(MIN_SLOW, MAX_SLOW, 60))[:, None]
     likelihood = _likelihood(log_step, noise)
     slow, total = np.zeros(3), 0.0
-    for scale in slowest.SCALES:
-        away = np.log(scale / slowest.USUAL_SCALE) / slowest.SCALE_SPREAD
+    for scale in slow_runs.SCALES:
+        away = np.log(scale / slow_runs.USUAL_SCALE) / slow_runs.SCALE_SPREAD
         for tail, weight in zip(TAILS, TAIL_PRIOR, strict=True):
             plain = stats.t.pdf(EFFECTS, tail, scale=scale)
             moved = stats.t.pdf(EFFECTS - shifts, tail, scale=scale).mean(axis=0)
-            for share in slowest.SLOW_SHARES:
+            for share in slow_runs.SLOW_SHARES:
                 one, any_of = share * moved, (1 - share) * plain + share * moved
                 with_third = likelihood @ any_of
                 of_law = [one @ with_third @ any_of, any_of @ with_third @ one]
@@ -46,13 +46,13 @@ def _by_sums(log_step: np.ndarray, noise: float) -> np.ndarray:
     return slow / total
 
 
-def _found(log_step: tuple[float, ...]) -> slowest.Effects:
+def _found(log_step: tuple[float, ...]) -> slow_runs.Effects:
     segment = np.repeat(np.arange(len(HELD)), [len(held) for held in HELD])
     run = np.zeros(len(HELD), dtype=np.int64)
-    steps = slowest.GroupedSegments(
+    steps = slow_runs.GroupedSegments(
         run, np.array(log_step) + 2.0, segment, np.concatenate(HELD), np.ones(3, dtype=np.int64)
     )
-    return slowest.effects(steps, 0.9)
+    return slow_runs.effects(steps, 0.9)
 
 
 @pytest.mark.slow

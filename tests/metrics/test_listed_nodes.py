@@ -9,9 +9,7 @@ from operator import itemgetter
 import pyarrow as pa
 import pytest
 
-from ettr.metrics.exposure import exposure_basis
-from ettr.metrics.listed_nodes import every_node_is_listed
-from ettr.metrics.node_jobs import node_jobs
+from ettr.metrics.exposure import every_node_is_listed, exposure_basis, node_jobs
 from ettr.metrics.user_failures import user_failures
 from ettr.tables import ALLOCATIONS, ATTEMPTS
 from fact_tables import facts_of

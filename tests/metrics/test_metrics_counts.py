@@ -10,8 +10,7 @@ import pytest
 
 from ettr.facts import Facts
 from ettr.metrics.sizes import SizeUnit, main_size_unit, size_class, size_end_of, size_mix
-from ettr.metrics.status import status_mix
-from ettr.metrics.totals import totals
+from ettr.metrics.status import status_mix, totals
 from ettr.tables import ATTEMPTS
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster

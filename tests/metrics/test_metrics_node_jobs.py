@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from ettr.metrics.node_jobs import NOTHING_RAN, NodeJobs, node_jobs
+from ettr.metrics.exposure import NOTHING_RAN, NodeJobs, node_jobs
 from ettr.tables import ALLOCATIONS, TABLES
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster

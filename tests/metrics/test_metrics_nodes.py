@@ -13,8 +13,7 @@ from scipy import stats
 
 from ettr.facts import Facts
 from ettr.metrics.availability import Availability, availability, service
-from ettr.metrics.faults import fleet_faults
-from ettr.metrics.faults_of_nodes import recorded_faults
+from ettr.metrics.faults import fleet_faults, recorded_faults
 from ettr.metrics.instants import Period, observed_period
 from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.outages import outages

@@ -10,8 +10,7 @@ import pytest
 
 from ettr.metrics.exposure import exposure_basis
 from ettr.metrics.quality import data_quality
-from ettr.metrics.status import status_mix
-from ettr.metrics.totals import totals
+from ettr.metrics.status import status_mix, totals
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.store import open_store

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from ettr.errors import UsageError
 from ettr.facts.chosen import microseconds
 from ettr.metrics.rates import failure_rates
-from ettr.metrics.status import status_mix
-from ettr.metrics.totals import totals
+from ettr.metrics.status import status_mix, totals
 from ettr.selection import Selection
 from ettr.tables import ALLOCATIONS, ATTEMPTS, FAILURES, TABLES
 from fact_tables import facts_of

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ettr.estimates import Interval
-from ettr.metrics.rates import estimated_rate
-from ettr.metrics.without_false import rate_without_false
+from ettr.metrics.rates import estimated_rate, rate_without_false
 
 NODE_DAYS = 4000.0
 

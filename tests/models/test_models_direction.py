@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from ettr.models.direction import Direction, rate_direction
+from ettr.models.compare import Direction, rate_direction
 from ettr.models.dispersion import FailureTimeline
 
 DAY_0 = 20_000.0

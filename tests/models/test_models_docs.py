@@ -23,7 +23,7 @@ def test_the_example_of_the_how_to_runs():
 
 
 def test_the_names_in_the_how_to_exist():
-    from ettr.models import base, compare, data, dispersion, from_tables, select
+    from ettr.models import base, compare, data, dispersion, from_tables, registry
 
     for module, names in (
         (base, ("FailureModel", "Fit")),
@@ -32,7 +32,7 @@ def test_the_names_in_the_how_to_exist():
         (data, ("fleet_on_calendar", "Lifetimes", "Counts")),
         (dispersion, ("dispersion", "burstiness", "widest_window")),
         (from_tables, ("from_tables",)),
-        (select, ("compare_models", "lifetime_models", "count_models")),
+        (registry, ("compare_models", "lifetime_models", "count_models")),
     ):
         for name in names:
             assert hasattr(module, name)

@@ -11,7 +11,7 @@ from ettr.models.data import Counts, Lifetimes, fleet_on_calendar
 from ettr.models.gamma_mixed import GammaMixed
 from ettr.models.log_location_scale import Lognormal, Weibull
 from ettr.models.piecewise import PiecewiseConstant
-from ettr.models.select import compare_models
+from ettr.models.registry import compare_models
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,9 @@ import pytest
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
-from ettr.models.compare import compare_rates
+from ettr.models.compare import PairedCounts, compare_rates, compare_same_nodes, compare_spread
 from ettr.models.data import Counts
 from ettr.models.dispersion import FailureTimeline, spread_over_nodes, spread_over_time
-from ettr.models.ratio import PairedCounts, compare_same_nodes, compare_spread
 
 DAYS, NODES = 90.0, 500
 EDGES = np.linspace(0.0, DAYS, 181)

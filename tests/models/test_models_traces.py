@@ -12,7 +12,7 @@ from ettr.models.data import Counts, Lifetimes, counts_by_window
 from ettr.models.dispersion import burstiness, dispersion
 from ettr.models.gamma_mixed import GammaMixed
 from ettr.models.log_location_scale import Weibull
-from ettr.models.select import compare_models
+from ettr.models.registry import compare_models
 from shared_data import shared
 
 DAY_S = 86400.0

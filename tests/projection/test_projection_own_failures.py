@@ -10,8 +10,14 @@ from ettr.errors import UsageError
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import wallclock
-from ettr.projection.failure_laws import AgeingNodes, FailureLaw, Independent, ReplayedTimeline
-from ettr.projection.simulated_deadline import progress, simulated_run
+from ettr.projection.simulated_deadline import (
+    AgeingNodes,
+    FailureLaw,
+    Independent,
+    ReplayedTimeline,
+    progress,
+    simulated_run,
+)
 
 DAY = 86400.0
 RUN = with_best_interval(

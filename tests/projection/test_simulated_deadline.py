@@ -7,8 +7,12 @@ import pytest
 
 from ettr.plan.deadline import TimeBudget, deadline_plan
 from ettr.plan.run import PlannedRun
-from ettr.projection.failure_laws import FailureLaw, Independent, ReplayedTimeline
-from ettr.projection.simulated_deadline import simulated_deadline
+from ettr.projection.simulated_deadline import (
+    FailureLaw,
+    Independent,
+    ReplayedTimeline,
+    simulated_deadline,
+)
 from ettr.units import SECONDS_PER_DAY as DAY_S
 
 RUN = PlannedRun(

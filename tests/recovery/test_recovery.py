@@ -23,7 +23,7 @@ from ettr.recovery import (
     predicted_perturbation,
     recovery_times,
 )
-from ettr.recovery.timings import Measuring, interval_steps
+from ettr.recovery.restore_costs import Measuring, interval_steps
 
 MEASURED = RecoveryTimes(
     step_s=2.0,

@@ -3,7 +3,7 @@
 import pytest
 
 from ettr.progress import Goodput, ProgressEvent
-from ettr.recovery.timings import Measuring, interval_steps, measured_by
+from ettr.recovery.restore_costs import Measuring, interval_steps, measured_by
 
 
 def follow(*events: tuple[str, int, float, float | None]) -> tuple[Goodput, Measuring]:

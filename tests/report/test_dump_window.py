@@ -13,7 +13,7 @@ from ettr.analysis import Analysis
 from ettr.analysis.calibration.fit import fit_site
 from ettr.errors import UsageError
 from ettr.metrics.dump_window import DumpWindow
-from ettr.models.direction import Direction
+from ettr.models.compare import Direction
 from ettr.selection import Selection
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ettr
-from ettr.metrics.early_start import EarlyStart
+from ettr.metrics.quality import EarlyStart
 from ettr.selection import Selection
 from report.test_dump_window import jobs as dump_in_the_middle
 

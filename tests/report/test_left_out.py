@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ettr
-from ettr.metrics.left_out import LeftOut
+from ettr.metrics.quality import LeftOut
 from ettr.selection import Selection
 
 COLUMNS = (

@@ -13,7 +13,7 @@ import pytest
 
 from ettr.analysis import Analysis
 from ettr.errors import StoreError
-from ettr.store import Store, open_store, part_writer, summarising
+from ettr.store import Store, folder, merging, open_store
 from ettr.tables import EVENTS, NODE_STATES
 from ettr.tables.event_summaries import EVENT_SUMMARIES
 from ettr.tables.rows import DEFAULT_CLUSTER
@@ -84,7 +84,7 @@ def summaries_in(place: Path) -> dict[str, set[str]]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder store in which no table is small and 100 events are many."""
-    monkeypatch.setattr(summarising, "LEAST_ROWS", 100)
+    monkeypatch.setattr(folder, "LEAST_ROWS", 100)
     monkeypatch.setattr("ettr.store.folder.SMALL_BYTES", 0)
     return tmp_path / "site"
 
@@ -150,7 +150,7 @@ def test_an_older_store_is_read_as_it_is_and_gets_summaries_at_its_next_ingestio
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before, open_store(place, create=True) as store:
-        before.setattr(summarising, "LEAST_ROWS", 1 << 40)
+        before.setattr(folder, "LEAST_ROWS", 1 << 40)
         ingest_tables(store, "one", {"events": events(1, "one")})
     with open_store(place) as store:
         assert store.summary(EVENT_SUMMARIES["event_census"]) is None
@@ -183,7 +183,7 @@ def test_rows_of_one_severity_share_row_groups(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else who asks for faults decompresses the ids of all checks that passed."""
-    monkeypatch.setattr(part_writer, "ROWS_TOGETHER", 50)
+    monkeypatch.setattr(merging, "ROWS_TOGETHER", 50)
     rows = events(1, "one", ids=1 << 60)
     with open_store(place, create=True) as store:
         with store.ingestion("one") as ingestion:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import SchemaError, StoreError, UsageError
-from ettr.store import Store, folder, manifest, open_store
+from ettr.store import Store, folder, layout, open_store
 from ettr.tables import ALLOCATIONS, ATTEMPTS, PROGRESS, TABLES
 from ettr.tables.rows import attempt_id
 
@@ -165,8 +165,8 @@ def test_a_folder_with_other_files_is_not_taken_over(tmp_path: Path) -> None:
 
 def test_a_newer_store_is_refused_by_name(tmp_path: Path) -> None:
     open_store(tmp_path / "s", create=True).close()
-    manifest = tmp_path / "s" / "store.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
+    layout = tmp_path / "s" / "store.json"
+    layout.write_text(json.dumps({**json.loads(layout.read_text()), "version": 99}))
     with pytest.raises(StoreError, match="written by a newer ettr"):
         open_store(tmp_path / "s")
 
@@ -185,10 +185,10 @@ sys.path.insert(0, sys.argv[2])
 from store import test_store as t
 from ettr.store import open_store
 store = open_store(sys.argv[1], create=True)
-from ettr.store import manifest
+from ettr.store import layout
 from ettr.store.backend import BackendStore
 kill = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-manifest.write = kill
+layout.write = kill
 # of a database: when all tables but `files` hold the new rows
 merge = BackendStore._merge
 BackendStore._merge = lambda self, table, *a: (kill if table.name == "files" else merge)(
@@ -227,7 +227,7 @@ def test_an_interrupt_around_the_commit_leaves_a_store_that_can_be_read(
     place = tmp_path / "s"
     with open_store(place, create=True) as store:
         ingest(store, "one", attempts("one", ("1", "RUNNING", None)))
-        replaced, flush = moment == "manifest in place", manifest.flush
+        replaced, flush = moment == "manifest in place", layout.flush
 
         def interrupted(path: Path) -> None:
             flush(path)
@@ -235,7 +235,7 @@ def test_an_interrupt_around_the_commit_leaves_a_store_that_can_be_read(
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            for module in (manifest, folder):
+            for module in (layout, folder):
                 patched.setattr(module, "flush", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 ingest(store, "two", attempts("two", ("1", "COMPLETED", NOON)))

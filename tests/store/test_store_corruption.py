@@ -14,7 +14,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.errors import StoreError
-from ettr.store import Store, manifest, open_store
+from ettr.store import Store, layout, open_store
 from ettr.store.folder import FolderStore
 from ettr.tables import PROGRESS, TABLES
 from store.test_store import FILE_ROW, NOON, attempts, ingest, states
@@ -185,13 +185,13 @@ def test_a_fault_that_is_no_damage_stays_what_it_is(place: Path) -> None:
 def test_a_flipped_byte_in_the_manifest_is_told(place: Path) -> None:
     """A table under another name would be a table without rows."""
     path, rng = place / "store.json", random.Random(1)
-    good, raw = manifest.read(place), path.read_bytes()
+    good, raw = layout.read(place), path.read_bytes()
     n_told = 0
     for at in range(len(raw)):
         path.write_bytes(raw[:at] + bytes([raw[at] ^ rng.randrange(1, 256)]) + raw[at + 1 :])
         with suppress(StoreError):
             n_told += 1
-            assert manifest.read(place) == good
+            assert layout.read(place) == good
             n_told -= 1
     assert n_told > 0.95 * len(raw)  # a space may become another
 

@@ -15,7 +15,7 @@ import pytest
 from cli.program import ettr, write_logs
 from ettr.errors import StoreError
 from ettr.files import write_text
-from ettr.store import Access, manifest, open_store
+from ettr.store import Access, layout, open_store
 from store.test_store import NOON, VERSION_1, attempts, ingest, states
 
 
@@ -276,7 +276,7 @@ def reseal(place: Path, **changes: object) -> None:
     content = {**json.loads(path.read_text()), **changes}
     content = {key: value for key, value in content.items() if value is not Ellipsis}
     content.pop("manifest_crc32", None)
-    path.write_text(json.dumps({**content, "manifest_crc32": manifest._seal(content)}))
+    path.write_text(json.dumps({**content, "manifest_crc32": layout._seal(content)}))
 
 
 @pytest.mark.slow
@@ -344,7 +344,7 @@ def test_what_is_no_manifest_is_refused_in_a_sentence(text: str, place: Path) ->
 
 
 def test_a_part_that_is_named_twice_is_not_counted_twice(place: Path) -> None:
-    held = manifest.read(place)
+    held = layout.read(place)
     reseal(place, parts={**held.parts, "attempts": held.parts["attempts"] * 2})
     with pytest.raises(StoreError, match="a part of attempts is named twice"):
         open_store(place)

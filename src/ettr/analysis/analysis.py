@@ -23,23 +23,28 @@ from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.metrics.availability import Availability
 from ettr.metrics.black_holes import BlackHole, black_holes
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
-from ettr.metrics.early_start import EarlyStart, early_start
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput
 from ettr.metrics.hangs import HungRun, hung_runs
-from ettr.metrics.left_out import LeftOut, left_out
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node
+from ettr.metrics.outages import SetDown, set_down
 from ettr.metrics.preemptions import (
     Preemption,
     PreemptionLinks,
     preemption_links,
     selected_preemptions,
 )
-from ettr.metrics.quality import DataQuality
+from ettr.metrics.quality import (
+    DataQuality,
+    EarlyStart,
+    LeftOut,
+    Runaways,
+    early_start,
+    left_out,
+    runaways,
+)
 from ettr.metrics.rates import RatesBySymptom
-from ettr.metrics.runaway import Runaways, runaways
 from ettr.metrics.runs import JobRuns
-from ettr.metrics.set_down import SetDown, set_down
 from ettr.metrics.sizes import SizeMix
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.metrics.stitching import RunJobs, jobs_of_runs
@@ -59,8 +64,8 @@ if TYPE_CHECKING:
     from ettr.analysis.projecting import ScaleProjection
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.node_records import NodeRecords
+    from ettr.metrics.rates import RatesWithoutFalse
     from ettr.metrics.recovery_times import SymptomTimes
-    from ettr.metrics.without_false import RatesWithoutFalse
 
 
 class Analysis(SharedStages):

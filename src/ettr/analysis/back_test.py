@@ -13,10 +13,19 @@ import numpy as np
 from ettr.analysis.lemon_nodes import fault_fleet_of, fleet_of
 from ettr.errors import UsageError
 from ettr.facts import Facts, made
-from ettr.lemons.back_test import Claim, Scores, back_test
+from ettr.lemons.back_test import (
+    Claim,
+    FalseAccusations,
+    FitWindow,
+    Scores,
+    SizeUplift,
+    back_test,
+    edges_of,
+    false_accusations,
+    size_uplift,
+    sliding_windows,
+)
 from ettr.lemons.fleet import Stratum
-from ettr.lemons.history import FitWindow, edges_of, sliding_windows
-from ettr.lemons.uplift import FalseAccusations, SizeUplift, false_accusations, size_uplift
 from ettr.metrics.instants import to_seconds
 from ettr.metrics.sizes import SizeUnit, size_class, size_end_of
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY

@@ -25,7 +25,7 @@ from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.metrics.black_holes import owed_to_holes
-from ettr.metrics.set_down import ended_by_person
+from ettr.metrics.outages import ended_by_person
 from ettr.taxonomy import UNATTRIBUTED
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 

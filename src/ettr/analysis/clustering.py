@@ -17,8 +17,8 @@ from ettr.facts.facts import Columns
 from ettr.metrics.availability import Service
 from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.trend import calendar_step_s, cumulative_node_days
+from ettr.models.compare import RateDirection, rate_direction
 from ettr.models.data import Counts, at_risk
-from ettr.models.direction import RateDirection, rate_direction
 from ettr.models.dispersion import FailureTimeline, spread_over_nodes, spread_over_time
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 

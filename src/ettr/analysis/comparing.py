@@ -12,22 +12,20 @@ from ettr.analysis.fleet_evidence import FleetEvidence, same_nodes
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import Spread
-from ettr.metrics.confidences import FailuresByConfidence
+from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.compare import (
+    LEAST_COMMON_SHARE,
     Funnel,
     RateRatio,
     compare_rates,
+    compare_same_nodes,
+    compare_spread,
     compare_symptoms,
     funnel,
     holm_corrected,
-)
-from ettr.models.data import Counts
-from ettr.models.ratio import (
-    LEAST_COMMON_SHARE,
-    compare_same_nodes,
-    compare_spread,
     pooled_spread,
 )
+from ettr.models.data import Counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,13 @@ from ettr.attribution.background import FalseFailures, FalseFailuresBySize
 from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
 from ettr.metrics.logs_read import LogsRead
-from ettr.metrics.rates import EstimatedRate, RatesBySymptom
-from ettr.metrics.without_false import RatesWithoutFalse, RateWithoutFalse, rate_without_false
+from ettr.metrics.rates import (
+    EstimatedRate,
+    RatesBySymptom,
+    RatesWithoutFalse,
+    RateWithoutFalse,
+    rate_without_false,
+)
 
 
 class OfFalseRates(Protocol):

@@ -75,7 +75,7 @@ def fleet_models(_: Facts, given: OfModels) -> FleetModels:
 
     Failures that blame no node count in the rate of the fleet, not of any node.
     """
-    from ettr.models.select import compare_models
+    from ettr.models.registry import compare_models
 
     counts, confidence = given.clustering.every.counts, given.assumptions.confidence
 

@@ -17,11 +17,11 @@ from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
 from ettr.facts import Facts
 from ettr.facts.chosen import facts_of_jobs
-from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
 from ettr.metrics.instants import Floats
 from ettr.metrics.logs_read import clusters_of
+from ettr.metrics.rates import FailuresByConfidence, failures_by_confidence
+from ettr.models.compare import PairedCounts
 from ettr.models.data import Counts, Labels
-from ettr.models.ratio import PairedCounts
 from ettr.selection import Selection
 
 

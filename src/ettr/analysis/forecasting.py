@@ -11,8 +11,8 @@ from ettr.analysis.analysis import Analysis
 from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import Floats, to_seconds
+from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.trend import cumulative_node_days
 from ettr.models.data import Counts, at_risk
 from ettr.projection.forecast import (

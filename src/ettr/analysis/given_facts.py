@@ -17,7 +17,7 @@ from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
 from ettr.facts.opening import facts_of_store
-from ettr.store.local_copy import on_duckdb
+from ettr.store.opening import on_duckdb
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:

@@ -12,19 +12,19 @@ import numpy as np
 from ettr.analysis.lemon_signals import fleet_signals
 from ettr.facts import Facts
 from ettr.lemons.candidates import LemonReport, lemon_report
-from ettr.lemons.fault_fleet import fault_strata
 from ettr.lemons.fleet import (
     Placement,
     Stratum,
     UnplacedFailures,
+    fault_strata,
+    likely_renames,
     node_kinds,
     placement,
     strata,
     unplaced_failures,
+    workload_parts,
 )
-from ettr.lemons.renames import likely_renames
 from ettr.lemons.signals import FleetSignals, NodeName
-from ettr.lemons.workloads import workload_parts
 from ettr.metrics.instants import to_datetime
 from ettr.metrics.node_records import ran_node_days
 from ettr.units import SECONDS_PER_DAY

@@ -16,8 +16,8 @@ from ettr.lemons.signals import (
     NodeName,
     NodeSignals,
 )
+from ettr.metrics.exposure import NOTHING_RAN
 from ettr.metrics.instants import to_seconds
-from ettr.metrics.node_jobs import NOTHING_RAN
 from ettr.sources.node_lists import NodeLists
 from ettr.units import MICROSECONDS_PER_SECOND
 

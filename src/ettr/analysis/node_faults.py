@@ -13,8 +13,14 @@ from ettr.errors import UsageError
 from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
 from ettr.metrics.availability import Service
-from ettr.metrics.faults import FleetFaults, fleet_faults
-from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey, observed_faults, recorded_faults
+from ettr.metrics.faults import (
+    FleetFaults,
+    NodeFaults,
+    NodeKey,
+    fleet_faults,
+    observed_faults,
+    recorded_faults,
+)
 from ettr.metrics.instants import Floats, Period, to_datetime
 from ettr.metrics.outages import Outage
 from ettr.models.data import Counts

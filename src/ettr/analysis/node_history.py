@@ -12,7 +12,6 @@ from ettr.analysis.assumptions import Assumptions
 from ettr.errors import UsageError
 from ettr.facts import Facts
 from ettr.metrics.availability import Service, outages_in_service
-from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import Period, moment, to_datetime, to_seconds
 from ettr.metrics.node_records import (
     GPU_CHECKS,
@@ -22,6 +21,7 @@ from ettr.metrics.node_records import (
     node_records,
 )
 from ettr.metrics.outages import Outage
+from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
 
 if TYPE_CHECKING:

@@ -15,8 +15,13 @@ from ettr.metrics.instants import Floats, to_seconds
 from ettr.models.registry import law_of_age
 from ettr.plan.deadline import DeadlinePlan
 from ettr.plan.run import PlannedRun, SimulatedRun
-from ettr.projection.failure_laws import AgeingNodes, FailureLaw, ReplayedTimeline
-from ettr.projection.simulated_deadline import simulated_deadline, simulated_run
+from ettr.projection.simulated_deadline import (
+    AgeingNodes,
+    FailureLaw,
+    ReplayedTimeline,
+    simulated_deadline,
+    simulated_run,
+)
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 FEW_FOR_AGEING = 30

@@ -12,12 +12,16 @@ from ettr.analysis.fleet_evidence import period_evidence
 from ettr.estimates.exact import sum_interval
 from ettr.estimates.interval import Interval
 from ettr.facts import Facts
-from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
 from ettr.metrics.dump_window import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
-from ettr.metrics.rates import estimated_rate, window_rate
-from ettr.models.direction import Direction
+from ettr.metrics.rates import (
+    FailuresByConfidence,
+    estimated_rate,
+    failures_by_confidence,
+    window_rate,
+)
+from ettr.models.compare import Direction
 from ettr.units import HOURS_PER_DAY
 
 USUAL_DAYS = 30.0

@@ -17,10 +17,10 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
 from ettr.facts import Facts
-from ettr.metrics.confidences import FailuresByConfidence
+from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
-from ettr.models.select import compare_models
+from ettr.models.registry import compare_models
 from ettr.plan.outlook import PlanningRate, planned
 from ettr.plan.renewal import ettr_by_rate
 from ettr.plan.run import RunShape, nodes_of

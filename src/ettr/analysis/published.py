@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ettr.analysis.fleet_evidence import FleetEvidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.metrics.confidences import FailuresByConfidence
-from ettr.models.ratio import compare_spread
+from ettr.metrics.rates import FailuresByConfidence
+from ettr.models.compare import compare_spread
 
 PER_NODE_DAYS = 1000.0
 _KOKOLIS = "Kokolis et al., Revisiting Reliability in Large-Scale ML Research Clusters (HPCA 2025)"

@@ -22,19 +22,17 @@ from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.node_classes import ClassRate
 from ettr.metrics.outages import Outage
 from ettr.metrics.preemptions import PreemptionLinks, selected_links
-from ettr.metrics.quality import DataQuality, Doubts, data_quality
+from ettr.metrics.quality import DataQuality, Doubts, data_quality, unended_states
 from ettr.metrics.rates import RatesBySymptom, failure_rates
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
 from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
+from ettr.metrics.status import Totals
 from ettr.metrics.stitching import RunJobs
-from ettr.metrics.totals import Totals
 from ettr.metrics.trend import RateTrend, rate_trend
-from ettr.metrics.unended_states import unended_states
-from ettr.metrics.unknown_checks import unknown_checks
-from ettr.metrics.unknown_reasons import unknown_reasons
+from ettr.metrics.unknown_checks import unknown_checks, unknown_reasons
 from ettr.metrics.user_failures import UserFailures
 from ettr.metrics.user_failures import user_failures as failures_of_users
-from ettr.models.direction import RateDirection
+from ettr.models.compare import RateDirection
 from ettr.selection import Selection
 from ettr.tables import FAILURES
 
@@ -42,15 +40,12 @@ if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
     from ettr.facts.naming import Naming
     from ettr.metrics.clock_shifts import ClockShift
-    from ettr.metrics.covered_time import CoveredTime
+    from ettr.metrics.coverage import CoveredTime
     from ettr.metrics.dump_window import DumpWindow
-    from ettr.metrics.early_start import EarlyStart
-    from ettr.metrics.exposure import ExposureBasis
+    from ettr.metrics.exposure import ExposureBasis, NodeJobs
     from ettr.metrics.faults import FleetFaults
     from ettr.metrics.hangs import HungRun
-    from ettr.metrics.left_out import LeftOut
-    from ettr.metrics.node_jobs import NodeJobs
-    from ettr.metrics.runaway import Runaways
+    from ettr.metrics.quality import EarlyStart, LeftOut, Runaways
     from ettr.taxonomy import Taxonomy
 
 FULL_WEEK_DAYS = 7.0

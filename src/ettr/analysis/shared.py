@@ -16,16 +16,20 @@ from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.rules import LogMatching
 from ettr.metrics.availability import Service, service
-from ettr.metrics.covered_time import CoveredTime, covered_time
+from ettr.metrics.coverage import CoveredTime, covered_time
 from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
-from ettr.metrics.exposure import ExposureBasis, exposure_basis
+from ettr.metrics.exposure import (
+    ExposureBasis,
+    NodeJobs,
+    every_node_is_listed,
+    exposure_basis,
+    node_jobs,
+)
 from ettr.metrics.instants import Period
-from ettr.metrics.listed_nodes import every_node_is_listed
 from ettr.metrics.node_classes import ClassRate, are_mixed, class_rates, facts_of_gpu_nodes
-from ettr.metrics.node_jobs import NodeJobs, node_jobs
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.sizes import SizeUnit, main_size_unit
-from ettr.metrics.totals import Totals, totals
+from ettr.metrics.status import Totals, totals
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.units import MICROSECONDS_PER_SECOND
@@ -207,7 +211,7 @@ class SharedStages(LogStages):
     def clustering(self) -> FailureClustering:
         """How failures cluster over time and over nodes."""
         from ettr.analysis.clustering import failure_clustering
-        from ettr.models.direction import undecided
+        from ettr.models.compare import undecided
 
         given = self.assumptions
         found = failure_clustering(self.rate_facts, self.period, given.above_gpus, given.confidence)

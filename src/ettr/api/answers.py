@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ettr.metrics.rates import RatesBySymptom
     from ettr.metrics.runs import JobRuns
     from ettr.metrics.sizes import SizeMix
-    from ettr.metrics.status import StatusMix
-    from ettr.metrics.totals import Totals
+    from ettr.metrics.status import StatusMix, Totals
     from ettr.metrics.user_failures import UserFailures
 
 

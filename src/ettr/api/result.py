@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     from _typeshed import DataclassInstance
 
-    from ettr.api.outside import ArrowTable, PlotlyFigure
+    from ettr.api.frames import ArrowTable, PlotlyFigure
     from ettr.plan.cost import Price
 
 ValueT = TypeVar("ValueT")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from ettr.api.outside import ArrowTable
+    from ettr.api.frames import ArrowTable
     from ettr.facts.duck import Duck
 
 _SHOWN = 10

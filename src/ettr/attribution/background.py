@@ -229,7 +229,7 @@ def _expected(
 
 def _count_interval(mean: float, variance: float, confidence: float) -> tuple[float, float]:
     """Ends between which a count of that mean and variance lies (negative binomial)."""
-    from ettr.estimates.counts import negative_binomial_quantile, poisson_quantile
+    from ettr.estimates.exact import negative_binomial_quantile, poisson_quantile
 
     tail = (1.0 - confidence) / 2.0
     if variance <= 0.0:

@@ -18,8 +18,7 @@ from ettr.cli.printing import Printing
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.collect.commands import CollectCommand
-    from ettr.collect.period import CollectPeriod
+    from ettr.collect.commands import CollectCommand, CollectPeriod
     from ettr.report.document import JsonValue
 
 # what a shell makes of SIGTERM
@@ -105,7 +104,7 @@ def collect(
 def _period(
     since: str | None, until: str | None, store: str | None, overlap: str, cluster: str | None
 ) -> CollectPeriod:
-    from ettr.collect.period import CollectPeriod, period_after
+    from ettr.collect.commands import CollectPeriod, period_after
     from ettr.store import open_store
 
     end = datetime.now(UTC).replace(microsecond=0)

@@ -449,7 +449,7 @@ def _of_timings(text: str) -> dict[str, float | None] | None:
 def _of_progress(path: Path) -> dict[str, float | None]:
     from ettr.errors import EttrError
     from ettr.progress.goodput import goodput_of_file
-    from ettr.recovery.timings import measured_by
+    from ettr.recovery.restore_costs import measured_by
 
     try:
         run = measured_by(goodput_of_file(path))

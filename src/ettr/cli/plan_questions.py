@@ -15,8 +15,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.plan.phases import PhaseLength
-    from ettr.plan.questions import NodeType, Questions
+    from ettr.plan.questions import NodeType, PhaseLength, Questions
     from ettr.plan.renewal import MaintenancePlan
 
 
@@ -131,7 +130,7 @@ def phase_lengths(text: str, gpus_per_node: int) -> tuple[PhaseLength, ...]:
     Raises:
         UsageError: one is malformed.
     """
-    from ettr.plan.phases import PhaseLength
+    from ettr.plan.questions import PhaseLength
     from ettr.plan.run import nodes_of
 
     found = []

@@ -45,7 +45,7 @@ from ettr.elastic.supervision.states import RANK_TRANSITIONS, RankState, transit
 from ettr.elastic.supervision.supervisor import OwnError, own_error
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
-from ettr.recovery.timings import Measuring
+from ettr.recovery.restore_costs import Measuring
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ettr.elastic.membership.rendezvous import Membership
     from ettr.elastic.protection import Protection
     from ettr.elastic.restore.rank_inventory import RecoveryReport
-    from ettr.recovery.timings import Measuring
+    from ettr.recovery.restore_costs import Measuring
 
 _NOTE_UPDATES = 64
 _TO_THE_SCRIPT = 4  # warn <- update <- contextlib <- the script's `with`

@@ -7,7 +7,7 @@ import time
 from ettr.elastic.membership.rendezvous import Membership
 from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.progress.recorder import ProgressRecorder
-from ettr.recovery.timings import Measuring
+from ettr.recovery.restore_costs import Measuring
 
 
 class RunRecord:

@@ -58,7 +58,7 @@ from ettr.elastic.run_record import RunRecord
 from ettr.elastic.supervision.states import ATTEMPT_TRANSITIONS, AttemptState, transition
 from ettr.errors import UsageError
 from ettr.progress.recorder import ProgressRecorder
-from ettr.recovery.timings import Measuring
+from ettr.recovery.restore_costs import Measuring
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - memory that outlives the process is the point
 _SHUT_DOWN_AGAIN_S = 0.05

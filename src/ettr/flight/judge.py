@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ettr.errors import UsageError
-from ettr.flight.calls import Call, GroupCalls
-from ettr.flight.folder import FlightFolder
+from ettr.flight.folder import Call, FlightFolder, GroupCalls
 from ettr.flight.waits import FlightEvidence, WaitingCall, sizes_text, waiting_calls
 
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ettr.flight.calls import Call, GroupCalls
-from ettr.flight.entries import Signature
-from ettr.flight.folder import RankRecord
+from ettr.flight.folder import Call, GroupCalls, RankRecord
+from ettr.flight.record import Signature
 
 DEFAULT_DESCRIPTION = "default_pg"
 _PEERS = re.compile(r".*:(?:send (\d{1,9})->(\d{1,9})|recv (\d{1,9})<-(\d{1,9}))")

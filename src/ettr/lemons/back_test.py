@@ -19,11 +19,10 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.lemons.candidates import MIN_NODES
+from ettr.lemons.claims import claim_in_turn, role_names
 from ettr.lemons.fleet import Stratum
-from ettr.lemons.history import FitWindow, GroupHistory, edges_of
-from ettr.lemons.model import Floats, Ints, LemonFit
-from ettr.lemons.roles import role_names
-from ettr.lemons.turns import claim_in_turn
+from ettr.lemons.model import Floats, Ints, LemonFit, NodeCounts
+from ettr.units import SECONDS_PER_DAY
 
 POSTERIOR_BINS = (0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0)
 _TINY = 1e-12
@@ -396,3 +395,225 @@ def _calibration(parts: Sequence[_Scored], confidence: float) -> list[Calibratio
             )
         )
     return made
+
+
+# -- A group of nodes by period: what the model would have been fitted to at any earlier moment ---
+
+
+@dataclass(frozen=True, slots=True)
+class FitWindow:
+    """A period to fit on, and the one right after it to score on, in seconds since 1970."""
+
+    fit_from_s: float
+    fit_to_s: float
+    score_to_s: float
+
+
+def sliding_windows(
+    start_s: float, end_s: float, fit_days: float, score_days: float
+) -> tuple[FitWindow, ...]:
+    """Windows that slide by the length of the scored period, so that no failure is scored twice.
+
+    The last one ends with the logs; what does not fill a window at their beginning is left out.
+    """
+    fit_s, score_s = fit_days * SECONDS_PER_DAY, score_days * SECONDS_PER_DAY
+    made = []
+    to_s = end_s
+    # a second is forgiven: logs end with their last record
+    while to_s - score_s - fit_s >= start_s - 1.0:
+        made.append(FitWindow(max(start_s, to_s - score_s - fit_s), to_s - score_s, to_s))
+        to_s -= score_s
+    return tuple(reversed(made))
+
+
+def edges_of(windows: Sequence[FitWindow]) -> tuple[float, ...]:
+    """The moments at which some window begins or ends, in order."""
+    moments = {one.fit_from_s for one in windows} | {one.fit_to_s for one in windows}
+    return tuple(sorted(moments | {one.score_to_s for one in windows}))
+
+
+class GroupHistory:
+    """A group of comparable nodes, cut at the edges of the windows."""
+
+    def __init__(self, group: Stratum, edges_s: Sequence[float]) -> None:
+        """group: with node-days in the cells between the edges. edges_s: in order, in seconds
+        since 1970.
+        """
+        self.group = group
+        self._edges_s = np.array(edges_s)
+        named = [(at, one) for at, some in enumerate(group.named) for one in some]
+        self._named_at: Ints = np.array([at for at, _ in named], dtype=np.int64)
+        self._named_s: Floats = np.array([one.end_s for _, one in named], dtype=np.float64)
+        self._weights: Floats = np.array([one.weight for _, one in named], dtype=np.float64)
+        self._shared_s: Floats = np.array([end_s for _, end_s in group.shared], dtype=np.float64)
+
+    def node_days(self, from_s: float, to_s: float) -> Floats:
+        """Exposure of each node in a period between two edges."""
+        first, last = np.searchsorted(self._edges_s, (from_s, to_s))
+        return np.asarray(self.group.cells_node_days[:, first:last].sum(axis=1))
+
+    def counts(
+        self, from_s: float, to_s: float, without: frozenset[str] = frozenset()
+    ) -> tuple[Ints, NodeCounts]:
+        """Places of the nodes that ran in a period, and what the model is fitted to there."""
+        days = self.node_days(from_s, to_s)
+        left_out = np.array([name in without for name in self.group.nodes], dtype=np.bool_)
+        (kept,) = np.nonzero((days > 0) & ~left_out)
+        place = np.full(len(days), -1)
+        place[kept] = np.arange(len(kept))
+        shared = []
+        for at in np.flatnonzero((self._shared_s > from_s) & (self._shared_s <= to_s)).tolist():
+            nodes = place[self.group.counts.shared[at].nodes]
+            if (nodes >= 0).any():
+                shared.append(replace(self.group.counts.shared[at], nodes=nodes[nodes >= 0]))
+        signals = {
+            name: np.array(
+                [sum(from_s < one <= to_s for one in by_node[at]) for at in kept], dtype=np.float64
+            )
+            for name, by_node in self.group.signals_s.items()
+        }
+        service = self.group.service_node_days(from_s, to_s)
+        return kept, NodeCounts(
+            days[kept],
+            self._named(from_s, to_s)[kept],
+            shared,
+            signals,
+            None if service is None else service[kept],
+        )
+
+    def failures(self, from_s: float, to_s: float) -> Floats:
+        """Failures of each node in a period; those without a culprit in equal parts.
+
+        Equal parts, not the model's: a score must not rest on what is scored.
+        """
+        made = self._named(from_s, to_s)
+        for at in np.flatnonzero((self._shared_s > from_s) & (self._shared_s <= to_s)).tolist():
+            nodes = self.group.counts.shared[at].nodes
+            made[nodes] += 1 / len(nodes)
+        return made
+
+    def _named(self, from_s: float, to_s: float) -> Floats:
+        inside = (self._named_s > from_s) & (self._named_s <= to_s)
+        counts = np.bincount(self._named_at[inside], self._weights[inside], len(self.group.nodes))
+        return np.asarray(counts, dtype=np.float64)
+
+
+# -- What taking the claimed nodes out would have spared, and what it costs to be wrong -----------
+#
+# An ordinary node would have taken the place of each: it fails too. All of it is counted in the
+# period after the claim: in the period of the fit a node is claimed because its failures were
+# many.
+
+_DRAWS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class SizeUplift:
+    """Failures of jobs of one size in the scored periods, with and without the claimed nodes.
+
+    Attributes:
+        of_claimed: Failures of claimed nodes, those without a culprit in equal parts.
+        fall: Share of the failures that would not have been; below 0 where claimed nodes failed
+            less than the others.
+    """
+
+    size_from: int | None
+    size_to: int | None
+    attempts: int
+    failures: float
+    of_claimed: float
+    of_ordinary: float
+    fall: Interval
+    failed_share: float | None
+    failed_share_without: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAccusations:
+    """The price of draining ordinary nodes.
+
+    Attributes:
+        failures_spared: Failures of claimed nodes, less those of others in their place.
+        node_days_per_failure: Node-days out of service, of lemons too, for each failure spared;
+            None where none is.
+    """
+
+    drain_days: float
+    ordinary_claims: Interval
+    node_days_lost: Interval
+    failures_spared: Interval
+    node_days_per_failure: float | None
+
+
+def size_uplift(
+    size: tuple[int | None, int | None],
+    attempts: int,
+    failures: float,
+    of_claimed: float,
+    of_ordinary: float,
+    dispersion: float,
+    rng: np.random.Generator,
+    confidence: float = CONFIDENCE,
+) -> SizeUplift:
+    """The fall of the failures of one size class.
+
+    Args:
+        dispersion: variance over mean of the failures of claimed nodes, 1 or more.
+    """
+    without = failures - of_claimed + of_ordinary
+    return SizeUplift(
+        *size,
+        attempts,
+        failures,
+        of_claimed,
+        of_ordinary,
+        _fall(failures, of_claimed, of_ordinary, dispersion, rng, confidence),
+        failures / attempts if attempts else None,
+        without / attempts if attempts else None,
+    )
+
+
+def _fall(
+    failures: float,
+    of_claimed: float,
+    of_ordinary: float,
+    dispersion: float,
+    rng: np.random.Generator,
+    confidence: float,
+) -> Interval:
+    """Quantiles of the fall; the means of both counts have gamma posteriors (Jeffreys)."""
+    if not failures > 0:
+        return Interval(None, -np.inf, 1.0)
+    if not of_claimed and not of_ordinary:
+        return Interval(0.0, 0.0, 0.0)
+    own = dispersion * rng.gamma(of_claimed / dispersion + 0.5, 1.0, _DRAWS)
+    rest = rng.gamma(max(0.0, failures - of_claimed) + 0.5, 1.0, _DRAWS)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile((own - of_ordinary) / (own + rest), (tail, 1 - tail))
+    estimate = (of_claimed - of_ordinary) / failures
+    return Interval(estimate, min(float(low), estimate), max(float(high), estimate))
+
+
+def false_accusations(
+    drain_days: float,
+    claims: int,
+    lemon_share: Interval,
+    failures: float,
+    fall: Interval,
+) -> FalseAccusations:
+    """What the claims of all windows cost and spare."""
+    known = lemon_share.estimate
+    ordinary = Interval(
+        None if known is None else claims * (1 - known),
+        claims * (1 - lemon_share.high),
+        claims * (1 - lemon_share.low),
+    )
+    spared = Interval.unknown() if fall.estimate is None else fall.scaled(max(failures, 1e-12))
+    some = spared.estimate is not None and spared.estimate > 0
+    return FalseAccusations(
+        drain_days,
+        ordinary,
+        ordinary.scaled(drain_days),
+        spared,
+        claims * drain_days / (spared.estimate or 1.0) if some else None,
+    )

@@ -1,12 +1,16 @@
-"""From posterior probabilities to claims, and how long it takes until a node is decided."""
+"""Claims from posterior probabilities: in turn, without roles; and the time until a decision."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ettr.lemons.model import Floats, LemonFit
+from ettr.lemons.model import Floats, LemonFit, NodeCounts, fit_lemons
+from ettr.lemons.signals import NodeName
 
 CLAIM_AT, CLEAR_AT = 0.9, 0.01
 """Probabilities at which a node counts as decided: a lemon, or none."""
@@ -58,3 +62,104 @@ def time_to_decide(fit: LemonFit, posterior: float) -> TimeToDecide:
 
 def _log_odds(probability: float) -> float:
     return float(np.log(probability / (1 - probability)))
+
+
+# -- Nodes that stand out under one name in several clusters: a role is likelier than a defect ----
+#
+# Front ends, login nodes and the first node of every system fail more often by what they do.
+# Where no inventory says what a node is for, the name does: that nodes of one name are claimed
+# in each of several clusters hardly happens by chance.
+
+ROLE_CHANCE = 0.05
+"""Names expected to be claimed in the same clusters by chance, below which a role is taken for
+certain."""
+
+
+def role_names(claims: Iterable[NodeName], nodes: Mapping[str, int]) -> frozenset[str]:
+    """Names that stand out in more clusters than chance explains."""
+    clusters: defaultdict[str, set[str]] = defaultdict(set)
+    per_cluster: defaultdict[str, int] = defaultdict(int)
+    for cluster, node in set(claims):
+        clusters[node].add(cluster)
+        per_cluster[cluster] += 1
+    found = set()
+    for node, some in clusters.items():
+        if len(some) < 2:
+            continue
+        # names in common are at most those of the smallest cluster
+        expected = float(min(nodes[one] for one in some))
+        for one in some:
+            expected *= per_cluster[one] / nodes[one]
+        if expected < ROLE_CHANCE:
+            found.add(node)
+    return frozenset(found)
+
+
+# -- Claims in turn: what the worst nodes hide is looked for without them -------------------------
+#
+# A few nodes that fail a hundred times as often as the others draw it to themselves, and nodes
+# that fail ten times as often then look ordinary. So the rest is fitted again without the
+# claimed nodes, while that adds claims.
+
+AGAIN_EXISTS = 0.3
+"""Probability before the data that there is a further group of lemons: lower than of a first one,
+so that the tail of a spread-out fleet is not claimed in turn."""
+MOST_TURNS = 4
+
+
+def claim_in_turn(
+    counts: NodeCounts, false_discovery: float, fit: LemonFit | None = None
+) -> tuple[LemonFit, NDArray[np.bool_]]:
+    """The model of one stratum, and its claimed nodes.
+
+    Where a further turn claims nodes, the posterior of each node is the larger one of its turns,
+    and what is said of ordinary nodes and of the lemons' ratio is the last turn's.
+    """
+    fit = fit or fit_lemons(counts)
+    chosen = claimed(fit.posterior, false_discovery)
+    for _ in range(MOST_TURNS):
+        (rest,) = np.nonzero(~chosen)
+        if not chosen.any() or not len(rest):
+            break
+        later = fit_lemons(_without(counts, chosen, fit.mean_theta), AGAIN_EXISTS)
+        posterior = fit.posterior.copy()
+        posterior[rest] = np.maximum(later.posterior, posterior[rest])
+        now = chosen | claimed(posterior, false_discovery)
+        if now.sum() == chosen.sum():
+            break
+        fit, chosen = _merged(counts, fit, later, rest, posterior), now
+    return fit, chosen
+
+
+def _without(counts: NodeCounts, left_out: NDArray[np.bool_], mean_theta: Floats) -> NodeCounts:
+    """The other nodes; shared failures are theirs where the model blames them for most of each."""
+    (kept,) = np.nonzero(~left_out)
+    place = np.full(len(left_out), -1)
+    place[kept] = np.arange(len(kept))
+    shared = []
+    for one in counts.shared:
+        theirs = ~left_out[one.nodes]
+        if mean_theta[one.nodes[theirs]].sum() > 0.5 * mean_theta[one.nodes].sum():
+            shared.append(replace(one, nodes=place[one.nodes[theirs]]))
+    return counts.of_nodes(kept, shared)
+
+
+def _merged(
+    counts: NodeCounts,
+    fit: LemonFit,
+    later: LemonFit,
+    rest: NDArray[np.int64],
+    posterior: Floats,
+) -> LemonFit:
+    # rates of the first turn's lemons, over the later mean of ordinary nodes
+    mean_theta = fit.mean_theta * fit.bulk_per_node_day / later.bulk_per_node_day
+    mean_theta[rest] = later.mean_theta
+    return replace(
+        fit,
+        posterior=posterior,
+        expected=later.bulk_per_node_day * counts.exposure_node_days,
+        bulk_per_node_day=later.bulk_per_node_day,
+        ratio=later.ratio,
+        spread=later.spread,
+        mean_theta=mean_theta,
+    )

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import pdtrc
+from scipy.special import gammaincinv, pdtrc
 
 from ettr.facts import Facts, made
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
@@ -437,3 +437,138 @@ def burst_weights(
 def _more_than(count: int, mean: float) -> float:
     """Probability of more than `count` in a Poisson law; `scipy.stats` takes half a second more."""
     return 1.0 if count < 0 else float(pdtrc(count, mean))
+
+
+# -- Nodes that look renamed: many end for good just when as many others begin --------------------
+#
+# A node of two names has two histories, and each half of a lemon's is judged apart. No log says
+# that nodes were renamed, so that nothing is joined: the reader is warned.
+
+WITHIN_S = 3 * SECONDS_PER_DAY
+"""Old names end and new ones begin within this time of each other."""
+MIN_RENAMED, MIN_SHARE, MOST_UNEQUAL = 5, 0.1, 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Renames:
+    """Nodes of a cluster that end, and others that begin, at about one moment.
+
+    Attributes:
+        time_s: When the first of the new ones begins, in seconds since 1970.
+    """
+
+    cluster: str
+    time_s: float
+    ended: int
+    began: int
+
+
+def likely_renames(spans_s: Mapping[NodeName, tuple[float, float]]) -> tuple[Renames, ...]:
+    """The likeliest moment at which nodes were renamed, of each cluster that has one."""
+    found = []
+    for cluster in sorted({cluster for cluster, _ in spans_s}):
+        spans = np.array([span for node, span in spans_s.items() if node[0] == cluster])
+        known = spans[np.isfinite(spans[:, 1]), 1]
+        last_s = known.max() if len(known) else 0.0
+        starts, ends = np.sort(spans[:, 0]), np.sort(np.minimum(spans[:, 1], last_s))
+        # what was there from the first days on, or to the last, has neither begun nor ended
+        starts = starts[starts > starts[0] + WITHIN_S]
+        ends = ends[ends < ends[-1] - WITHIN_S]
+        if not len(starts) or not len(ends):
+            continue
+        began = np.searchsorted(starts, starts + WITHIN_S, "right") - np.arange(len(starts))
+        ended = np.searchsorted(ends, starts, "right") - np.searchsorted(ends, starts - WITHIN_S)
+        both = np.minimum(began, ended)
+        at = int(both.argmax())
+        is_even = max(began[at], ended[at]) <= MOST_UNEQUAL * both[at]
+        if is_even and both[at] >= max(MIN_RENAMED, MIN_SHARE * len(spans)):
+            found.append(Renames(cluster, float(starts[at]), int(ended[at]), int(began[at])))
+    return tuple(found)
+
+
+# -- Failures that a workload brings with it: one user's bug is no fault of the nodes it runs on --
+#
+# Where a user's jobs fail like that far more often, by their node-days, than those of all
+# others, the part above the others' rate is put down to the workload, and only the rest is
+# divided among the nodes.
+
+PRIOR_FAILURES = 1.0
+"""Weight of equal users before the data, in failures."""
+SURE = 0.95
+"""Probability with which a user's rate is over the multiple that is taken off."""
+
+
+def workload_parts(failures: Floats, node_days: Floats) -> Floats:
+    """The part of each user's unplaced failures that is put down to nodes, shape (users,).
+
+    It is 1 over the multiple of the others' rate that the user's rate is over with probability
+    `SURE`, and 1 where that is below 1: few failures are nobody's workload.
+    """
+    others = failures.sum() - failures
+    other_days = np.maximum(node_days.sum() - node_days, 1e-9)
+    expected = node_days * (others + PRIOR_FAILURES / 2) / other_days
+    least = gammaincinv(failures + PRIOR_FAILURES, 1 - SURE) / (expected + PRIOR_FAILURES)
+    return np.asarray(1 / np.maximum(least, 1.0), dtype=np.float64)
+
+
+# -- Groups of nodes of logs without jobs: faults of nodes by their time in service ---------------
+
+FaultAt = tuple[NodeName, float, str]
+"""Node, beginning in seconds since 1970, and category of a fault."""
+
+
+def fault_strata(
+    spans_s: Mapping[NodeName, tuple[float, float]],
+    faults: Sequence[FaultAt],
+    kinds: Mapping[NodeName, str | None],
+    edges_s: Sequence[float] = (),
+) -> tuple[Stratum, ...]:
+    """Groups whose failures are the faults of the nodes, each placed by the log that records it.
+
+    Args:
+        spans_s: when each node was in service, in seconds since 1970.
+    """
+    groups: dict[tuple[str, str | None], list[NodeName]] = {}
+    for node in sorted(one for one, (start_s, end_s) in spans_s.items() if end_s > start_s):
+        groups.setdefault((node[0], kinds.get(node)), []).append(node)
+    ordered = sorted(faults, key=lambda one: one[1])
+    return tuple(
+        _group(cluster, kind, nodes, spans_s, ordered, edges_s)
+        for (cluster, kind), nodes in groups.items()
+    )
+
+
+def _group(
+    cluster: str,
+    kind: str | None,
+    nodes: Sequence[NodeName],
+    spans_s: Mapping[NodeName, tuple[float, float]],
+    faults: Sequence[FaultAt],
+    edges_s: Sequence[float],
+) -> Stratum:
+    place = {node: at for at, node in enumerate(nodes)}
+    spans = np.array([spans_s[node] for node in nodes])
+    own = [one for one in faults if one[0] in place]
+    days = (spans[:, 1] - spans[:, 0]) / SECONDS_PER_DAY
+    weights, bursts = burst_weights(
+        np.array([at_s for _, at_s, _ in own], dtype=np.float64),
+        [name for (_, name), _, _ in own],
+        len(own) / days.sum() * len(nodes),
+    )
+    named: list[list[BlamedFailure]] = [[] for _ in nodes]
+    for (node, at_s, category), weight in zip(own, weights.tolist(), strict=True):
+        named[place[node]].append(BlamedFailure("", "", at_s, category, None, weight))
+    cells = [
+        np.clip(np.minimum(spans[:, 1], to_s) - np.maximum(spans[:, 0], from_s), 0.0, None)
+        for from_s, to_s in pairwise(edges_s)
+    ]
+    totals = np.array([sum(one.weight for one in some) for some in named], dtype=np.float64)
+    return Stratum(
+        cluster,
+        kind,
+        tuple(name for _, name in nodes),
+        NodeCounts(days, totals),
+        tuple(tuple(one) for one in named),
+        bursts,
+        cells_node_days=np.stack(cells, axis=1) / SECONDS_PER_DAY if cells else np.zeros((0, 0)),
+    )

@@ -58,7 +58,7 @@ class SharedFailure:
 
     Attributes:
         weight: Part that is put down to the nodes; the rest is the workload's
-            (`ettr.lemons.workloads`).
+            (`ettr.lemons.fleet`).
     """
 
     nodes: Ints

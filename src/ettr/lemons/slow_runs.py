@@ -9,14 +9,15 @@ be distinguished.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtr, stdtrit
 
 from ettr.lemons.model import Floats, Ints
-from ettr.lemons.slowest import Effects, GroupedSegments, effects, quantiles
+from ettr.lemons.slow import MAX_SLOW, MIN_SLOW, TAIL_PRIOR, TAILS, normal_deviation
 
 MIN_COMPARED = 8
 """Nodes (or sets of nodes that were always together) that have to be compared at least."""
@@ -152,3 +153,371 @@ def _runs_changed(steps: GroupedSegments) -> Ints:
     np.add.at(own, (steps.run[steps.segment], steps.group), 1)
     of_run = np.bincount(steps.run, minlength=len(own))
     return np.asarray(((own > 0) & (own < of_run[:, None])).sum(axis=0), dtype=np.int64)
+
+
+# -- How slow each node is, from segments of runs that show only their slowest node ---------------
+#
+# A step waits for its slowest node: the log of a segment's step time is that of its run, plus
+# the effect of the slowest of its nodes, plus noise (Student's law, because storage and network
+# make single segments slow). Effects of ordinary nodes lie about 0 by Student's law of unknown
+# scale and tail, which the maxima show little of and which are averaged; slow nodes are further
+# out by `MIN_SLOW` or more. All effects, the runs' own step times and the law are judged
+# together by the sum-product algorithm on grids (Kschischang, Frey and Loeliger, IEEE Trans.
+# Inf. Theory 47, 2001). Nodes that meet again make loops, on which it is an approximation: a
+# slow node that is in most segments of its run is rather missed, and intervals are too narrow.
+
+SCALES = np.geomspace(0.004, 0.04, 8)
+"""Scales of Student's law of ordinary nodes' effects."""
+USUAL_SCALE, SCALE_SPREAD = 0.008, 0.5
+"""Median of the scale before the data, and the standard deviation of its log."""
+SLOW_SHARES = np.array([0.0, 0.005, 0.02, 0.06, 0.15])
+"""Shares of slow nodes, equally probable before the data; the first is that of no slow node."""
+NOISE_TAIL = 4.0
+"""Degrees of freedom of the noise of segments."""
+SMALLEST_NOISE = 1e-3
+_SHIFTS = np.log1p(np.geomspace(MIN_SLOW, MAX_SLOW, 60))
+_FIRST_SWEEPS, _MOST_SWEEPS, _NOISE_AT = 10, 40, (2, 4, 6, 9)
+_DAMPING, _SETTLED = 0.3, 2e-3
+_LEAST = 1e-300
+_PART_CELLS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedSegments:
+    """Segments, sorted by run, and which groups of nodes they hold.
+
+    Attributes:
+        run: Place of the run of each segment, ascending, shape (segments,).
+        segment: Place of the segment of each membership, ascending, shape (memberships,).
+    """
+
+    run: Ints
+    log_step: Floats
+    segment: Ints
+    group: Ints
+    size: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What the segments say of each group: its slowest node's effect.
+
+    Attributes:
+        effect: Log of the step time with it over that with nodes in the middle, shape (cells,).
+        spread: Standard deviation of ordinary nodes' effects (half of their middle two thirds).
+        claimable: Least effect at which one node, known exactly, is slow as probably as asked;
+            None where no effect on the grid is.
+    """
+
+    slow: Floats
+    effect: Floats
+    belief: Floats
+    spread: float
+    claimable: float | None
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class _EffectGrid:
+    """Cells of effects and of what a run's step is apart from the middle of its segments."""
+
+    effect: Floats
+    base: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Laws:
+    """Laws of the effect of a group: a row for each scale, tail and share of slow nodes.
+
+    Attributes:
+        before: Log of the weight of each law, shape (laws,).
+        cells: Probability of each cell, by size of the group, each of shape (laws, cells).
+    """
+
+    before: Floats
+    cells: dict[int, Floats]
+    ordinary: dict[int, Floats]
+    width: Floats
+    share: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """What has been passed so far."""
+
+    message: Floats
+    weight: Floats
+    all_weight: Floats
+    middle: Floats
+    noise: float
+
+
+def effects(steps: GroupedSegments, sure: float) -> Effects:
+    """How slow each group of nodes is.
+
+    Args:
+        steps: at least two segments of each run, at least one group in each segment.
+    """
+    runs = int(steps.run[-1]) + 1
+    middle = np.array([np.median(steps.log_step[steps.run == run]) for run in range(runs)])
+    off = steps.log_step - middle[steps.run]
+    noise = max(normal_deviation(off), SMALLEST_NOISE)
+    reach = max(float(np.abs(off).max()) + 0.05, float(_SHIFTS[-1]) + 0.05)
+    grid = _grid(noise, reach)
+    laws = _laws(grid.effect, steps.size)
+    # as if no node was slow: among many nodes one could be in every segment, and none would show
+    weight = np.tile(np.exp(laws.before) * (laws.share == SLOW_SHARES[0]), (len(steps.size), 1))
+    message = np.zeros((len(steps.segment), len(grid.effect)))
+    state = _Passed(message, weight, weight[0], middle, noise)
+    # the noise is known better then, and with it how fine the cells have to be
+    state = _passed(steps, grid, laws, state, _FIRST_SWEEPS)
+    finer = _grid(state.noise, reach)
+    laws = _laws(finer.effect, steps.size)
+    state = replace(state, message=_moved(state.message, grid.effect, finer.effect))
+    state = _passed(steps, finer, laws, state, _MOST_SWEEPS)
+    return _effects(steps, finer, laws, state, sure)
+
+
+def quantiles(found: Effects, group: int, at: Sequence[float]) -> Floats:
+    """Effects of a group below which these shares of its probability lie."""
+    end = np.concatenate([(found.effect[1:] + found.effect[:-1]) / 2, found.effect[-1:]])
+    below = np.cumsum(found.belief[group])
+    return np.asarray(np.interp(at, np.append(0.0, below), np.append(found.effect[0], end)))
+
+
+def _effects(
+    steps: GroupedSegments, grid: _EffectGrid, laws: _Laws, state: _Passed, sure: float
+) -> Effects:
+    evidence = np.exp(_evidence(steps, state.message))
+    both, ordinary = np.zeros_like(evidence), np.zeros(len(evidence))
+    for size, cells in laws.cells.items():
+        mine = steps.size == size
+        both[mine] = (state.weight[mine] @ cells) * evidence[mine]
+        ordinary[mine] = ((state.weight[mine] @ laws.ordinary[size]) * evidence[mine]).sum(axis=1)
+    total = both.sum(axis=1)
+    plain, any_law = state.all_weight @ laws.ordinary[1], state.all_weight @ laws.cells[1]
+    certain = (grid.effect >= _SHIFTS[0]) & (plain <= (1 - sure) * any_law)
+    return Effects(
+        np.clip(1 - ordinary / total, 0.0, 1.0),
+        grid.effect,
+        both / total[:, None],
+        float(state.all_weight @ laws.width),
+        float(grid.effect[certain][0]) if certain.any() else None,
+        state.noise,
+    )
+
+
+def _grid(noise: float, reach: float) -> _EffectGrid:
+    """Cells of half the noise in the middle, wider in proportion further out."""
+
+    def cells(curve: float, low: float, high: float) -> Floats:
+        step = noise / curve / 2
+        ends = [int(np.ceil(np.arcsinh(end / curve) / step)) for end in (low, high)]
+        return np.asarray(curve * np.sinh(np.arange(-ends[0], ends[1] + 1) * step))
+
+    return _EffectGrid(cells(5 * noise, 6 * noise, reach), cells(10 * noise, reach, 12 * noise))
+
+
+def _laws(effect: Floats, size: Ints) -> _Laws:
+    """All laws on a grid; a cell ends half way to the next, the last ones have no end."""
+    end: Floats = np.concatenate([(effect[1:] + effect[:-1]) / 2, [np.inf]])
+    scale, tail = SCALES[:, None, None, None], TAILS[:, None, None]
+    share = SLOW_SHARES[:, None]
+    plain = np.asarray(stdtr(tail, end / scale), dtype=np.float64)
+    at, below = _slow_below()
+    slow = np.array([np.interp(end, at, row) for row in below]).reshape(plain.shape)
+    # nothing that takes twice as long is ordinary, however heavy the tail
+    last = int(np.searchsorted(effect, _SHIFTS[-1]))
+    ordinary = ((1 - share) * plain)[..., np.minimum(np.arange(len(effect)), last - 1)]
+    ordinary = ordinary.reshape(-1, len(effect))
+    either = ((1 - share) * plain + share * slow).reshape(-1, len(effect))
+    known = np.exp(-0.5 * (np.log(SCALES / USUAL_SCALE) / SCALE_SPREAD) ** 2)
+    before = known[:, None, None] * TAIL_PRIOR[:, None] * np.ones(len(SLOW_SHARES))
+    middle = np.outer(SCALES, np.asarray(stdtrit(TAILS, 0.841), dtype=np.float64))
+    width = np.broadcast_to(middle[:, :, None], before.shape)
+
+    def cells(below: Floats, nodes: int) -> Floats:
+        return np.diff(below**nodes, axis=1, prepend=0.0)
+
+    sizes = sorted({1, *size.tolist()})
+    return _Laws(
+        np.log(before / before.sum()).reshape(-1),
+        {nodes: np.maximum(cells(either, nodes), _LEAST) for nodes in sizes},
+        {nodes: cells(ordinary, nodes) for nodes in sizes},
+        width.reshape(-1),
+        np.broadcast_to(SLOW_SHARES, before.shape).reshape(-1),
+    )
+
+
+@cache
+def _slow_below() -> tuple[Floats, Floats]:
+    """Effects, and how probable lower ones of slow nodes are, shape (scales x tails, effects)."""
+    at = np.arange(-0.1, _SHIFTS[-1] + 0.3, SCALES[0] / 2)
+    scale, tail = SCALES[:, None, None], TAILS[:, None]
+    away = (at - _SHIFTS[:, None, None, None]) / scale
+    below = np.asarray(stdtr(tail, away), dtype=np.float64).mean(axis=0)
+    return at, below.reshape(-1, len(at))
+
+
+def _moved(message: Floats, old: Floats, new: Floats) -> Floats:
+    """Messages on another grid."""
+    at = np.clip(np.searchsorted(old, new) - 1, 0, len(old) - 2)
+    part = np.clip((new - old[at]) / (old[at + 1] - old[at]), 0.0, 1.0)
+    return np.asarray(message[:, at] * (1 - part) + message[:, at + 1] * part, dtype=np.float64)
+
+
+def _evidence(steps: GroupedSegments, message: Floats) -> Floats:
+    """Log of what all segments say of each group, 0 at the most."""
+    evidence = np.zeros((len(steps.size), message.shape[1]))
+    np.add.at(evidence, steps.group, message)
+    return np.asarray(evidence - evidence.max(axis=1, keepdims=True), dtype=np.float64)
+
+
+def _passed(
+    steps: GroupedSegments, grid: _EffectGrid, laws: _Laws, state: _Passed, sweeps: int
+) -> _Passed:
+    """Messages passed until beliefs of effects settle, or as often as allowed."""
+    message, weight, all_weight = state.message.copy(), state.weight, state.all_weight
+    base, noise = np.zeros((len(state.middle), len(grid.base))), state.noise
+    evidence, prior = _evidence(steps, message), _prior(steps, laws, weight)
+    parts = list(_parts(steps, len(grid.effect)))
+    densities = [_density(steps, grid, state, part) for part in parts]
+    belief = np.zeros_like(prior)
+    for sweep in range(sweeps):
+        misfits: list[Floats] = []
+        for part, density in zip(parts, densities, strict=True):
+            cavity = (np.log(prior) + evidence)[steps.group[part.held]] - message[part.held]
+            reported = _from_segments(steps, grid, part, density, cavity)
+            message[part.held] += (1 - _DAMPING) * (reported.message - message[part.held])
+            base[part.runs] = reported.base
+            if sweep in _NOISE_AT:
+                misfits.append(_misfit(reported, density, _width(grid, noise)))
+        evidence = _evidence(steps, message)
+        all_weight, weight = _weights(steps, laws, evidence)
+        prior = _prior(steps, laws, weight)
+        before, belief = belief, prior * np.exp(evidence)
+        belief /= belief.sum(axis=1, keepdims=True)
+        if misfits:
+            noise = max(noise * float(np.concatenate(misfits).mean()) ** 0.5, SMALLEST_NOISE)
+            now = replace(state, noise=noise)
+            densities = [_density(steps, grid, now, part) for part in parts]
+        elif np.abs(belief - before).sum(axis=1).max() < _SETTLED and sweep > max(_NOISE_AT):
+            break
+    middle = state.middle + base @ grid.base
+    return _Passed(message, weight, all_weight, middle, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class _SomeRuns:
+    """Some runs with their segments and memberships, few enough to hold at once."""
+
+    runs: slice
+    segments: slice
+    held: slice
+
+
+def _parts(steps: GroupedSegments, cells: int) -> Iterator[_SomeRuns]:
+    """Whole runs, as many at a time as have so many cells."""
+    ends = np.searchsorted(steps.run, np.arange(steps.run[-1] + 1), side="right")
+    held = np.searchsorted(steps.segment, ends)
+    first = segment = member = 0
+    while first < len(ends):
+        last = int(np.searchsorted(held, member + _PART_CELLS // cells, side="right"))
+        last = max(last, first + 1)
+        runs = slice(first, last)
+        yield _SomeRuns(
+            runs, slice(segment, int(ends[last - 1])), slice(member, int(held[last - 1]))
+        )
+        first, segment, member = last, int(ends[last - 1]), int(held[last - 1])
+
+
+def _density(steps: GroupedSegments, grid: _EffectGrid, state: _Passed, part: _SomeRuns) -> Floats:
+    """Density of each segment's step time at each base and effect, its cells averaged over."""
+    off = steps.log_step[part.segments] - state.middle[steps.run[part.segments]]
+    wide = _width(grid, state.noise)
+    middle = (grid.base[:, None] + grid.effect) / wide
+    away = (off[:, None, None] / wide - middle).astype(np.float32)
+    power = np.float32(-(NOISE_TAIL + 1) / 2)
+    return np.asarray((1 + away**2 / np.float32(NOISE_TAIL)) ** power / wide.astype(np.float32))
+
+
+def _width(grid: _EffectGrid, noise: float) -> Floats:
+    """Scale of the noise with the spread within a cell, shape (bases, effects)."""
+    cells = np.gradient(grid.effect) ** 2 + np.gradient(grid.base)[:, None] ** 2
+    return np.asarray(np.sqrt(noise**2 + cells / 12), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """What the segments of a part say."""
+
+    message: Floats
+    base: Floats
+    base_of_others: Floats
+    slowest: Floats
+
+
+def _from_segments(
+    steps: GroupedSegments, grid: _EffectGrid, part: _SomeRuns, density: Floats, cavity: Floats
+) -> _Reported:
+    """Messages of a part, from what is known of each of its groups without the segment itself."""
+    segment = steps.segment[part.held] - part.segments.start
+    run = steps.run[part.segments] - part.runs.start
+    below = np.cumsum(_normalized(cavity), axis=1)
+    log_below = np.log(np.maximum(below / below[:, -1:], _LEAST))
+    first = np.flatnonzero(np.diff(segment, prepend=-1))
+    all_below = np.add.reduceat(log_below, first, axis=0)
+    slowest = np.diff(np.exp(all_below), axis=1, prepend=0.0)
+    log_base = np.log(np.maximum(_over_effects(density, slowest), _LEAST))
+    together = np.zeros((part.runs.stop - part.runs.start, len(grid.base)))
+    np.add.at(together, run, log_base)
+    even = np.log(np.gradient(grid.base))
+    others = _normalized(together[run] - log_base + even)
+    shown = (others.astype(np.float32)[:, None] @ density)[:, 0].astype(np.float64)[segment]
+    # the slowest of the others is below an effect, or it is the one that shows
+    rest = np.exp(all_below[segment] - log_below)
+    above = np.diff(rest, axis=1, prepend=0.0) * shown
+    likelihood = rest * shown + above.sum(axis=1, keepdims=True) - np.cumsum(above, axis=1)
+    log_likelihood = np.log(np.maximum(likelihood, _LEAST))
+    message = log_likelihood - log_likelihood.max(axis=1, keepdims=True)
+    return _Reported(message, _normalized(together + even), others, slowest)
+
+
+def _normalized(log_weight: Floats) -> Floats:
+    """Rows as probabilities."""
+    weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def _misfit(reported: _Reported, density: Floats, width: Floats) -> Floats:
+    """Weighted square of each segment's noise over its scale: 1 on average where the scale fits."""
+    power = np.float32(2 / (NOISE_TAIL + 1))
+    square = (NOISE_TAIL + 1) * (1 - (density * width.astype(np.float32)) ** power)
+    total = _over_effects(density, reported.slowest) * reported.base_of_others
+    joint = _over_effects(density * square, reported.slowest) * reported.base_of_others
+    return np.asarray(joint.sum(axis=1) / total.sum(axis=1), dtype=np.float64)
+
+
+def _over_effects(density: Floats, weight: Floats) -> Floats:
+    """Sum over effects with their weights, of shape (segments, bases)."""
+    found = density @ weight.astype(np.float32)[:, :, None]
+    return np.asarray(found[:, :, 0], dtype=np.float64)
+
+
+def _weights(steps: GroupedSegments, laws: _Laws, evidence: Floats) -> tuple[Floats, Floats]:
+    """Weight of each law by all groups, and for each group by the others."""
+    likelihood = np.zeros((len(evidence), len(laws.before)))
+    for size, cells in laws.cells.items():
+        mine = steps.size == size
+        likelihood[mine] = np.log(np.exp(evidence[mine]) @ cells.T)
+    together = laws.before + likelihood.sum(axis=0)
+    return _normalized(together[None])[0], _normalized(together - likelihood)
+
+
+def _prior(steps: GroupedSegments, laws: _Laws, weight: Floats) -> Floats:
+    """Probability of each cell before the group's own segments, shape (groups, cells)."""
+    prior = np.zeros((len(weight), next(iter(laws.cells.values())).shape[1]))
+    for size, cells in laws.cells.items():
+        mine = steps.size == size
+        prior[mine] = np.maximum(weight[mine] @ cells, _LEAST)
+    return prior

@@ -14,7 +14,6 @@ from typing import Any
 
 from ettr.errors import UsageError
 from ettr.facts import Facts
-from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.crash_loops import (
     FailureBurst,
     JobFailure,
@@ -23,6 +22,7 @@ from ettr.metrics.crash_loops import (
     repeated_failures,
 )
 from ettr.metrics.preemptions import Preemption, PreemptionLinks
+from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.status import share
 from ettr.metrics.stitching import RunJobs

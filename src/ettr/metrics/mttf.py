@@ -18,10 +18,13 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval
 from ettr.estimates.spread import Spread
 from ettr.facts import Facts
-from ettr.metrics.confidences import FailuresByConfidence, failures_by_confidence
-from ettr.metrics.dependencies import JobKey
 from ettr.metrics.instants import Floats
-from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate
+from ettr.metrics.rates import (
+    PER_NODE_DAYS,
+    EstimatedRate,
+    FailuresByConfidence,
+    failures_by_confidence,
+)
 from ettr.metrics.sizes import (
     UNKNOWN_SIZE,
     SizeClass,
@@ -31,6 +34,7 @@ from ettr.metrics.sizes import (
     size_end_of,
     size_ends_of,
 )
+from ettr.metrics.stitching import JobKey
 from ettr.units import (
     HOURS_PER_DAY,
     MICROSECONDS_PER_SECOND,

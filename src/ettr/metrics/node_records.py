@@ -13,9 +13,9 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.facts import Facts
 from ettr.metrics.availability import Service
-from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import moment, to_datetime
 from ettr.metrics.outages import Outage
+from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 NodeName = tuple[str, str]

@@ -22,8 +22,8 @@ from ettr.estimates import Interval
 from ettr.facts import Facts, made
 from ettr.facts.facts import Columns
 from ettr.facts.files import Rows
-from ettr.metrics.confidences import FailuresByConfidence, counted_confidences
 from ettr.metrics.instants import Floats, to_datetime
+from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.run_progress import (
     JobRecord,
     ScheduledSplit,

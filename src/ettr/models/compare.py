@@ -1,8 +1,12 @@
 """Is this fleet, partition or month better than that one?"""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
 
 import numpy as np
 
@@ -10,10 +14,11 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.interval import check_confidence
-from ettr.estimates.spread import Spread
+from ettr.estimates.spread import Axis, Spread
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
-from ettr.models.dispersion import spread_index
+from ettr.models.dispersion import FailureTimeline, spread_index, spread_over_time
+from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
 _WINSORISED_SHARE = 0.1
@@ -339,7 +344,7 @@ def _limits(
     target: float, node_days: Floats, level: float, index: float
 ) -> list[tuple[float, float]]:
     """Limits that a fleet at the target rate leaves with probability 1 - level or less."""
-    from ettr.estimates.counts import poisson_quantile
+    from ettr.estimates.exact import poisson_quantile
 
     expected = target * node_days / index
     low, high = (
@@ -359,3 +364,268 @@ def _overdispersion_factor(fleets: Sequence[tuple[str, FailureRate]], target: fl
     )
     z = np.clip(z, *np.quantile(z, [_WINSORISED_SHARE, 1.0 - _WINSORISED_SHARE]))
     return max(1.0, float(np.mean(z**2)))
+
+
+# -- The ratio of two failure rates whose failures may cluster, and of one fleet before and after
+
+LEAST_COMMON_SHARE = 0.5
+"""Share of both periods' exposure that common nodes must hold for a paired comparison."""
+
+
+def compare_spread(
+    a: FailureRate,
+    b: FailureRate,
+    spreads_a: Sequence[Spread],
+    spreads_b: Sequence[Spread],
+    confidence: float = CONFIDENCE,
+    names: tuple[str, str] = ("a", "b"),
+) -> RateRatio:
+    """Ratio of two rates with an interval that admits the clustering seen in either fleet.
+
+    On each axis (time, nodes) the indices of both fleets are pooled by their degrees of freedom;
+    the axis with the wider interval decides.
+
+    Raises:
+        UsageError: a fleet has no exposure.
+    """
+    widest = pooled_spread(spreads_a, spreads_b, confidence)
+    if widest is not None and widest.is_clustered:
+        return ratio_with_dispersion(a, b, widest.index, widest.degrees, confidence, names)
+    exact = compare_rates(a, b, confidence, names)
+    if widest is not None and widest.is_known:
+        return exact
+    return replace(
+        exact,
+        meaning=f"{exact.meaning} Whether failures cluster cannot be known from "
+        f"{counted(a.failures + b.failures, 'failure')}: this holds only if they are independent.",
+    )
+
+
+def pooled_spread(
+    spreads_a: Sequence[Spread], spreads_b: Sequence[Spread], confidence: float = CONFIDENCE
+) -> Spread | None:
+    """Both fleets' spread on the axis with the wider interval; None where none was measured."""
+    pooled = [
+        one
+        for axis in ("time", "nodes")
+        if (one := _pooled(axis, [s for s in (*spreads_a, *spreads_b) if s.over == axis]))
+    ]
+    return max(pooled, key=lambda one: (one.inflation(confidence), one.is_known), default=None)
+
+
+def _pooled(axis: Axis, spreads: Sequence[Spread]) -> Spread | None:
+    """Both fleets' spread on one axis as one: indices weighted by degrees, p-values combined."""
+    known = [one for one in spreads if one.p_value is not None]
+    if not known:
+        return spreads[0] if spreads else None
+    degrees = sum(one.degrees for one in known)
+    index = sum(max(1.0, one.index) * one.degrees for one in known) / degrees
+    p_value = min(1.0, len(known) * min(one.p_value for one in known if one.p_value is not None))
+    widest = max(known, key=lambda one: one.index)
+    return Spread(
+        axis,
+        sum(one.failures for one in known),
+        sum(one.units for one in known),
+        widest.window_days,
+        index,
+        degrees,
+        p_value,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairedCounts:
+    """Failures and exposure of the same nodes in two periods.
+
+    Attributes:
+        failures_a: Failures of each node in the first period, shape (n,); parts of failures that
+            name no single node make them fractions.
+        unplaced_a: Failures of the first period that are no node's; they count in the ratio.
+    """
+
+    failures_a: Floats
+    node_days_a: Floats
+    failures_b: Floats
+    node_days_b: Floats
+    unplaced_a: float = 0.0
+    unplaced_b: float = 0.0
+
+    @property
+    def common(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Nodes that were in use in both periods."""
+        return (self.node_days_a > 0) & (self.node_days_b > 0)
+
+    @property
+    def common_share(self) -> float:
+        """The smaller share of a period's exposure that the common nodes hold."""
+        both = self.common
+        shares = [
+            float(days[both].sum() / days.sum()) if days.sum() > 0 else 0.0
+            for days in (self.node_days_a, self.node_days_b)
+        ]
+        return min(shares)
+
+
+def compare_same_nodes(
+    pairs: PairedCounts,
+    over_time: Sequence[Spread],
+    confidence: float = CONFIDENCE,
+    names: tuple[str, str] = ("a", "b"),
+) -> RateRatio:
+    """Ratio of the rates of the same nodes in two periods.
+
+    What a node is prone to is common to both periods and cancels, so the spread between nodes does
+    not widen the interval; clustering in time does. The ratio is that of Mantel and Haenszel over
+    nodes, which differs from the crude one only where nodes shared the two periods unequally.
+
+    Raises:
+        UsageError: no node was in use in both periods.
+
+    Source:
+        Greenland and Robins (1985), Biometrics 41, for rates stratified by unit.
+    """
+    both = pairs.common
+    if not both.any():
+        raise UsageError(
+            "no node was in use in both periods, so nothing can be paired; compare them as two "
+            "fleets"
+        )
+    x, s = pairs.failures_a[both], pairs.node_days_a[both]
+    y, t = pairs.failures_b[both], pairs.node_days_b[both]
+    upper, lower = float(np.sum(x * t / (s + t))), float(np.sum(y * s / (s + t)))
+    a = FailureRate(round(float(x.sum()) + pairs.unplaced_a), float(s.sum()))
+    b = FailureRate(round(float(y.sum()) + pairs.unplaced_b), float(t.sum()))
+    if upper > 0 and lower > 0:
+        # the same counts over exposures that make the crude ratio Mantel and Haenszel's
+        crude = float(x.sum() / s.sum()) / float(y.sum() / t.sum())
+        adjust = np.sqrt(upper / lower / crude)
+        weighted_a = FailureRate(a.failures, float(a.node_days / adjust))
+        weighted_b = FailureRate(b.failures, float(b.node_days * adjust))
+    else:
+        weighted_a, weighted_b = a, b
+    done = compare_spread(weighted_a, weighted_b, over_time, (), confidence, names)
+    return replace(done, a=a, b=b)
+
+
+# -- Is it getting better? The failure rate of the later half of the exposure over the earlier
+#    one's
+#
+# Both halves have the same node-days, whatever ran when. The test admits bursts: the spread
+# between windows of time is measured within each half, so that the change that is asked about is
+# no part of it.
+
+HALVES = ("the second half of the node-days", "the first")
+
+
+class Direction(StrEnum):
+    """What the failures of a fleet say about the direction of its rate."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class RateDirection:
+    """Whether the failure rate falls or rises, and how that was tested.
+
+    Attributes:
+        verdict: Better or worse where the interval of the ratio leaves 1 out.
+        ratio: Rate of the later half (`a`) over that of the earlier one (`b`); None likewise.
+        spread: Of the failures over time within the halves, which the test admits; None likewise.
+    """
+
+    verdict: Direction
+    since: datetime | None
+    ratio: RateRatio | None
+    spread: Spread | None
+    meaning: str
+
+
+def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) -> RateDirection:
+    """Better, worse or undecided, with the ratio of both halves of the exposure.
+
+    At a constant rate the verdict is better or worse in at most 1 - `confidence` of fleets,
+    whether failures come alone or in bursts. Where failures are too few, or the logs too short, to
+    know whether they cluster (below ten in each half, or twelve windows), nothing is said.
+
+    Source:
+        Przyborowski and Wilenski (1940), Biometrika 31, for the ratio of two Poisson rates;
+        McCullagh and Nelder (1989), section 6.2, for dividing both counts by their dispersion.
+    """
+    start, end = (float(edge) for edge in timeline.edges_days[[0, -1]])
+    exposure = timeline.node_days - timeline.node_days[0]
+    if not exposure[-1] > 0:
+        return RateDirection(Direction.UNDECIDED, None, None, None, "Nothing ran.")
+    cut = float(np.interp(exposure[-1] / 2.0, exposure, timeline.edges_days))
+    late, early = _between(timeline, cut, end), _between(timeline, start, cut)
+    rates = [
+        FailureRate(int(half.times_days.size), float(half.node_days[-1] - half.node_days[0]))
+        for half in (late, early)
+    ]
+    spreads = [spread_over_time(half, confidence) for half in (late, early)]
+    ratio = compare_spread(rates[0], rates[1], spreads[:1], spreads[1:], confidence, HALVES)
+    spread = pooled_spread(spreads[:1], spreads[1:], confidence)
+    verdict = _verdict(ratio, spread)
+    since = datetime.fromtimestamp(round(cut * SECONDS_PER_DAY), UTC)
+    return RateDirection(verdict, since, ratio, spread, _direction_says(verdict, ratio, spread))
+
+
+def undecided(found: RateDirection, why: str) -> RateDirection:
+    """The same halves, whose rates the data do not let compare."""
+    return replace(
+        found,
+        verdict=Direction.UNDECIDED,
+        meaning=f"Whether it is getting better is unknown: {why}",
+    )
+
+
+def _between(timeline: FailureTimeline, begin: float, end: float) -> FailureTimeline:
+    """The failures and the exposure of one half; a failure on the cut is of the later one."""
+    edges = timeline.edges_days
+    inner = edges[(edges > begin) & (edges < end)]
+    cells = np.concatenate(([begin], inner, [end]))
+    last = end >= float(edges[-1])
+    inside = timeline.times_days >= begin
+    inside &= True if last else timeline.times_days < end
+    if begin <= float(edges[0]):
+        inside |= timeline.times_days < begin
+    return FailureTimeline(
+        timeline.times_days[inside], cells, np.interp(cells, edges, timeline.node_days)
+    )
+
+
+def _verdict(ratio: RateRatio, spread: Spread | None) -> Direction:
+    if spread is None or not spread.is_known:
+        return Direction.UNDECIDED
+    if ratio.high < 1.0:
+        return Direction.BETTER
+    return Direction.WORSE if ratio.low > 1.0 else Direction.UNDECIDED
+
+
+def _direction_says(verdict: Direction, ratio: RateRatio, spread: Spread | None) -> str:
+    late, early = ratio.a, ratio.b
+    counts = (
+        f"{_failures(late)} in the second half of {late.node_days + early.node_days:,.4g} "
+        f"node-days, {_failures(early)} in the first"
+    )
+    if spread is None or not spread.is_known:
+        return (
+            f"Whether it is getting better is undecided: {counts}. They are too few, or the logs "
+            "too short, to show whether failures come in bursts."
+        )
+    times = (
+        f"at least {ratio.low:.2g} times as often"
+        if ratio.ratio is None
+        else f"{ratio.ratio:.2g} times as often [{ratio.low:.2g}, {ratio.high:.2g}]"
+    )
+    tested = f"{counts}: {times}, p {ratio.p_value:.2g}"
+    if spread.is_clustered:
+        tested += f"; failures vary {max(1.0, spread.index):.2g} times as much as independent ones"
+    if verdict is Direction.UNDECIDED:
+        return f"Whether it is getting better is undecided: {tested}."
+    return f"It is getting {verdict.value}: {tested}."
+
+
+def _failures(rate: FailureRate) -> str:
+    return f"{rate.failures:,} failure{'' if rate.failures == 1 else 's'}"

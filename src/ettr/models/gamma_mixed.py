@@ -238,7 +238,7 @@ class _Rows:
 
     def test(self, rate: float, spread: float) -> GoodnessOfFit | None:
         """Chi-square test of how many units had 0, 1, 2, ... failures."""
-        from ettr.estimates.counts import negative_binomial_probability, poisson_probability
+        from ettr.estimates.exact import negative_binomial_probability, poisson_probability
 
         mu = rate * self.exposure
         top = int(self.failures.max())

@@ -9,7 +9,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.models.base import FEW_FAILURES, Fit
 from ettr.plan.deadline import spares_needed, standstill_share
-from ettr.projection.renewal import RepairLaw, failures_between
+from ettr.projection.ageing import RepairLaw, failures_between
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import by_number, counted, spell
 
@@ -278,7 +278,7 @@ def _in_run(rate: Interval, fit: Fit, scale: Scale) -> Interval | None:
     """Failures in one run: the scatter of the run itself on top of that of the rate."""
     if scale.run_days is None:
         return None
-    from ettr.estimates.counts import negative_binomial_quantile, poisson_quantile
+    from ettr.estimates.exact import negative_binomial_quantile, poisson_quantile
 
     exposure = scale.n_nodes * scale.run_days * _held_share(scale, rate)
     if _is_typed(fit):

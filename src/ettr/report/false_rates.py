@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ettr.analysis import Analysis
 from ettr.facts import Facts
-from ettr.metrics.without_false import RatesWithoutFalse, RateWithoutFalse
+from ettr.metrics.rates import RatesWithoutFalse, RateWithoutFalse
 from ettr.report.numbers import between, number
 from ettr.words import counted
 

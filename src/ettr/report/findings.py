@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ettr.metrics.black_holes import BlackHole
     from ettr.metrics.dump_window import DumpWindow
     from ettr.metrics.hangs import HungRun
-    from ettr.metrics.left_out import LeftOut
-    from ettr.metrics.runaway import Runaways
+    from ettr.metrics.quality import LeftOut, Runaways
 
 FEW_NODE_DAYS = 5.0
 SHORT_LOG_H = 1.0

@@ -9,7 +9,7 @@ from statistics import median
 from ettr.metrics.black_holes import BlackHole
 from ettr.metrics.hangs import HungRun
 from ettr.metrics.node_classes import ClassRate
-from ettr.metrics.set_down import SetDown
+from ettr.metrics.outages import SetDown
 from ettr.report.numbers import between, duration, moment, number, percent
 from ettr.words import by_number, counted
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from ettr.errors import StoreError, UsageError
 from ettr.files import DRAFT_ENDING
-from ettr.store.base import SQL_TYPES
-from ettr.store.integrity import corrupt, decode_all
+from ettr.store.base import SQL_TYPES, corrupt, decode_all
 from ettr.store.layout import Access
 from ettr.tables import TABLES, Table
 from ettr.tables.columns import Kind

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -26,19 +26,24 @@ import pyarrow.parquet as pq
 
 from ettr.errors import StoreError
 from ettr.files import flush
-from ettr.store import manifest
+from ettr.store import layout
 from ettr.store.base import (
     IngestedFile,
     Ingestion,
     Store,
+    check_part,
+    check_values,
+    corrupt,
+    crc32_of,
     known,
     no_rows_of,
+    refusals,
     with_every_column,
 )
-from ettr.store.integrity import check_part, check_values, corrupt, crc32_of, refusals
 from ettr.store.layout import (
     MANIFEST,
     Access,
+    Manifest,
     access_mode,
     cannot_write,
     leads_elsewhere,
@@ -50,15 +55,13 @@ from ettr.store.layout import (
     others_in,
     sweep,
 )
-from ettr.store.manifest import Manifest
-from ettr.store.merging import Merge, duck_errors, merging_engine
-from ettr.store.part_writer import PartWriter
-from ettr.store.summarising import summaries_of, summary_rows
+from ettr.store.merging import Merge, PartWriter, duck_errors, merging_engine
 from ettr.tables import EVENTS, FILES, TABLES, Table
 from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
 
 if TYPE_CHECKING:
     import duckdb
+
 
 SMALL_BYTES = 1 << 22
 """Parts of a table up to this size together are read once."""
@@ -87,7 +90,7 @@ class FolderStore(Store):
                     f"{folder}: no store here; `ettr ingest {folder} FILE...` makes one"
                 )
             _make(folder, readable_by or Access.OWNER)
-        self._manifest = manifest.read(folder)
+        self._manifest = layout.read(folder)
         self._sources: dict[str, tuple[list[str], str]] = {}
         if readable_by is not None:
             self._open_to(readable_by)
@@ -168,7 +171,7 @@ class FolderStore(Store):
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; holds the store's lock until the end."""
         with locked(self._folder):
-            self._manifest = manifest.read(self._folder)
+            self._manifest = layout.read(self._folder)
             sweep(self._folder, self._manifest.all_parts())
             work = _FolderIngestion(self, file_id)
             try:
@@ -178,7 +181,7 @@ class FolderStore(Store):
             finally:
                 work.close()
                 # what is on disk decides: an interrupt may come before the commit is noted here
-                self._manifest = manifest.read(self._folder)
+                self._manifest = layout.read(self._folder)
                 sweep(self._folder, self._manifest.all_parts())
 
     def _open_to(self, access: Access) -> None:
@@ -211,7 +214,7 @@ class FolderStore(Store):
             stamp = _stamp(path)
             if leads_elsewhere(self._folder, part):
                 raise corrupt(path, "it is, or lies behind, a symbolic link")
-            if stamp is None and part not in manifest.read(self._folder).all_parts():
+            if stamp is None and part not in layout.read(self._folder).all_parts():
                 raise StoreError(
                     f"{self._folder}: another process ingested into this store while it was read; "
                     "run the command again"
@@ -231,7 +234,7 @@ class FolderStore(Store):
                 check_values(path)  # an older ettr wrote it: no checksum may bless what is corrupt
             held.crc32[part] = self._manifest.crc32.get(part) or crc32_of(path)
             self._verified[path] = _stamp(path)
-        manifest.write(self._folder, held, access_mode(self._folder))
+        layout.write(self._folder, held, access_mode(self._folder))
         self._manifest = held
 
 
@@ -379,7 +382,75 @@ def _make(folder: Path, access: Access) -> None:
             # another process may have made it meanwhile
             if not (folder / MANIFEST).exists():
                 sweep(folder, ())
-                manifest.write(folder, Manifest(), access.file_mode)
+                layout.write(folder, Manifest(), access.file_mode)
                 flush(folder.parent)
     except OSError as error:
         raise cannot_write(folder, error, "no store was made") from error
+
+
+# -- Summaries of large parts of the events, made as the parts are ingested -----------------------
+#
+# A report asks of all events how many of each kind a day has, and on which days those of each
+# node came. A part never changes, so neither do its answers.
+
+LEAST_ROWS = 100_000
+"""Rows of a part that has summaries; fewer are as soon read as their summary."""
+
+
+def summaries_of(
+    engine: Callable[[], duckdb.DuckDBPyConnection],
+    parts: Iterable[Path],
+    kept: Iterable[Path],
+    new_summary: Callable[[str, Path], Path],
+) -> dict[str, list[Path]]:
+    """Paths of the summaries of those parts of the events, by the name of the summary."""
+    there = {(path.parent.name, path.name): path for path in kept}
+    large = [part for part in parts if pq.read_metadata(part).num_rows >= LEAST_ROWS]
+    found: dict[str, list[Path]] = {name: [] for name in EVENT_SUMMARIES}
+    opened: duckdb.DuckDBPyConnection | None = None
+    for name, summary in EVENT_SUMMARIES.items():
+        for part in large:
+            path = there.get((name, part.name))
+            if path is None:
+                opened = opened or engine()
+                path = new_summary(name, part)
+                _write(opened, summary, part, path)
+            found[name].append(path)
+    if opened is not None:
+        opened.close()
+    return found
+
+
+def summary_rows(
+    duck: duckdb.DuckDBPyConnection, summary: EventSummary, parts: list[Path], kept: list[Path]
+) -> str:
+    """A SELECT of a summary's rows, to be summed: of what is kept, and of parts that have none."""
+    columns = ", ".join(f'"{name}"' for name in summary.table.names)
+    rows = f"SELECT {columns} FROM read_parquet([{_listed(kept)}])"  # noqa: S608 - names of ours
+    summed_up = {path.name for path in kept}
+    rest = [part for part in parts if part.name not in summed_up]
+    if not rest:
+        return rows
+    return f"{rows} UNION ALL SELECT {columns} FROM ({_counted(duck, summary, rest)}) rest"  # noqa: S608
+
+
+def _counted(duck: duckdb.DuckDBPyConnection, summary: EventSummary, parts: list[Path]) -> str:
+    source = f"read_parquet([{_listed(parts)}], union_by_name = true)"
+    there = duck.execute(f"SELECT * FROM {source} LIMIT 0").description or ()  # noqa: S608
+    events = with_every_column(EVENTS, (column[0] for column in there), source)
+    return summary.counted.format(events=f"({events}) events")
+
+
+def _write(
+    duck: duckdb.DuckDBPyConnection, summary: EventSummary, part: Path, target: Path
+) -> None:
+    columns = ", ".join(f'"{name}"' for name in summary.table.names)
+    query = f"SELECT {columns} FROM ({_counted(duck, summary, [part])}) counted"  # noqa: S608
+    duck.execute(
+        f"COPY ({query}) TO {_listed([target])} "
+        "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
+    )
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)

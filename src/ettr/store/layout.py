@@ -1,19 +1,26 @@
-"""What lies in a folder store, who may read it, and how it is written without following a link."""
+"""The files of a folder store: their places, readers and manifest; no link is followed."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import re
 import shutil
 import stat
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from ettr.errors import StoreError
-from ettr.files import DRAFT_ENDING, new_file
+from ettr.files import DRAFT_ENDING, flush, new_file, written_whole
+from ettr.store.base import STORE_FORMAT, STORE_VERSION
+from ettr.tables import EVENTS, FILES, TABLES
+from ettr.tables.event_summaries import EVENT_SUMMARIES
 
 MANIFEST = "store.json"
 LOCK = ".lock"
@@ -184,3 +191,178 @@ def _is_link(path: Path) -> StoreError:
     return StoreError(
         f"{path}: is a symbolic link, and no link within a store is followed; remove it"
     )
+
+
+# -- The manifest of a folder store: which parts make up each table, and a checksum of each -------
+#
+# It is replaced atomically and last. Parquet's readers check no sums of their own here: a byte
+# that flips on disk may give another number instead of an error, so the manifest keeps a CRC-32
+# of every part, and one of itself.
+#
+# A checksum is no signature: a store may come from somebody else, so every value is checked, and
+# a part lies in the folder of its table or the manifest is refused.
+
+_OF_PARTS, _OF_ITSELF = "crc32", "manifest_crc32"
+_PART = re.compile(rf"{PARTS}/(\w+)/[\w-]+\.parquet", re.ASCII)
+_CRC32 = re.compile(r"[0-9a-f]{8}")
+_LARGEST_BYTES = 1 << 28
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a folder store holds.
+
+    Attributes:
+        parts: of each table, the paths of its parts below the folder; a summary of events has the
+            file name of the part that it sums up.
+        crc32: of each part, the CRC-32 of its bytes in eight hexadecimal digits.
+    """
+
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    crc32: dict[str, str] = field(default_factory=dict)
+    ingested: int = 0
+
+    def all_parts(self) -> set[str]:
+        """Paths of the parts of all tables."""
+        return {part for parts in self.parts.values() for part in parts}
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a store.
+
+    Raises:
+        StoreError: it is torn, corrupt, of another format, newer than this program, or names
+            something that is no part of the store.
+    """
+    path = folder / MANIFEST
+    try:
+        content = json.loads(_text(path))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no object")
+        _check_kind(folder, content)
+        # either key alone shows that both were written
+        sealed = _OF_PARTS in content or _OF_ITSELF in content
+        if sealed and content.pop(_OF_ITSELF, None) != _seal(content):
+            raise StoreError(
+                f"{path}: does not match the checksum that was written into it: it is corrupt or "
+                "was edited; restore it from a backup, or ingest the logs into a new store"
+            )
+        held = Manifest(_parts(content), _checksums(content), _ingested(content))
+        _check_whole(held, sealed)
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: cannot be read as a store's manifest: {error}") from error
+    return held
+
+
+def write(folder: Path, manifest: Manifest, mode: int = Access.OWNER.file_mode) -> None:
+    """Replace the manifest of a store, whole or not at all.
+
+    Args:
+        mode: permissions of the manifest, which later files of the store get too.
+    """
+    content: Json = {
+        "format": STORE_FORMAT,
+        "version": STORE_VERSION,
+        "ingested": manifest.ingested,
+        "parts": manifest.parts,
+        _OF_PARTS: manifest.crc32,
+    }
+    text = json.dumps({**content, _OF_ITSELF: _seal(content)}, indent=1)
+    with written_whole(folder / MANIFEST, mode, durable=True) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text.encode())
+    flush(folder)
+
+
+def _text(path: Path) -> str:
+    """Text of a regular file; a link is not followed, and nothing is waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is no regular file")
+        if about.st_size > _LARGEST_BYTES:
+            raise ValueError(f"it holds more than {_LARGEST_BYTES / 1e6:.0f} MB")
+        return file.read().decode("utf-8")
+
+
+def _check_kind(folder: Path, content: Json) -> None:
+    """Accept a manifest of this format and of a version that is known."""
+    if content.get("format") != STORE_FORMAT:
+        raise StoreError(f"{folder / MANIFEST}: is no {STORE_FORMAT} manifest")
+    version = _whole_number(content, "version", least=1)
+    if version > STORE_VERSION:
+        raise StoreError(
+            f"{folder}: written by a newer ettr (store version {version}, this one reads "
+            f"{STORE_VERSION}); upgrade ettr, or ingest the logs into a new store"
+        )
+
+
+def _parts(content: Json) -> dict[str, list[str]]:
+    tables = _object(content, "parts")
+    parts: dict[str, list[str]] = {}
+    for table, listed in tables.items():
+        if table not in TABLES and table not in EVENT_SUMMARIES:
+            raise ValueError(f"{table!r} is no table")
+        if not isinstance(listed, list):
+            raise ValueError(f"the parts of {table} are no list")
+        for part in listed:
+            match = _PART.fullmatch(part) if isinstance(part, str) else None
+            if match is None or match[1] != table:
+                raise ValueError(f"{part!r} is no part of {table} within the store's folder")
+        if len(set(listed)) < len(listed):
+            raise ValueError(f"a part of {table} is named twice")
+        parts[table] = listed
+    return parts
+
+
+def _checksums(content: Json) -> dict[str, str]:
+    checksums: dict[str, str] = {}
+    for part, checksum in _object(content, _OF_PARTS, absent={}).items():
+        if not (isinstance(checksum, str) and _CRC32.fullmatch(checksum)):
+            raise ValueError(f"{checksum!r} is no checksum of {part}")
+        checksums[part] = checksum
+    return checksums
+
+
+def _ingested(content: Json) -> int:
+    return _whole_number(content, "ingested", least=0)
+
+
+def _check_whole(held: Manifest, sealed: bool) -> None:
+    """Refuse a manifest whose values cannot all have been written by one ingestion."""
+    if sealed and held.crc32.keys() != held.all_parts():
+        raise ValueError("its checksums are not those of its parts")
+    of_events = {Path(part).name for part in held.parts.get(EVENTS.name, [])}
+    for name in EVENT_SUMMARIES:
+        if not {Path(part).name for part in held.parts.get(name, [])} <= of_events:
+            raise ValueError(f"a part of {name} sums up no part of the events")
+    if bool(held.ingested) != bool(held.parts.get(FILES.name)):
+        raise ValueError(
+            f"{held.ingested} files were ingested, and {len(held.parts.get(FILES.name, []))} parts "
+            "list them"
+        )
+
+
+def _object(content: Json, key: str, absent: Json | None = None) -> Json:
+    value = content.get(key, absent)
+    if not isinstance(value, dict):
+        raise ValueError(f"{key!r} is {'absent' if key not in content else 'no object'}")
+    return value
+
+
+def _whole_number(content: Json, key: str, least: int) -> int:
+    value = content.get(key)
+    if type(value) is not int or value < least:
+        raise ValueError(
+            f"{key!r} is {value!r}, and should be a whole number, {least} or more"
+            if key in content
+            else f"{key!r} is absent"
+        )
+    return value
+
+
+def _seal(content: Json) -> str:
+    """Checksum of a manifest, however its text is laid out."""
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"

@@ -24,7 +24,7 @@ from ettr.analysis.clustering import fault_clustering
 from ettr.analysis.node_faults import faults_of
 from ettr.estimates.exact import share_interval
 from ettr.metrics.availability import Service
-from ettr.metrics.faults_of_nodes import NodeFaults
+from ettr.metrics.faults import NodeFaults
 from ettr.metrics.instants import Floats
 from ettr.metrics.rates import estimated_rate
 from ettr.metrics.survival import durations

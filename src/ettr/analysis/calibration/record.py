@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ettr.analysis.analysis import Analysis
     from ettr.facts import Facts
-    from ettr.metrics.faults_of_nodes import NodeFaults, NodeKey
+    from ettr.metrics.faults import NodeFaults, NodeKey
 
 Flags = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]

@@ -10,7 +10,7 @@ from ettr.analysis.evidence import EvidenceCoverage, evidence_coverage
 from ettr.attribution.background import FalseFailuresBySize
 from ettr.attribution.chance import CoOccurrences, FalseAttribution
 from ettr.metrics.logs_read import LogsRead
-from ettr.metrics.without_false import RatesWithoutFalse
+from ettr.metrics.rates import RatesWithoutFalse
 from ettr.report.charts import heat_map
 from ettr.report.false_rates import with_and_without
 from ettr.report.numbers import DASH, between, number, percent, share_between

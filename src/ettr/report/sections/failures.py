@@ -9,11 +9,10 @@ from ettr.analysis import questions
 from ettr.analysis.false_rates import rates_without_false
 from ettr.metrics.black_holes import black_holes
 from ettr.metrics.hangs import hung_runs
-from ettr.metrics.rates import EstimatedRate, RatesBySymptom, SymptomRates
-from ettr.metrics.set_down import set_down
+from ettr.metrics.outages import set_down
+from ettr.metrics.rates import EstimatedRate, RatesBySymptom, RatesWithoutFalse, SymptomRates
 from ettr.metrics.trend import CheckMarker, RateTrend, TrendPoint
-from ettr.metrics.without_false import RatesWithoutFalse
-from ettr.models.direction import RateDirection
+from ettr.models.compare import RateDirection
 from ettr.report.charts import (
     INK,
     BarSeries,

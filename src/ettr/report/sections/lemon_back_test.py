@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from ettr.analysis.back_test import FAULTS, LemonBackTest
 from ettr.estimates import Interval
-from ettr.lemons.uplift import SizeUplift
+from ettr.lemons.back_test import SizeUplift
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Section, TextTable
 from ettr.words import by_number

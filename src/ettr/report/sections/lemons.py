@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ettr.analysis.lemon_nodes import lemons
-from ettr.lemons.candidates import LemonReport
-from ettr.lemons.distributions import SIGNAL_NAMES
+from ettr.lemons.candidates import SIGNAL_NAMES, LemonReport
 from ettr.report.charts import BarSeries, line, row_chart, share_axis, value_axis
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.registry import Part

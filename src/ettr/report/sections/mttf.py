@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ettr.analysis import questions
 from ettr.metrics.mttf import MttfBySize, SizeMttf
+from ettr.metrics.rates import RateWithoutFalse
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
-from ettr.metrics.without_false import RateWithoutFalse
 from ettr.report.charts import band, log_axis, points, size_axis
 from ettr.report.false_rates import false_note, projecting_rate, rate_without_false
 from ettr.report.numbers import DASH, between, by_confidence, finite, number

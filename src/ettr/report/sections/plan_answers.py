@@ -9,8 +9,7 @@ from dataclasses import replace
 from ettr.plan.cost import Cost
 from ettr.plan.deadline import DeadlinePlan, SizedRun
 from ettr.plan.outlook import RunPlan, SecondPlan
-from ettr.plan.phases import PhasedRun
-from ettr.plan.questions import NodeType
+from ettr.plan.questions import NodeType, PhasedRun
 from ettr.plan.renewal import Maintained
 from ettr.plan.wallclock import ends
 from ettr.report.numbers import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.metrics.totals import Totals, totals
+from ettr.metrics.status import Totals, totals
 from ettr.report.numbers import number
 from ettr.report.registry import Part
 from ettr.report.section import Section, TextTable
