@@ -453,10 +453,17 @@ class Validation:
     """What a back-test found; `[validation]` in the file of a scenario.
 
     Attributes:
+        store: Whose logs were held back.
+        held_back_from: First day of them.
+        held_back_until: The day on which they end.
+        replicas: Simulations of that time.
+        seed: Of the first.
         family_error: Chance that a scenario that is right fails in any quantity, at most.
+        passed: Quantities (`QUANTITIES`) that lie within what was predicted.
+        failed: Those that do not.
+        not_measured: Those that reality or the simulations did not record often enough.
         values_sha256: Of the values that were tested; others are not validated by it.
-        simulated: That the store is a simulation itself, in a sentence; empty where it is a
-            site's.
+        simulated: That the store is a simulation itself, in a sentence; empty where it is a site's.
     """
 
     store: str

@@ -26,6 +26,11 @@ class Quota:
 
     A quota by name takes the place of the one for each of its scope, as an association's own limit
     does in Slurm: it may be larger or smaller.
+
+    Attributes:
+        scope: Whose jobs count together: those of a user, an account or a qos.
+        name: Of it, or * for each of them, which then has such a quota of its own.
+        most_gpus: That its running jobs hold together.
     """
 
     scope: str
@@ -35,7 +40,17 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """The queue goes by Slurm's multifactor priority; preemption still goes by levels."""
+    """The queue goes by Slurm's multifactor priority; preemption still goes by levels.
+
+    Attributes:
+        half_life_s: After which usage counts half (PriorityDecayHalfLife).
+        calc_interval_s: Between two computations of all priorities (PriorityCalcPeriod).
+        longest_age_s: Wait beyond which the priority rises no more (PriorityMaxAge).
+        fair_share_weight: Of usage against shares (PriorityWeightFairshare), as the others.
+        age_weight: Of the wait.
+        job_size_weight: Of size, which favours large jobs.
+        qos_weight: Of the level over the highest one.
+    """
 
     half_life_s: float
     calc_interval_s: int
@@ -59,8 +74,10 @@ class ArrayClass:
     """Submissions of one size that are job arrays.
 
     Attributes:
+        gpus: Of each task; that of an entry in [[jobs]].
         share: Of the submissions of that size, whichever class they are of; tasks have the lengths
             of the class of their submission, and its priority if it has one.
+        mean_tasks: Mean number of tasks; geometric, 1 or more.
         most_running: Tasks of one array that run at once, N of Slurm's `%N`; 0 for no limit.
     """
 
@@ -125,6 +142,7 @@ class SimulatedPeriod:
 
     Attributes:
         start: First day, such as 2026-01-05, at midnight UTC.
+        days: Length.
     """
 
     start: str
@@ -169,10 +187,14 @@ class Scheduling:
     """What the scheduler does.
 
     Attributes:
+        waiting: What may start while the first job of the queue does not fit (`WAITING`).
         preemption: Whose nodes that job takes (`PREEMPTION`), and with policies of
             `PREEMPT_FOR_ANY` any other that waits. With newest-first one of up to a whole node
             takes what one other job holds at most.
         pass_interval_s: Between two passes over the queue at least; 0 for a pass at every event.
+        backfill_depth: Waiting jobs that a pass looks at.
+        preempt_after_s: A job that ran for less is not preempted.
+        longest_job_s: Largest time limit.
         requeue_delay_s: From the end of an attempt until the same job may start again.
         most_requeues: A job that was interrupted more often is not requeued.
     """
@@ -192,7 +214,9 @@ class Arrivals:
     """When jobs are submitted: a Poisson process whose rate has a day and a week.
 
     Attributes:
+        jobs_per_day: Mean over a week.
         day_amplitude: Of the sine of the hour; 0 for none, below 1.
+        weekend_factor: Rate on Saturday and Sunday over that of the other days.
         peak_hour: Hour of the day, UTC, with the highest rate: 15 is from 15:00 to 16:00. The rate
             is constant from each full hour to the next.
     """
@@ -209,14 +233,18 @@ class JobClass:
 
     Attributes:
         gpus: Of each; up to those of a node they share one, more are whole nodes.
+        share: Of all jobs submitted.
+        mean_s: Mean length, if nothing interrupts it.
+        sigma: Standard deviation of the logarithm of the length; 0 for one length.
         law: Of the length: lognormal, or exponential, which takes no sigma (0).
+        priority: Name of the quality of service of all of them; empty where each job's is drawn.
         requeued_share: Of them, those that are put back into the queue once as they run, by their
             owner or an operator; the time is uniform over the length. Tasks of arrays never are.
         failed_share: Of them, those whose program fails, in place of that of `Outcomes`; infinite
             where they fail as all others do.
-        series: Name of a series, which classes may share: its jobs are submitted one after
-            another, each no sooner than the one before it is over; empty for jobs that do not wait
-            so.
+        cancelled_share: Likewise, those that their owner cancels as they run.
+        series: Name of a series, which classes may share: its jobs are submitted one after another,
+            each no sooner than the one before it is over; empty for jobs that do not wait so.
     """
 
     gpus: int
@@ -236,9 +264,17 @@ class Outcomes:
     """How jobs end that the infrastructure lets end, as shares; the others are completed.
 
     Attributes:
+        failed_share: The user's program fails.
+        cancelled_share: Its owner cancels it as it runs.
+        out_of_memory_share: It takes more memory than it asked for.
+        timeout_share: It takes longer than it asked for.
+        impatient_share: Its owner cancels it if it waits for too long.
+        mean_patience_s: Mean of how long that is; exponential.
         longest_limit_factor: Time limits are up to so many times the length, log-uniform.
         crash_loop_share: Of the jobs of `failed_share`, those whose owner submits them again as
             soon as they fail, with the same fault. Tasks of arrays never are.
+        mean_crash_loop_tries: Mean number of times that such a job is submitted, 2 or more;
+            geometric.
         mean_crash_loop_s: Mean work of each try before it fails; exponential, and no more than the
             job would have done.
     """
@@ -277,7 +313,10 @@ class Priority:
     """A quality of service.
 
     Attributes:
+        name: Of it.
+        level: The higher goes first, and preempts the lower.
         share_of_shared: Of the jobs that share a node, those of a class with a `priority` aside.
+        share_of_gangs: Of the jobs of whole nodes, likewise.
     """
 
     name: str
@@ -291,7 +330,10 @@ class Checkpoints:
     """What jobs of whole nodes keep when they are interrupted; jobs that share a node start over.
 
     Attributes:
+        interval_s: Of work, between checkpoints.
+        restart_s: From the start of an attempt until it makes progress.
         resubmit_chance: That the owner of a job that a fault ended as FAILED submits it again.
+        mean_resubmit_s: Mean time until then; exponential.
         write_s: For which each write holds up the job; 0 for checkpoints that cost nothing.
     """
 
@@ -307,7 +349,11 @@ class Checks:
     """Health checks and the heartbeat.
 
     Attributes:
+        interval_s: Between checks of a node.
         heartbeat_s: From a node's silence until the scheduler takes it down.
+        false_high_per_node_day: Alarms of high severity without a fault.
+        false_low_per_node_day: Alarms of low severity without a fault.
+        false_repair_mean_s: Mean time that a node is out after one.
         wrong_node_chance: That a fault which ends a job of several nodes is blamed on another of
             them, each as likely: that one is drained and repaired, and the true one goes on.
     """
@@ -325,13 +371,22 @@ class FaultProcess:
     """Faults of one symptom, which arise on each node by themselves.
 
     Attributes:
+        symptom: As the taxonomy calls it.
+        law: Of the time in service from one to the next: constant, weibull or lognormal.
         form: Shape (weibull) or sigma (lognormal); 1 for constant.
         per_1000_node_days: One over the mean time in service, for a node that is no lemon and as
-            new after each fault. With an `as_new_share` below 1 a law that ages gives another
-            rate, further off the longer the period: of 3 stated, a Weibull law of shape 0.7 gives
-            2.8 over 330 days at a share of 0.7 and 2.3 at 0, one of shape 1.5 gives 3.2 and 4.1.
+            new after each fault. With an `as_new_share` below 1 a law that ages gives another rate,
+            further off the longer the period: of 3 stated, a Weibull law of shape 0.7 gives 2.8
+            over 330 days at a share of 0.7 and 2.3 at 0, one of shape 1.5 gives 3.2 and 4.1.
+        severity: Of the check that finds it.
+        node_down_chance: That the node stops, and only the heartbeat notices.
+        crash_chance: That its jobs end at once as FAILED.
         seen_chance: That logs show it; one that is not seen and leaves the node up ends its jobs.
+        repair_mean_s: Mean time out of service.
+        repair_sigma: Standard deviation of its logarithm.
         as_new_share: Of repairs after which the node is new to this process; others leave its age.
+        from_day: First day on which there are any.
+        to_day: The day on which they are over.
     """
 
     symptom: str
@@ -354,6 +409,8 @@ class RateChange:
     """The hazard of one symptom's process from a day on, until the next change of it.
 
     Attributes:
+        symptom: Of one of the fault processes; its bursts keep their rate.
+        from_day: Counted from the start of the period.
         factor: Of the hazard, over that which the process states; 0 for no faults.
     """
 
@@ -367,7 +424,11 @@ class BurstProcess:
     """Faults of one symptom on several nodes at about one time.
 
     Attributes:
+        symptom: Of one of the fault processes, whose effects these faults have.
+        scope: What is hit: a rack, a pod, or the cluster.
+        per_year: Bursts of each such place.
         hit_share: Chance of each of its nodes to be hit.
+        spread_s: The faults come within so long.
     """
 
     symptom: str
@@ -379,7 +440,12 @@ class BurstProcess:
 
 @dataclass(frozen=True, slots=True)
 class Lemons:
-    """Nodes that fail more often, by every process, whatever is repaired."""
+    """Nodes that fail more often, by every process, whatever is repaired.
+
+    Attributes:
+        share: Of the nodes.
+        factor: Of their hazard over that of the others.
+    """
 
     share: float
     factor: float
