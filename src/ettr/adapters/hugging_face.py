@@ -94,10 +94,7 @@ class _Position:
 
 
 class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[misc]
-    """Saves and records a Trainer's run; `train` resumes it.
-
-    It is built as `FrameworkCallback` is.
-    """
+    """Saves and records a Trainer's run; `train` resumes it; built as `FrameworkCallback` is."""
 
     _trainer: Trainer | None = None
     _position: str | None = None

@@ -56,10 +56,7 @@ class _Loops:
 
 
 class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
-    """Resumes, saves and records `Trainer.fit`.
-
-    It is built as `FrameworkCallback` is.
-    """
+    """Resumes, saves and records `Trainer.fit`. It is built as `FrameworkCallback` is."""
 
     _in_epochs = True
     _last_step = 0
@@ -179,11 +176,7 @@ _SAVES, _LOADS = "on_save_checkpoint", "on_load_checkpoint"
 
 
 class CallbackStates:
-    """The states of a trainer's callbacks by their keys.
-
-    Args:
-        own: callbacks to leave out.
-    """
+    """The states of a trainer's callbacks by their keys."""
 
     def __init__(self, trainer: Trainer, own: tuple[type[Callback], ...]) -> None:
         self._trainer, self._own = trainer, own

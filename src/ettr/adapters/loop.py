@@ -39,9 +39,7 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
     """One rank of a run: resumes or begins, saves, and records what the loop did.
 
     Args:
-        root: folder of the running checkpoint.
         state: everything that the run needs, as for `RunningCheckpoint`.
-        run: name of the run, the same over restarts.
         progress: file of the progress record; ranks after the first add their number to its name.
             None: nothing is recorded.
         slot: None: the rank in `torch.distributed`, 0 without it.
@@ -83,9 +81,6 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
 
     def begin(self, **resume: Any) -> Start:
         """Resume or begin, and say which; see `RunningCheckpoint.resume_or_begin`.
-
-        Args:
-            resume: its options, next to those of the run itself.
 
         Raises:
             CheckpointError: there is something, and it cannot be resumed from.
@@ -209,8 +204,6 @@ class FrameworkCallback:
     """What the callbacks of all frameworks have; the framework's own class is the other base.
 
     Args:
-        root: folder of the running checkpoint.
-        run: name of the run, the same over restarts.
         progress: file of the progress record; None: nothing is recorded.
         options: of `CheckpointedRun` and `RunningCheckpoint`.
     """

@@ -159,7 +159,6 @@ class Analysis(SharedStages):
         """One job's story; the id of a part of a heterogeneous job means the whole.
 
         Args:
-            job_id: as the scheduler shows it.
             look_back_s: how long before its first end events are read, in seconds.
 
         Raises:
@@ -267,11 +266,7 @@ class Analysis(SharedStages):
         return self.ask(questions.nodes)
 
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
-        """Nodes that may be lemons.
-
-        Args:
-            false_discovery: largest expected share of ordinary nodes among the claimed.
-        """
+        """Nodes that may be lemons."""
         from ettr.analysis.lemon_nodes import lemons_of
 
         return lemons_of(self, false_discovery)

@@ -45,13 +45,7 @@ def assumed(
     taxonomy: Taxonomy,
     foreign_clusters: Sequence[str],
 ) -> tuple[str, ...]:
-    """The assumptions of an analysis in words.
-
-    Args:
-        given: what was assumed.
-        taxonomy: the one in use, with the site's changes.
-        foreign_clusters: clusters with events and without jobs.
-    """
+    """The assumptions of an analysis in words."""
     window = given.window
     words = [
         f"An event can explain the end of an attempt from {window.before_s:.0f} s before it "

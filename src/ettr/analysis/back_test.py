@@ -45,18 +45,9 @@ class LemonBackTest:
     """The answer of `ettr lemons --back-test`.
 
     Attributes:
-        basis: `jobs` where failures are those of jobs, `faults` in logs without jobs.
-        fit_days: Length of the period of each fit.
-        score_days: Length of the period that follows, and by which windows slide.
-        false_discovery: Of the claims.
-        confidence: Of the intervals.
-        scores: Claims and what followed.
-        size_unit: What sizes of jobs count: `gpus` or `nodes`.
         all_sizes: Failures of jobs of any size with and without the claimed nodes; None in logs
             without jobs.
-        sizes: The same by size of the job.
         price: What it costs to be wrong; None in logs without jobs.
-        notes: What a reader must know.
     """
 
     basis: str
@@ -82,11 +73,8 @@ def lemon_back_test(
     """Fits on one period and scores on the next, by sliding windows.
 
     Args:
-        analysis: of the store.
-        false_discovery: largest expected share of ordinary nodes among the claimed.
         fit_days: of each fit; None for 28, or half of the logs where they are shorter.
         score_days: of each score; None for 28, or what is left.
-        drain_days: how long a claimed node is out of service.
 
     Raises:
         UsageError: the windows do not fit into the logs, or are too many.

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def summed(weights: Iterable[Blame]) -> dict[NodeName, float]:
-    """The weights of each node; where every culprit is named, its failures.
-
-    Args:
-        weights: of failures.
-    """
+    """The weights of each node; where every culprit is named, its failures."""
     made: dict[NodeName, float] = defaultdict(float)
     for one in weights:
         if one.node is not None:
@@ -38,10 +34,6 @@ def placed(weights: Iterable[Blame], attempts: Container[str]) -> dict[NodeName,
 
     What a burst or a workload is to blame for happened on nodes too: the weights of a failure on
     its nodes are taken to sum to one.
-
-    Args:
-        weights: of failures.
-        attempts: whose failures count.
     """
     kept = [one for one in weights if one.node is not None and one.attempt_id in attempts]
     total: dict[str, float] = defaultdict(float)
@@ -51,22 +43,14 @@ def placed(weights: Iterable[Blame], attempts: Container[str]) -> dict[NodeName,
 
 
 def blame_table(stages: SharedStages) -> pa.Table:
-    """The table `blame`.
-
-    Args:
-        stages: of the store.
-    """
+    """The table `blame`."""
     made = stages.blame
     columns = {name: [getattr(one, name) for one in made] for name in BLAME.names}
     return BLAME.check(pa.table(columns, schema=BLAME.arrow_schema))
 
 
 def blame_of(stages: SharedStages) -> list[Blame]:
-    """Each failure divided over the nodes of its attempt.
-
-    Args:
-        stages: of the store.
-    """
+    """Each failure divided over the nodes of its attempt."""
     fleet, _ = stages.lemon_strata
     parts = {
         failure.attempt_id: failure.weight

@@ -59,10 +59,6 @@ class Settled:
     """An interruption of which what the logs say of others leaves no choice but one cause.
 
     Attributes:
-        cause: Which.
-        probability: Of it.
-        rest: What else it may have been.
-        evidence: What is said to be seen.
         node: The culprit; None where no node is to blame.
     """
 

@@ -43,11 +43,8 @@ class CauseTotal:
     """One cause over all interruptions.
 
     Attributes:
-        cause: Which.
-        expected: Sum of its probabilities.
         share: Of all interruptions; the interval allows for what the model had wrong on simulated
             clusters.
-        likeliest: Interruptions of which it is the likeliest cause.
         by_default: Sum of its probabilities with the catalogue as shipped; None where that is the
             one in use.
     """
@@ -64,11 +61,8 @@ class StatedCause:
     """What a probability is worth.
 
     Attributes:
-        cause: Of which cause.
-        stated: The probability.
-        low: Least share that may be true where it is stated, on a cluster whose laws the model does
-            not know.
-        high: The largest one.
+        low: Least share that may be true where it is stated, on a cluster whose laws the model
+            does not know.
     """
 
     cause: str
@@ -82,24 +76,10 @@ class CausedInterruption:
     """One interruption and the probabilities of its causes, which sum to one.
 
     Attributes:
-        cluster: Of the attempt.
-        attempt_id: The attempt.
-        job_id: Its job.
-        user: Its owner; None where the log has none.
-        end: When it ended.
-        state: How the scheduler says that it ended.
-        evidence: The leading symptom, or a sign: node-failed, oom, operator, black-hole, failed (no
-            sign).
+        evidence: The leading symptom, or a sign: node-failed, oom, operator, black-hole, failed
+            (no sign).
         confidence: The word that `ettr failures` has for it; None where it is not a failure there.
-        node_hardware: Probability that the hardware of one of its nodes was the cause.
-        shared: That network, storage or another thing that nodes share was.
-        system_software: That software of the system was.
-        user_program: That the user's own program was.
-        operator: That an operator was.
-        unknown: That something else was.
-        likeliest: The likeliest cause.
         node: The likeliest culprit among its nodes; None where none is known.
-        node_probability: Probability that its hardware was the cause.
     """
 
     cluster: str
@@ -126,12 +106,7 @@ class CauseSummary:
     """Totals of the ledger.
 
     Attributes:
-        interruptions: How many are in it; None, as are the next two, where no log has jobs.
-        preemptions: Those left out: the scheduler made them.
         bursts: Interruptions of which the ends of others alone make a burst the likelier cause.
-        totals: By cause; empty where no log has jobs.
-        reliability: What stated probabilities are worth, by cause.
-        notes: What a reader must know.
     """
 
     interruptions: int | None
@@ -144,13 +119,7 @@ class CauseSummary:
 
 @dataclass(frozen=True, slots=True)
 class CauseLedger:
-    """The answer of `ettr causes`.
-
-    Attributes:
-        summary: Totals over all interruptions, listed or not.
-        interruptions: The latest ones, in order of time.
-        not_listed: How many earlier ones the list leaves out.
-    """
+    """The answer of `ettr causes`."""
 
     summary: CauseSummary
     interruptions: tuple[CausedInterruption, ...]
@@ -163,9 +132,7 @@ def cause_ledger(
     """The causes of every interruption but preemptions.
 
     Args:
-        analysis: of the store.
         default: the same with the catalogue as shipped, to show what another one changes.
-        most_listed: how many interruptions to list at most, the latest ones; totals have all.
     """
     rows, fit = _judged(analysis)
     before = None if default is None else _judged(default)[1].probability.sum(axis=0)

@@ -30,8 +30,6 @@ class FailuresOfSize:
     """Failures of all jobs, or of those of more than some number of GPUs.
 
     Attributes:
-        counts: By node, with the exposure; None where nothing ran.
-        spread: How they cluster.
         spread_by_symptom: How those of each symptom cluster among themselves. A network that fails
             in bursts may be a small part of failures that are otherwise independent.
     """
@@ -43,13 +41,7 @@ class FailuresOfSize:
 
 @dataclass(frozen=True, slots=True)
 class FailureClustering:
-    """Spread of the failures of all jobs, and of the large ones; the direction is of all jobs.
-
-    Attributes:
-        every: Failures of all jobs.
-        large: Those of large jobs; None where no large job failed.
-        direction: Of the rate of all jobs.
-    """
+    """Spread of the failures of all jobs, and of the large ones; the direction is of all jobs."""
 
     every: FailuresOfSize
     large: FailuresOfSize | None
@@ -83,12 +75,6 @@ def failure_clustering(
 
     Failures that name no node count over time, where most bursts show: which nodes a switch or a
     file system takes with it is nearly chance.
-
-    Args:
-        facts: of the store.
-        period: time that the logs cover.
-        above_gpus: large jobs hold more GPUs than this.
-        confidence: of the intervals that the spread is for.
     """
     failed, of_large = facts.columns("failures"), None
     large = np.nan_to_num(failed["n_gpus"].astype(np.float64)) > above_gpus
@@ -127,14 +113,7 @@ def failures_of_size(
     counts: Counts | None,
     confidence: float = CONFIDENCE,
 ) -> FailuresOfSize:
-    """How some failures cluster, all together and by symptom.
-
-    Args:
-        rows: columns of the failures: their `symptom`, `cluster` and `node`.
-        line: the same failures along the calendar, in the same order.
-        counts: the same by node; None where nothing ran.
-        confidence: of the intervals that the spread is for.
-    """
+    """How some failures cluster, all together and by symptom."""
     symptoms = rows["symptom"].astype(np.str_)
     place = _places(rows, counts)
     spreads: dict[str, FleetSpread] = {}
@@ -179,15 +158,7 @@ def fault_clustering(
     period: Period,
     confidence: float = CONFIDENCE,
 ) -> FleetSpread:
-    """Spread of the faults of a fleet that is known without its jobs; exposure is time in service.
-
-    Args:
-        starts_s: when each fault began, in seconds since 1970.
-        faults: how many each node had.
-        fleet: nodes and their time in service.
-        period: time that the logs cover.
-        confidence: of the intervals that the spread is for.
-    """
+    """The spread of the faults of a fleet without known jobs; exposure is time in service."""
     served_s = np.array([fleet.served_s(node) for node in fleet.spans_s])
     served, pieces = served_s > 0, fleet.pieces_s
     counts = Counts(

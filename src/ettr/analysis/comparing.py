@@ -48,11 +48,7 @@ class FleetPair:
     """One fleet against another, or against all others.
 
     Attributes:
-        independent: Ratio if failures are independent.
-        over_dispersed: Ratio that admits the clustering seen over time or between nodes.
         believe: Name of the field to believe: `independent`, `over_dispersed` or `paired`.
-        by_symptom: Ratio of each symptom, smallest p-value first, Holm's correction made; empty
-            where symptoms are not known.
         paired: The same nodes in two periods, what each is prone to cancelled; None where fleets
             are compared, or where too few nodes ran in both periods.
     """
@@ -90,8 +86,6 @@ def compare_fleets(
     """Two fleets against each other; more of them each against all others, with a funnel.
 
     Args:
-        fleets: two or more, of distinct names.
-        confidence: of the intervals, between 0 and 1.
         paired: the two are one fleet in two periods, so that its nodes are compared with
             themselves.
 

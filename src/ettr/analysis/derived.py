@@ -36,9 +36,9 @@ def table_sql(analysis: Analysis, name: str) -> str:
     """A SELECT, for the facts' engine, of a stored or derived table in the columns of its schema.
 
     Derived tables are those of the selection, outages cut at the ends of its period. Stored tables
-    are whole, since what lies beyond the ends is evidence. They are as the analysis reads them: the
-    parts of a heterogeneous job are one job, and who cancelled a job is known where any log says
-    it.
+    are whole, since what lies beyond the ends is evidence. They are as the analysis reads them:
+    the parts of a heterogeneous job are one job, and who cancelled a job is known where any log
+    says it.
 
     Raises:
         UsageError: there is no such table.

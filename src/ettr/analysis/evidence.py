@@ -1,11 +1,11 @@
 """Was evidence arriving? What "no error found" may mean, node by node and day by day.
 
 An event log is silent when all is well. So a node counts as heard on a day with any row from it, a
-check that passed included, and on a day of which its kernel log or its log of checks holds any line
-at all. A day on which other nodes of its cluster were heard is silent for it: well, or its log is
-missing, which no log shows. Days without a row from the whole cluster are uncovered where so long a
-silence has a chance of under one in ten thousand at the usual number of rows a day: then nothing
-could have been found.
+check that passed included, and on a day of which its kernel log or its log of checks holds any
+line at all. A day on which other nodes of its cluster were heard is silent for it: well, or its
+log is missing, which no log shows. Days without a row from the whole cluster are uncovered where
+so long a silence has a chance of under one in ten thousand at the usual number of rows a day: then
+nothing could have been found.
 """
 
 from __future__ import annotations
@@ -53,14 +53,8 @@ class KindOfEvidence:
     """One kind of logs, over the nodes and the days in service.
 
     Attributes:
-        kind: Kernel messages and health checks, or states of nodes.
         node_days: Nodes times days; the next three add up to it.
-        heard_node_days: With a row from that node.
-        silent_node_days: Without one, while others of its cluster were heard.
         uncovered_node_days: Without a row from its whole cluster, for longer than chance explains.
-        nodes_never_heard: Nodes without a single row.
-        nodes_never_heard_first: The first of them by name.
-        by_day: Nodes heard on each day.
     """
 
     kind: str
@@ -75,13 +69,7 @@ class KindOfEvidence:
 
 @dataclass(frozen=True, slots=True)
 class NoErrorFound:
-    """Attempts in whose window no error was found, by whether one could have been.
-
-    Attributes:
-        heard: Each of its nodes was heard on the day of the end or the day before.
-        silent: Not all of them, while others of the cluster were.
-        uncovered: Kernel messages and health checks did not arrive, or its nodes are not named.
-    """
+    """Attempts in whose window no error was found, by whether one could have been."""
 
     heard: int
     silent: int
@@ -93,8 +81,6 @@ class EvidenceCoverage:
     """Whether evidence was arriving.
 
     Attributes:
-        kinds: Each kind of logs of nodes.
-        unattributed: Failures that the scheduler names and no error explains.
         failed: Attempts that ended FAILED without an error found; they count as no failure, so
             that those in uncovered time make the count of failures a lower bound.
     """
@@ -109,12 +95,7 @@ class AttemptEvidence:
     """Whether kernel messages or health checks of an attempt's nodes arrived around its end.
 
     Attributes:
-        attempt_id: Of the attempt.
         grade: heard, silent or uncovered, as `NoErrorFound` has them.
-        first_day: The UTC day before the end.
-        last_day: The UTC day of the end.
-        nodes: Nodes that the attempt is known to have held.
-        silent_nodes: Those without a row on either day.
     """
 
     attempt_id: str
@@ -253,8 +234,6 @@ def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
 
     Args:
         rows: how many rows each day has; days are counted from 1970, those without rows left out.
-        first: first day in question.
-        last: last day in question.
     """
     if not rows:
         return set(range(first, last + 1))
@@ -330,10 +309,7 @@ def _no_error_found(
 
 
 def _grade(is_named: bool, all_heard: bool, is_uncovered: bool) -> str:
-    """How much it means that nothing was found, as `NoErrorFound` has it.
-
-    `is_named`: whether any of its nodes is known; `all_heard`: whether each of them was heard.
-    """
+    """How much it means that nothing was found, as `NoErrorFound` has it."""
     if is_named and all_heard:
         return "heard"
     return "uncovered" if is_uncovered or not is_named else "silent"

@@ -33,26 +33,10 @@ class ListedFailure:
     """One failure.
 
     Attributes:
-        time: When the attempt ended.
-        cluster: Of the job; likewise partition, account, user, qos and name, null where not known.
-        job_id: The job.
-        attempt_id: The attempt, to find it in `failures`.
-        state: How the scheduler says that it ended.
         nodes: The nodes of the attempt as the log writes them; null where it names none.
-        n_nodes: How many they were.
-        n_gpus: Its GPUs; null where the log does not say.
         node: The node blamed; null where no single one can be.
-        symptom: The leading cause.
-        domain: Hardware, system, user or unknown.
-        confidence: How sure the cause is: high, medium, low or none.
-        lost_gpu_hours: What the attempt lost, at most the cap; null where its GPUs or its runtime
-            are not known.
         preempted_gpu_hours: What jobs lost that were preempted so that this one could restart, of
             those of which it is known; null where it is known of none.
-        preemptions_unmeasured: Of how many of them it is not known.
-        file: The accounting's file, and
-        line: its line on which the attempt stands.
-        evidence: What speaks for the cause, the strongest first.
     """
 
     time: datetime

@@ -103,10 +103,6 @@ def counts_by_node(
 
     Jobs whose nodes are not named count in the rate of the fleet, not of any node. Where no job
     names its nodes, the fleet is the one unit.
-
-    Args:
-        used: rows of the fact `node_seconds`.
-        failed: how many failures each node is blamed for, None those that blame none.
     """
     used = [row for row in used if (row["exposure_s"] or 0.0) > 0]
     if not used:

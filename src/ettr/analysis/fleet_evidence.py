@@ -30,19 +30,8 @@ class FleetEvidence:
     """Failures and exposure of one fleet, or of a part or a period of it.
 
     Attributes:
-        name: What to call it.
-        counts: Failures and node-days by node; one unit where they were typed in.
-        by_symptom: Failures of each symptom.
-        jobs: Which jobs are in it, in words.
-        largest_n_nodes: Nodes of the largest job in it; None where not known.
-        smallest_n_nodes: Nodes of the smallest; None where not known.
-        gpus_per_node: GPUs of a node; None where not known.
-        span_days: Time that the logs cover; None where not known.
-        spread: How its failures cluster; None where they were typed in.
-        spread_by_symptom: How those of each symptom do; empty where that is not known.
         placed: Failures by node, as `counts` names them, with the parts of those that blame none;
             None where not asked for.
-        by_confidence: How sure the failures are; None where they were typed in.
     """
 
     name: str
@@ -108,11 +97,6 @@ def fleet_evidence(
     """What the store shows of some of its jobs.
 
     Args:
-        analysis: of the store.
-        name: what to call it.
-        partition: jobs of these partitions only; of all where empty.
-        cluster: jobs of these clusters only.
-        others: all jobs but those instead.
         above_gpus: jobs of more GPUs only; None takes them all.
 
     Raises:
@@ -245,11 +229,8 @@ def period_evidence(
     """What one period shows, with its failures by node; None where nothing ran in it.
 
     Args:
-        part: of the period.
-        name: what to call it.
         whole: of a time that holds it: which nodes are to blame for failures without a culprit is
             known better from more of the logs, and from the same ones for both of two periods.
-        above_gpus: jobs of more GPUs only; None takes them all.
     """
     chosen = facts_of_jobs(part.rate_facts, above_gpus=above_gpus)
     shown = _of_all_partitions(part, above_gpus) or clustering_of_all(

@@ -23,12 +23,6 @@ def parts(
 ) -> list[FleetEvidence]:
     """The jobs of each partition or cluster; of a single one, also the jobs of all others.
 
-    Args:
-        analysis: Of the store.
-        column: One of `COLUMNS`.
-        names: Partitions or clusters.
-        above_gpus: Jobs of more GPUs only; None takes them all.
-
     Raises:
         UsageError: a name that the store does not know, or a part in which no job ran.
     """

@@ -35,16 +35,8 @@ class AheadForecast:
     """Failures in the time to come, and what became of such forecasts in the past.
 
     Attributes:
-        ahead_days: Length of the time to come, and of the windows of the past.
-        windows: Windows of the past behind it, those in which nothing ran left out.
-        node_days: Exposure that is taken of the time to come.
         failures: To expect, with the band for the count itself; unknown if the past is too short.
-        index: Variance over mean of past forecasts; None likewise.
         half_life_windows: Windows after which the past counts half; infinite where it never fades.
-        backtests: Forecasts that were made of past windows, from what came before each alone.
-        held: Of these, how many bands held what came.
-        held_share: The share, with its exact interval.
-        meaning: In a sentence.
     """
 
     ahead_days: float
@@ -64,14 +56,7 @@ class FailureForecast:
     """Forecasts of one store.
 
     Attributes:
-        name: Of the fleet.
         of_what: `failures` of jobs, or `faults` of nodes where no log has jobs.
-        events: How many there were.
-        history_days: Time that the logs cover.
-        confidence: Of the bands.
-        ahead: One forecast for each length of time, in the order asked for.
-        notes: What is assumed, one sentence each.
-        by_confidence: How sure the failures are; None for faults.
     """
 
     name: str
@@ -104,8 +89,6 @@ def forecast_failures(
     """Failures in the time to come, each length of time from windows of that length in the past.
 
     Args:
-        analysis: Of the store.
-        name: Of the fleet.
         ahead_days: Lengths of time to forecast, a second or more each.
         n_nodes: Nodes that will run all that time; the exposure of the last window where None.
 

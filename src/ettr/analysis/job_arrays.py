@@ -17,16 +17,8 @@ class ArrayTask:
     """One task of an array.
 
     Attributes:
-        job_id: As the scheduler shows it, such as 7_1.
-        attempts: How many; more than one where it was requeued.
-        state: End state of the last attempt.
         start: When the first attempt started; None if it never did.
         end: When the last attempt ended; None if it has not.
-        n_gpus: Of the last attempt; None where the log does not say.
-        elapsed_s: Seconds that its attempts ran.
-        failures: Attempts that the infrastructure failed.
-        symptom: Leading cause of the last of them; None without one.
-        node: Node blamed for that; None where none is.
     """
 
     job_id: str
@@ -66,7 +58,6 @@ def job_array(analysis: Analysis, job_id: str) -> JobArray | None:
     """The array of that id; None where a job has the id itself, or no array has it.
 
     Args:
-        analysis: of the store.
         job_id: such as 7, or cluster/7 where several clusters share the id.
 
     Raises:

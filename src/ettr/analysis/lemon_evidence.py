@@ -37,24 +37,10 @@ class FailedJob:
     """An attempt that ended as a failure while it held the node.
 
     Attributes:
-        time: When it ended.
-        job_id: Its job.
-        attempt_id: The attempt.
-        user: Whose it was; None where the log does not say.
-        state: How the scheduler says that it ended.
-        n_nodes: Its nodes.
-        n_gpus: Its GPUs.
-        symptom: The leading cause.
-        confidence: How sure the cause is.
-        names: The node that the failure names; None where it names none.
         weight: What it counts for against this node: 1, less within a burst over several nodes; 0
             where it names another node or ended before a repair; None where it names none and is
             divided by the model.
         other_nodes: Other nodes of the attempt; None where no log names its nodes.
-        other_nodes_with_errors: Those of them with an error in the window around its end.
-        file: The accounting's file, and
-        line: its line on which the attempt stands.
-        evidence: Log lines behind the cause, the strongest first.
     """
 
     time: datetime
@@ -77,14 +63,7 @@ class FailedJob:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourNodes:
-    """The other nodes of the jobs that this node failed, over the whole time of the logs.
-
-    Attributes:
-        nodes: How many different ones.
-        node_days: Their runtime.
-        failures: Failures that name one of them.
-        per_1000_node_days: Their rate.
-    """
+    """The other nodes of the jobs that this node failed, over the whole time of the logs."""
 
     nodes: int
     node_days: float
@@ -97,16 +76,8 @@ class CheckedThing:
     """What one check said of the node, or of one part of it.
 
     Attributes:
-        check: What observed it.
-        code: The observation within that check.
-        severity: As the source says.
         entity: GPU, port or the like; None for the node as a whole.
         symptom: What the taxonomy makes of it; None where it is no sign of a cause.
-        events: How often.
-        first: The first time.
-        last: The last time.
-        file: File of the last one, and
-        line: its line.
     """
 
     check: str
@@ -127,9 +98,6 @@ class NodeOnset:
 
     Attributes:
         from_start: Probability that it did from the beginning of its exposure on.
-        low: Lower end of the interval of the moment.
-        median: Its median.
-        high: Upper end.
     """
 
     from_start: float
@@ -143,25 +111,10 @@ class LemonEvidence:
     """What speaks for and against one node.
 
     Attributes:
-        cluster: Of the node.
-        node: Its name.
-        gpu_type: Model of its GPUs; None, as all that follow, where no log says.
-        rack: Where it is.
-        switch: Its leaf switch.
-        period: Time of the logs, or the part of it that is selected.
         candidate: What the model says; None where it does not judge the node.
         why_not_judged: Why it does not; None where it does.
-        group: The nodes that it is compared with.
-        false_discovery: Largest expected share of ordinary nodes among claimed ones.
-        min_ratio: What a lemon is: so many times the mean rate of the ordinary nodes.
-        per_1000_node_days: Rate of the failures that name it; None without a runtime.
-        ordinary_chance: Probability that an ordinary node has as many failures in the same runtime.
-        onset: Since when; None without a failure that names it.
-        jobs: Failures of jobs that held it, in order of time; None where no log holds jobs.
-        neighbours: Other nodes of the jobs of several nodes that it failed; None without any.
-        checks: What checks and kernel logs say of it, the most frequent first; None where none of
-            any node was read.
-        outages: When it was out of service; None where no log holds states of nodes.
+        ordinary_chance: Probability that an ordinary node has as many failures in the same
+            runtime.
     """
 
     cluster: str
@@ -188,9 +141,7 @@ def lemon_evidence(analysis: Analysis, name: str, false_discovery: float) -> Lem
     """Everything that the logs hold for and against a node.
 
     Args:
-        analysis: of the store.
         name: of the node; with its cluster, `CLUSTER/NODE`, where several have it.
-        false_discovery: largest expected share of ordinary nodes among the claimed.
 
     Raises:
         UsageError: no log names such a node, or nodes of several clusters have the name.

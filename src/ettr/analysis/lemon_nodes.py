@@ -52,13 +52,7 @@ def lemons(_: Facts, given: OfLemons) -> LemonReport:
 def lemons_of(
     stages: Analysis, false_discovery: float, asked: NodeName | None = None
 ) -> LemonReport:
-    """Nodes of a store that may be lemons: by failures of jobs, without jobs by faults of nodes.
-
-    Args:
-        stages: of the store.
-        false_discovery: largest expected share of ordinary nodes among the claimed.
-        asked: a node to list whatever its rank is.
-    """
+    """Nodes of a store that may be lemons: by failures of jobs, without jobs by faults of nodes."""
     if not stages.logs_read.jobs:
         return _by_faults(stages, false_discovery, asked)
     fleet, _ = stages.lemon_strata
@@ -97,11 +91,7 @@ def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | Non
 
 
 def placement_of(stages: SharedStages) -> Placement:
-    """Node-days of each node of a store, and the nodes of failures that blame none.
-
-    Args:
-        stages: of the store.
-    """
+    """Node-days of each node of a store, and the nodes of failures that blame none."""
     if stages.selected is None:
         ran = {node: one.elapsed_s / SECONDS_PER_DAY for node, one in stages.node_jobs.items()}
     else:
@@ -116,7 +106,6 @@ def fleet_of(
     """The nodes of a store in groups that are comparable, and their signals.
 
     Args:
-        stages: of the store.
         edges_s: of the cells by which the exposure is cut, in seconds since 1970.
     """
     signals = fleet_signals(stages)
@@ -160,7 +149,6 @@ def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[S
     """The nodes of a store without jobs: faults by time in service. None where no log names all.
 
     Args:
-        analysis: of the store.
         edges_s: as for `fleet_of`.
     """
     from ettr.analysis.node_faults import faults_of

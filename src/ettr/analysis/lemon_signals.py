@@ -32,11 +32,7 @@ _TimesOf = dict[NodeName, list[float]]
 
 
 def fleet_signals(stages: SharedStages) -> FleetSignals:
-    """When each node had which signal in the selected period, and when nodes were changed.
-
-    Args:
-        stages: of the store.
-    """
+    """When each node had which signal in the selected period, and when nodes were changed."""
     tickets, repairs = _tickets(stages)
     excluded = stages.exclusions
     times: dict[str, _TimesOf | None] = {
@@ -52,9 +48,6 @@ def node_signals(stages: SharedStages) -> dict[NodeName, NodeSignals]:
     """The paper's signals of the nodes that have any.
 
     Apart from `fleet_signals`: only the list of lemons asks for them, and they need all that ran.
-
-    Args:
-        stages: of the store.
     """
     times_s = stages.lemon_strata[1].times_s
     attempts, excluded = stages.node_jobs, stages.exclusions
@@ -149,11 +142,7 @@ Exclusions = dict[NodeName, list[tuple[str | None, str, float]]]
 
 
 def exclusions_of(stages: SharedStages) -> Exclusions | None:
-    """For each node who excluded it, in which job, and when; None where no log says it of any.
-
-    Args:
-        stages: of the store.
-    """
+    """For each node who excluded it, in which job, and when; None where no log says it of any."""
     rows = stages.facts.rows("exclusions")
     if not rows:
         return None
@@ -175,11 +164,7 @@ def _votes(excluded: Exclusions | None, place: int) -> dict[NodeName, set[object
 
 
 def _independent(stages: SharedStages, excluded: Exclusions) -> _TimesOf:
-    """When each user first excluded a node, unless it had failed a job of that user before.
-
-    One vote a user, however many jobs carry the same list; after a failed job the vote repeats what
-    is counted as a failure.
-    """
+    """When each user first excluded a node, unless it had failed a job of that user before."""
     failed: dict[tuple[NodeName, str | None], float] = {}
     for row in stages.facts.rows("failures_of_users"):
         key = ((row["cluster"], row["node"]), row["user"])

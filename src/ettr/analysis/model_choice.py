@@ -43,11 +43,7 @@ class ChosenModels:
     """Fits in the order asked for, the first one preferred.
 
     Attributes:
-        fits: A fit each.
         ages_days: Clock of the nodes over the run; None where no model asks for it.
-        oldest_days: Highest clock seen.
-        notes: What the fits say and rest on, a sentence each.
-        repair_law: What a repair does to the clock of the nodes, in the fits of laws of age.
     """
 
     fits: tuple[Fit, ...]
@@ -69,7 +65,6 @@ def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
     """The spans of a store's jobs, each read when a model asks for it.
 
     Args:
-        analysis: of the store.
         above_gpus: jobs of more GPUs only; None takes them all.
     """
     if not analysis.logs_read.jobs:
@@ -189,12 +184,7 @@ def choose_models(
     """The models of those names fitted to a fleet.
 
     Args:
-        names: of `ettr.models.registry.MODELS`.
-        evidence: failures and node-days of the fleet.
-        spans: of its store; None where the numbers were typed.
-        ages_days: clock of the nodes over the run, for laws of age.
         clock: `use` since a node's last failure, or `age` since it entered service.
-        confidence: of the intervals.
         repair_law: what a repair does to that clock; where None, what the clock means: a failure
             sets the time since the last one back, and leaves the age in service as it is.
 

@@ -49,13 +49,7 @@ def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
 
 
 def _faults(facts: Facts, given: OfFaults | Analysis) -> tuple[NodeFaults, bool]:
-    """The same of what a question takes.
-
-    A log that records faults decides; an outage that it names is the same fault again. Errors and
-    outages belong to one fault of a node where no silence between them is longer than the window
-    in which an event explains an end. Those of machines outside the fleet do not count: there is no
-    exposure for them.
-    """
+    """The same of what a question takes."""
     chosen = given.selection
     recorded = recorded_faults(facts, given.logs_period)
     if len(recorded):
@@ -100,10 +94,6 @@ def node_faults(facts: Facts, given: OfFaults) -> FleetFaults | None:
 
 def fault_counts(analysis: Analysis, name: str) -> Counts:
     """Faults and days in service of each node, as failure models take them.
-
-    Args:
-        analysis: of the store.
-        name: what to call it in a message.
 
     Raises:
         UsageError: no fault or no time in service is known, or not how many nodes there were.

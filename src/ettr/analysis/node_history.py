@@ -163,7 +163,6 @@ def node_history(analysis: Analysis, name: str) -> NodeHistory:
     """The history of a node.
 
     Args:
-        analysis: of the store.
         name: as its scheduler writes it; with its cluster, `CLUSTER/NODE`, where several have it.
 
     Raises:

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """One node under two names.
-
-    Attributes:
-        in_events: As kernel messages and health checks name it.
-        in_jobs: As the jobs' accounting names it.
-    """
+    """One node under two names."""
 
     in_events: str
     in_jobs: str

@@ -35,8 +35,6 @@ class OwnFailures:
     """Failures of a store that are not independent at a constant rate.
 
     Attributes:
-        why: What the store shows, in a sentence.
-        timeline: Of its failures, where they come in bursts.
         shape: Of the Weibull lives of its nodes, where those age; None where bursts decide.
     """
 
@@ -51,12 +49,7 @@ class OwnFailures:
         return simulated_run(run, self._law(run), self.why)
 
     def deadline(self, exact: DeadlinePlan, run: PlannedRun) -> DeadlinePlan:
-        """The answer to a time budget under this law.
-
-        Args:
-            exact: That of the exact form.
-            run: As planned.
-        """
+        """The answer to a time budget under this law."""
         return exact if run.failures_per_s <= 0 else simulated_deadline(exact, run, self._law)
 
     def _law(self, run: PlannedRun) -> FailureLaw:
@@ -69,10 +62,6 @@ def own_failures(analysis: Analysis, evidence: FleetEvidence) -> OwnFailures | N
     """The failure law of a store; None where nothing speaks against independent failures.
 
     Without jobs only bursts are looked for: how long a node was in use is not known.
-
-    Args:
-        analysis: Of the store.
-        evidence: What its large jobs, or all, have shown (`evidence_to_plan_with`).
     """
     above_gpus = planned_above_gpus(analysis)
     spread = evidence.spread

@@ -17,13 +17,7 @@ UNKNOWN_CLUSTERING = (
 
 @dataclass(frozen=True, slots=True)
 class StoredRate:
-    """What a store gives a plan.
-
-    Attributes:
-        rate: Of its large jobs, or of all where none was large.
-        gpus_per_node: GPUs in a node; None where the logs do not say.
-        own: Its own failure law; None where failures are as the exact form has them.
-    """
+    """What a store gives a plan."""
 
     rate: PlanningRate
     gpus_per_node: int | None
@@ -32,10 +26,6 @@ class StoredRate:
 
 def stored_rate(analysis: Analysis, name: str) -> StoredRate:
     """The rate of a store's large jobs, or of all where none was large, and its failure law.
-
-    Args:
-        analysis: Of the store.
-        name: What to call it in a message.
 
     Raises:
         UsageError: no job has run.
@@ -48,12 +38,7 @@ def stored_rate(analysis: Analysis, name: str) -> StoredRate:
 
 
 def measured_rate(evidence: FleetEvidence, confidence: float) -> PlanningRate:
-    """The rate that a fleet has shown, with the interval to believe.
-
-    Args:
-        evidence: Failures and node-days by node.
-        confidence: Of the interval.
-    """
+    """The rate that a fleet has shown, with the interval to believe."""
     spread = None if evidence.spread is None else evidence.spread.believed
     rate = evidence.rate
     interval = rate.interval(confidence) if spread is None else spread.interval(rate, confidence)

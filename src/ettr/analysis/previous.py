@@ -35,21 +35,11 @@ class PeriodFigures:
     """What one period holds.
 
     Attributes:
-        start: First moment of it, in UTC.
-        end: First moment after it, in UTC.
-        measured_days: Of it, the days that the logs cover.
-        failures: Failures of the infrastructure.
-        node_days: Exposure in which they were.
-        per_1000_node_days: Their rate, with an interval that admits clustering.
-        ran_gpu_hours: What ran; None where the logs do not say.
-        lost_gpu_hours: Lost to failures, jobs preempted for their sake included. The interval is of
-            what such a period loses on average. None where no GPUs are known.
+        lost_gpu_hours: Lost to failures, jobs preempted for their sake included. The interval is
+            of what such a period loses on average. None where no GPUs are known.
         lost_share: Lost over ran; None likewise.
         failures_without_gpus: Failures that the loss leaves out, since they do not say their GPUs;
             likewise preemptions_without_gpus.
-        failures_without_runtime: Failures that it leaves out, since they do not say how long they
-            ran; likewise preemptions_without_runtime.
-        by_confidence: How sure its failures are.
     """
 
     start: datetime
@@ -73,13 +63,8 @@ class PeriodTrend:
     """A period and the one of the same length before it.
 
     Attributes:
-        this: The period.
-        before: The one before; None where the logs hold no job of it.
         direction: Better or worse where the interval of the ratio of rates leaves 1 out, and
             whether failures cluster is known; None where nothing can be compared.
-        comparison: The comparison of both; None likewise.
-        meaning: In a sentence.
-        cap_min: The most that one interruption loses, in minutes.
         is_comparable: Whether errors of nodes were recorded in half of each period or more.
     """
 
@@ -117,10 +102,6 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
 
     The same nodes are compared with themselves where they ran in both periods, and the interval
     admits failures that come in bursts (`compare_fleets`).
-
-    Args:
-        analysis: Of a store; its period is the one asked about.
-        above_gpus: Compare the rates in jobs of more GPUs only; None takes all jobs.
     """
     if not analysis.logs_read.jobs:
         return None

@@ -52,23 +52,8 @@ class ScaleProjection:
     """A fleet's failures at other scales.
 
     Attributes:
-        name: Of the fleet.
-        jobs: Which jobs the rate comes from.
-        rate: Failures and exposure behind it; None where a rate was typed in.
         unit: What sizes count: `GPUs` or `nodes`.
-        preferred: The failure model in the middle of the bands.
-        models: All models in the bands.
-        gpus_per_node: Of the planned nodes.
-        write_s: Assumed of every run.
-        restart_s: Likewise.
-        queue_s: Likewise.
-        confidence: Of the intervals of each model.
-        points: The scales, in the order given.
-        notes: What is assumed, one sentence each.
-        published: Whose published rate stands next to the fleet's.
         published_per_1000_node_days: That rate, of nodes of 8 GPUs.
-        by_confidence: How sure the failures behind the rate are; None where they were typed in, or
-            are not those of jobs.
     """
 
     name: str
@@ -91,14 +76,7 @@ class ScaleProjection:
 
 @dataclass(frozen=True, slots=True)
 class RateAlone:
-    """A failure rate that was typed in: nobody knows the failures and the exposure behind it.
-
-    Attributes:
-        typed: The rate, with its interval if one came with it.
-        largest_n_nodes: Nodes of the jobs that it was seen in; None where not known.
-        gpus_per_node: GPUs of the nodes that it was seen on; None where not known.
-        name: What to call the fleet.
-    """
+    """A failure rate that was typed in: nobody knows the failures and the exposure behind it."""
 
     typed: PlanningRate
     largest_n_nodes: int | None = None
@@ -139,16 +117,9 @@ def project_fleet(
     """MTTF and ETTR at each number of nodes, with bands from parameters and models.
 
     Args:
-        evidence: What the fleet has shown, or a rate alone.
-        n_nodes: The scales.
-        shape: Write, restart and queue of the runs; its own nodes are not used.
         interval_s: Between checkpoints; the best at each scale where None.
         gpus_per_node: Of the planned nodes; those seen where None. Where these are not known
             either, sizes are in nodes.
-        spares: Nodes held ready.
-        repair_days: Mean time until a failed node is back.
-        run_days: Length of a run.
-        confidence: Of the intervals.
         models: Models chosen by name; where None those that counts by node can support. A rate
             alone has its own.
 
@@ -278,10 +249,7 @@ def _supported(evidence: FleetEvidence, confidence: float) -> ChosenModels:
 def _admitting_bursts(
     chosen: ChosenModels, evidence: FleetEvidence, confidence: float
 ) -> ChosenModels:
-    """The same models, no interval narrower than the spread over time allows.
-
-    Models of nodes see how nodes differ, not that one event takes many of them.
-    """
+    """The same models, no interval narrower than the spread over time allows."""
     spread = evidence.spread
     if spread is None or not spread.over_time.is_clustered:
         return chosen
@@ -312,10 +280,6 @@ def of_some_nodes(fit: Fit, n_nodes: int) -> Fit:
     Of nodes whose rates are gamma-distributed with squared coefficient of variation v, the mean of
     n has v / n. Its quantiles join those of the fleet's rate on a logarithmic scale. A fit that
     knows no spread between nodes is returned as it is.
-
-    Args:
-        fit: Of the fleet.
-        n_nodes: How many are drawn.
 
     Source:
         Greenwood and Yule (1920), as for `GammaMixed`.
@@ -426,11 +390,7 @@ def project_store(
     """The store's own rate at the next scales; None where nothing ran.
 
     Args:
-        analysis: of the store.
-        name: of the fleet.
         shape: of the runs; write and restart of 5 min at the best interval where None.
-        spares: nodes held ready.
-        repair_days: mean time until a failed node is back.
     """
     try:
         evidence = evidence_to_plan_with(analysis, name)

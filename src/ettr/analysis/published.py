@@ -23,12 +23,7 @@ class PublishedFleet:
     """One fleet as published; None is what the publication does not say.
 
     Attributes:
-        name: Of the fleet or the run.
-        failures: How many.
-        node_days: The exposure in which they came.
         per_1000_node_days: Their rate, where only that is published.
-        counted: What counts as a failure, and in which time.
-        source: Where it is published.
     """
 
     name: str
@@ -98,16 +93,10 @@ class AgainstPublished:
     """A published fleet, and the ratio of a fleet's rate to its.
 
     Attributes:
-        name: Of the published fleet.
-        failures: None where not published; likewise `node_days`.
-        node_days: Exposure.
         per_1000_node_days: With its exact interval where the count is published; ends of None mean
             unknown.
         ratio: Rate of the fleet over the published one; where only a rate is published, the
             interval is that of the fleet's rate alone.
-        p_value: Of "both rates are equal"; None where only a rate is published.
-        counted: What the published one counts.
-        source: Where it is published.
     """
 
     name: str
@@ -139,12 +128,7 @@ class PublishedComparison:
 
 
 def compare_with_published(fleet: FleetEvidence, confidence: float) -> PublishedComparison:
-    """A fleet against each published one.
-
-    Args:
-        fleet: Failures and exposure.
-        confidence: Of the intervals, between 0 and 1.
-    """
+    """A fleet against each published one."""
     spread = None if fleet.spread is None else fleet.spread.believed
     rate = fleet.rate
     own = rate.interval(confidence) if spread is None else spread.interval(rate, confidence)

@@ -248,8 +248,8 @@ class OfRuns(Protocol):
 def runs(facts: Facts, given: OfRuns) -> JobRuns:
     """Job runs and their ETTR.
 
-    Logs of less than a week have no runs of a day worth speaking of, and small sites few of
-    many GPUs: there every run counts.
+    Logs of less than a week have no runs of a day worth speaking of, and small sites few of many
+    GPUs: there every run counts.
 
     Of a selection they are those that ended in its period, whole, if any of their attempts is
     selected. Where there are no jobs, the runs are those that progress records name.

@@ -40,11 +40,6 @@ def ingest_all(
     What comes through standard input and pipes is kept in temporary files until all are read.
 
     Args:
-        store: Where the rows go.
-        files: The logs.
-        options: What the user said about them.
-        source: Their format; recognised by content if None.
-        complain: Takes each note, a sentence.
         progress: Opened for each log, with the bytes of its file and its place as `2 of 7`.
         analysis: Of that store, asked nothing yet: it keeps what the notes take, for who asks it
             next. One of its own if None.

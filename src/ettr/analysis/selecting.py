@@ -38,18 +38,9 @@ class SelectionHead:
     """The selection as the head of a report states it; null is no restriction.
 
     Attributes:
-        since: First moment of the period, in UTC.
-        until: First moment after the period, in UTC.
         partition: Names of the filter; likewise those that follow.
-        is_everything: Whether nothing is left out.
-        words: The selection in words; empty where nothing is left out.
-        notes: What a reader must know of it, a sentence each.
-        simulated: That rows come from a simulation, in a sentence; empty where none do.
         back_test: Verdict of the back-test of what was simulated: passed, failed or not validated;
             empty where nothing was simulated, or by a version that did not keep it.
-        not_validated: Quantities that no back-test of it has compared; empty likewise.
-        not_simulated: What it left out; empty likewise.
-        is_empty: Whether the selection matches nothing.
     """
 
     since: datetime | None
@@ -191,12 +182,6 @@ def selected_fleet(logs: Service, period: Period, selection: Selection, facts: F
     Nodes are chosen by name, GPU type, cluster, and partition: those that the inventory gives to
     the partition, and of nodes of which it gives none those that ran a job there. A node has no
     user, account or QOS.
-
-    Args:
-        logs: all nodes over all of the logs.
-        period: the part of it that is selected.
-        selection: which nodes.
-        facts: of the store.
     """
     chosen = set(logs.spans_s)
     if selection.cluster:

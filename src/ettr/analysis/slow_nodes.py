@@ -24,18 +24,7 @@ _RunKey = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class SlowCandidate:
-    """A node of a run, or a rank where no record names its node.
-
-    Attributes:
-        cluster: Of the run; None where no record names it.
-        run_id: The run.
-        node: Its name as the records have it; None where they have none.
-        ranks: Its ranks.
-        posterior: Probability that it is slow.
-        claimed: Whether it belongs to the claimed set.
-        slowdown: Its work in a step over that of the median node, less 1.
-        lost_gpu_hours: GPU-hours that all ranks of the run waited for it.
-    """
+    """A node of a run, or a rank where no record names its node."""
 
     cluster: str | None
     run_id: str
@@ -49,16 +38,7 @@ class SlowCandidate:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A run with step times of several ranks, and whether they could be judged.
-
-    Attributes:
-        cluster: Of the run; None where no record names it.
-        run_id: The run.
-        ranks: Ranks that record steps.
-        steps: Steps that all of them record with their wait.
-        spread: Standard deviation of ordinary nodes' work, as a share; None where not judged.
-        not_judged: Why not; None where it was.
-    """
+    """A run with step times of several ranks, and whether they could be judged."""
 
     cluster: str | None
     run_id: str
@@ -73,11 +53,7 @@ class SlowReport:
     """The answer of `ettr slow`.
 
     Attributes:
-        candidates: Most probable first.
-        runs: What was judged.
         false_discovery: Largest expected share of ordinary nodes among the claimed of a run.
-        min_slowdown: What slow is, as a share of the median node's work.
-        by_runs: The same by step times of the runs that nodes were in, which need no waits.
     """
 
     candidates: tuple[SlowCandidate, ...]
@@ -88,12 +64,7 @@ class SlowReport:
 
 
 def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) -> SlowReport:
-    """Nodes that slow their runs down, run by run.
-
-    Args:
-        analysis: of the store.
-        false_discovery: largest expected share of ordinary nodes among the claimed.
-    """
+    """Nodes that slow their runs down, run by run."""
     candidates: list[SlowCandidate] = []
     judged = []
     for key, run in sorted(
@@ -115,10 +86,7 @@ def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) ->
 
 
 def _asked_nodes(analysis: Analysis) -> Callable[[str | None, str | None], bool]:
-    """Whether a node, by cluster and name, is asked about.
-
-    Where no record names the cluster, a GPU type is that of all nodes of the name.
-    """
+    """Whether a node, by cluster and name, is asked about."""
     chosen = analysis.selection
     types: defaultdict[tuple[str | None, str], set[bool]] = defaultdict(set)
     if chosen.gpu_type:

@@ -23,19 +23,7 @@ MIN_STEPS = 20
 
 @dataclass(frozen=True, slots=True)
 class SlowByRuns:
-    """A node, or nodes that were always together, by step times of the runs it was in.
-
-    Attributes:
-        cluster: Of the nodes.
-        nodes: Their names; which of several is slow cannot be distinguished.
-        posterior: Probability that one of them is slow.
-        claimed: Whether that probability is high enough for a claim of it alone.
-        slowdown: How much longer steps take with it, as a share.
-        runs: Runs that it was in for some segments and not for others.
-        lost_gpu_hours: Of its segments whose GPUs the log names, by that slowdown; None where it
-            names those of none.
-        segments_without_gpus: Its other segments.
-    """
+    """A node, or nodes that were always together, by step times of the runs it was in."""
 
     cluster: str
     nodes: tuple[str, ...]
@@ -52,15 +40,9 @@ class ComparedRuns:
     """The judgement by runs.
 
     Attributes:
-        candidates: Most probable first.
-        runs: Runs with step times on known nodes.
-        segments: Their parts, each an attempt on one set of nodes.
-        not_judged: Why nothing is judged; None where it is.
-        spread: Standard deviation of ordinary nodes, as a share of the step time; None where
-            nothing is judged.
         least_slowdown: By how much a node has to be slower to be claimed, however often it ran, as
-            a share: less may be an ordinary node of this fleet. None where nothing is judged, or no
-            slowdown is enough.
+            a share: less may be an ordinary node of this fleet. None where nothing is judged, or
+            no slowdown is enough.
     """
 
     candidates: tuple[SlowByRuns, ...]
@@ -75,7 +57,6 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
     """Nodes of a store that make their runs slow, by step times with and without them.
 
     Args:
-        analysis: of the store.
         false_discovery: largest probability of being ordinary of each that is claimed.
     """
     jobs = analysis.selection.without_nodes.at_any_time

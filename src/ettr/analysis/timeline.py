@@ -74,21 +74,8 @@ class TimelineJob:
     """One attempt on its nodes.
 
     Attributes:
-        cluster: Of the job.
-        job_id: The job.
-        attempt_id: The attempt.
-        name: Of the job; likewise its user; None where no log has it.
-        user: See `name`.
-        state: End state as the scheduler has it.
-        start: When it started.
         end: When it ended; None where it ran on as the logs end.
-        n_gpus: Its GPUs; None where no log says.
-        n_nodes: Its nodes, likewise.
         nodes: Those that are rows of the timeline; empty where the logs name none.
-        ended: What became of it.
-        symptom: Leading cause where the infrastructure ended it, else None.
-        confidence: How sure that is.
-        blamed: The node that it is blamed on; None where no single one is.
     """
 
     cluster: str
@@ -148,17 +135,8 @@ class Timeline:
     """Rows and spans of a picture.
 
     Attributes:
-        since: Where it begins.
-        until: Where it ends.
-        clusters: Names of the clusters.
         size_unit: What large means: gpus, or nodes where no job names GPUs.
-        least_size: Of the smallest job shown; None without any.
-        nodes: Rows, in the order of clusters, places and names.
-        jobs: Attempts, in the order of their starts.
         outages: States of nodes, in the order of nodes and starts; None where no log has any.
-        marks: Failures of other jobs, in the order of time.
-        left_out: What it does not show.
-        has_jobs: Whether the logs have jobs.
     """
 
     since: datetime
@@ -179,10 +157,7 @@ class TimelineLimits:
     """How much is shown.
 
     Attributes:
-        min_gpus: Of a job; None for any size.
         most_jobs: Attempts: the largest, and of one size the longest.
-        most_nodes: Nodes: those with most outages and failures, then those that shown jobs held
-            longest.
     """
 
     min_gpus: int | None = None

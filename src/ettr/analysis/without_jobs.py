@@ -34,8 +34,8 @@ def recorded_runs(facts: Facts, of: OfRuns, listed: int) -> JobRuns:
     """The runs that progress records name, with what they measure.
 
     How long a run waited before its first event is not known: its ETTR has an upper end alone, and
-    `ettr_without_queue_ratio` is the productive share of the time from the first event to the last.
-    So many are `listed`.
+    `ettr_without_queue_ratio` is the productive share of the time from the first event to the
+    last.
     """
     given = of.assumptions
     found = job_runs(
@@ -138,10 +138,6 @@ def counts_without_jobs(
     analysis: Analysis, name: str
 ) -> tuple[Counts, str, dict[str, int], FleetSpread | None]:
     """Failures and exposure of a store without jobs: counts, of what, by category, clustering.
-
-    Args:
-        analysis: of the store.
-        name: what to call it in a message.
 
     Raises:
         UsageError: neither faults nor restarts are recorded, or not on how many nodes.

@@ -30,9 +30,8 @@ class BackgroundRate:
     """Critical episodes of one symptom that ended nothing.
 
     Attributes:
-        symptom: Which.
-        episodes: Episodes that began on a running node, outside every window that could blame them.
-        per_node_hour: Their rate while jobs run, with its exact interval.
+        episodes: Episodes that began on a running node, outside every window that could blame
+            them.
     """
 
     symptom: str
@@ -46,11 +45,7 @@ class Background:
 
     Attributes:
         node_hours: Running node-hours, the windows of hardware candidates left out.
-        episodes: Episodes that began in them.
-        per_node_hour: All symptoms together, with the exact interval.
         index: How many times the episodes vary as much between nodes as independent ones.
-        mean_length_s: How long an episode lasts, from its first observation to its last.
-        by_symptom: Each symptom, the most frequent first.
     """
 
     node_hours: float
@@ -66,8 +61,6 @@ class FalseFailures:
     """Failures that rest on a check alone, and how many of them chance would give.
 
     Attributes:
-        on_evidence: Failures counted because of a check, without the scheduler's word.
-        unexplained: Attempts that failed alike and show no check.
         expected_false: Of `on_evidence`, how many are expected to be false; the interval is of the
             number itself, not of its mean.
     """
@@ -94,10 +87,8 @@ def false_failures_by_size(
     The rate of chance is measured on all of the logs.
 
     Args:
-        facts: of the store.
         span_s: by cluster and node, the whole seconds from the start to the end of all that ran
             and ended there, where they are at hand.
-        confidence: of the intervals, between 0 and 1.
     """
     rate = background(facts, span_s, confidence)
     sizes = facts.rows("blamed_by_checks")
@@ -112,9 +103,7 @@ def background(
     """Rate of critical episodes while jobs run, apart from those that may have ended one.
 
     Args:
-        facts: of the store.
         span_s: as for `false_failures_by_size`.
-        confidence: of the intervals, between 0 and 1.
     """
     if span_s is None:
         span_s = {_node(row): row["span_s"] for row in facts.rows("node_spans")}
@@ -184,11 +173,6 @@ def false_failures(
     represents p / (1 - p) of its kind that were blamed falsely (Horvitz and Thompson), so the sum
     over the unexplained failures is the expected number, size by size and without knowing which
     they are.
-
-    Args:
-        sizes: rows of the fact `blamed_by_checks`.
-        rate: the background.
-        confidence: of the interval.
 
     Source:
         Horvitz and Thompson (1952), JASA 47.

@@ -19,10 +19,7 @@ _UID = re.compile(r"\buid[ =](\d+)", re.ASCII)
     reads=("cancel_requests",),
 )
 def _cancellers(facts: Facts) -> list[tuple[object, ...]]:
-    """One row is an attempt and who cancelled it, which the controller's log alone says.
-
-    The last request near the end of the job counts.
-    """
+    """One row is an attempt and who cancelled it, which the controller's log alone says."""
     found = []
     for row in facts.rows("cancel_requests"):
         uid = _UID.search(row["message"] or "")

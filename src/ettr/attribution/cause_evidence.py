@@ -50,13 +50,7 @@ BURSTS = (CauseDomain.SHARED, CauseDomain.SYSTEM)
 
 @dataclass(frozen=True, slots=True)
 class Coincidences:
-    """How often the window around the end of an attempt that nothing ended shows a symptom.
-
-    Attributes:
-        per_attempt: Expected coincidences of an attempt whatever its size.
-        per_node: Further ones for each of its nodes.
-        of_kind: How many attempts that completed showed each symptom.
-    """
+    """How often the window around the end of an attempt that nothing ended shows a symptom."""
 
     per_attempt: float = PUBLISHED_COINCIDENCES
     per_node: float = 0.0
@@ -66,10 +60,6 @@ class Coincidences:
         """How likely an attempt shows each kind by coincidence, shape (kinds, attempts).
 
         Symptoms that no completed attempt showed count as half a coincidence each; signs never do.
-
-        Args:
-            kinds: symptoms by slug, and signs.
-            nodes: of each attempt.
         """
         counts = np.array(
             [0.0 if kind in SIGNS else self.of_kind.get(kind, 0) + 0.5 for kind in kinds]
@@ -85,10 +75,7 @@ def coincidences(
     """What attempts that completed show of coincidences, by their sizes.
 
     Args:
-        nodes: nodes of the attempts, a value for each size.
-        attempts: how many completed, by size.
         met: how many of those had a symptom in their window, by size.
-        of_kind: how many had each symptom.
     """
     if not attempts.sum() > 0:
         return Coincidences()
@@ -124,8 +111,6 @@ def evidence_table(
     chance, so that nothing has probability 0.
 
     Args:
-        kinds: symptoms by slug, and signs.
-        symptoms: of the taxonomy.
         has_checks: whether any log could have shown a symptom; where none could, a fault leaves
             nothing but the end of the job.
     """
@@ -166,10 +151,6 @@ def outage_signs(evidence: Ints, prior: Floats) -> Floats:
     """How much likelier than the usual ends an outage is to leave what was seen of each end.
 
     A row for what nodes share and one for system software, which can end many jobs at once too.
-
-    Args:
-        evidence: kind of what was seen, shape (interruptions,).
-        prior: of `evidence_table`.
     """
     usual = np.bincount(evidence, minlength=len(prior)) + 0.5
     columns = [CAUSES.index(one) for one in BURSTS]

@@ -32,15 +32,8 @@ class FalseAttribution:
     """How often the window finds a critical check around the end of an attempt that completed.
 
     Args:
-        n_completed: completed attempts that ran on known nodes.
-        n_touched: those with a critical check in the window.
-        share: their share, with its exact interval.
-        by_symptom: the same for each symptom, the most frequent first.
-        n_on_evidence: failures counted because of a check alone, without the scheduler's word.
         expected_by_chance: how many of those are expected to be false; None where no rate of
             faults was measured (`ettr.attribution.background`).
-        published_below: the published share is below this.
-        published: whose it is, in words.
     """
 
     n_completed: int
@@ -69,9 +62,6 @@ class CoOccurrences:
     """Which observations come together in the window of one failure.
 
     Args:
-        n_failures: failures with at least one cause.
-        n_several: those with several.
-        several: their share, with its exact interval.
         pairs: every ordered pair that was seen together, in order of symptom and share.
     """
 
@@ -82,12 +72,7 @@ class CoOccurrences:
 
 
 def false_attribution(facts: Facts, confidence: float = CONFIDENCE) -> FalseAttribution:
-    """The share of completed attempts with a critical check in the window, and what it implies.
-
-    Args:
-        facts: of the store.
-        confidence: level of the intervals.
-    """
+    """The share of completed attempts with a critical check in the window, and what it implies."""
     total = sum(row["n"] for row in facts.rows("completed_sizes") if _ran(row))
     touched = [row for row in facts.rows("completed_faults") if _ran(row)]
     symptoms = Counter(row["symptom"] for row in touched)
@@ -115,9 +100,7 @@ def co_occurrence(
     """Which symptoms (or, finer, which checks and codes) are seen together in one failure.
 
     Args:
-        facts: of the store; the selected failures.
         by: `symptom`, or `observation` for check and code, such as `xid 79`.
-        confidence: level of the intervals.
     """
     failed = facts.columns("failures")["attempt_id"].tolist()
     seen = [sorted({_label(row, by) for row in rows}) for rows in causes_of(facts, failed).values()]

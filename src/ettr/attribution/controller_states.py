@@ -53,10 +53,7 @@ class _State:
 
 @made("controller_begun", _COLUMNS, reads=("state_lines",))
 def _controller_begun(facts: Facts) -> list[tuple[object, ...]]:
-    """One row is a state of a node as the controller's log alone has it, with a number of its own.
-
-    Its end is null where no line gives one.
-    """
+    """One row is a state of a node as the controller's log alone has it, with its own number."""
     of_node: dict[tuple[str, str], list[_Line]] = defaultdict(list)
     for line in facts.rows("state_lines"):
         of_node[line["cluster"], line["node"]].append(line)

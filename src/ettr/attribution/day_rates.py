@@ -39,11 +39,6 @@ def rates_without_own(
     """Expected rate per node-day at each interruption, as the others have it.
 
     Args:
-        per_rate: odds that software ended it, by the rate they are stated at, shape (n,).
-        weight: of its evidence, from 0 to 1.
-        day: its day.
-        days: how many there are.
-        node_days: of all attempts.
         least_zero: share of days that are taken to be without any, at least.
     """
     rates = RATES * len(day) / node_days

@@ -52,22 +52,11 @@ class Interruptions:
     """Interrupted attempts and what they were exposed to.
 
     Attributes:
-        evidence: Place in `kinds` of what was seen, shape (interruptions,).
-        kinds: Symptoms and signs that occur.
-        program: Place of the program, shape (interruptions,).
         user: Place of each program's user, shape (programs,).
-        program_runs: Attempts of each program, interrupted or not, shape (programs,).
-        pair_of: Interruption of each pair of interruption and node.
-        pair_node: Its node.
-        pair_days: Days that the attempt ran on it.
         pair_named: Whether a log names that node as the one that failed.
-        node_days: Days that attempts ran on each node, shape (nodes,).
-        node_runs: Attempts that ran on each node.
         burst_odds: How many ends what ends many at once adds to each usual one at the moment and
-            place, by what happened to others; a row for each of `BURSTS`, shape (2, interruptions).
-        day: Calendar day of each interruption, from 0.
-        days: How many days there are.
-        by_chance: How often the window of an attempt shows a symptom by coincidence.
+            place, by what happened to others; a row for each of `BURSTS`, shape (2,
+            interruptions).
         ended: How many attempts, interrupted or not, ended at each age, of
             `ettr.attribution.run_ages.ends_by_age`; None: the ages are left out of account.
     """
@@ -95,17 +84,9 @@ class FixedTerms:
     """What no round changes.
 
     Attributes:
-        prior: Table of evidence before the data, shape (kinds, causes).
         can: Kinds that a cause can leave at all, same shape.
         chance: Probability that the logs show the kind by coincidence, shape (interruptions,).
-        pair_days: Exposure of each pair.
-        total_days: The same by interruption.
-        node_days: The same by node, over all attempts.
-        runs: Attempts of each program.
         nodes_named: Whether a log names one of several nodes of the interruption.
-        can_be_named: Whether it had several nodes and what was seen could name one of them.
-        burst: Hazards of what ends many attempts at the moment, by `BURSTS`.
-        ages: Ages of the interruptions.
         at_most_prior: Kinds of which the data can show that a cause leaves fewer, not more: faults
             without a sign look like crashes of programs. Shape (kinds, causes).
     """
@@ -128,7 +109,6 @@ class FixedTerms:
         """What the rounds start from.
 
         Args:
-            given: the interruptions, at least one.
             prior: of `ettr.attribution.cause_evidence.evidence_table`.
         """
         n = len(given.evidence)
@@ -175,11 +155,7 @@ def _ran_days(given: Interruptions) -> tuple[Floats, Flags]:
 
 
 def _burst(given: Interruptions) -> Floats:
-    """Chance of each attempt that what ends many at the moment ended it, shape (interruptions, 2).
-
-    Of attempts alike in all else the one that has run longer was the less likely to end by itself
-    just then.
-    """
+    """The chance that what ends many at the moment ended each one, shape (interruptions, 2)."""
     n = len(given.evidence)
     ran_days, _ = _ran_days(given)
     mean_days = float(given.node_days.sum()) / max(float(given.node_runs.sum()), 1.0)
@@ -274,16 +250,11 @@ def hazards_without_own(
     """The hazards that the probabilities of all other interruptions imply, for each one.
 
     Args:
-        given: the interruptions.
-        fixed: what no round changes.
-        probability: of the round before.
-        pairs: the same, of each pair of an interruption and a node.
-        before: the hazards of the round before.
-        most_shape: of the gamma law of nodes. Early rounds need a small one: all look
-            equal before any failure is put down to one of them, and would stay so.
+        most_shape: of the gamma law of nodes. Early rounds need a small one: all look equal before
+            any failure is put down to one of them, and would stay so.
 
-    With its own probability among them a cause would confirm itself: of a program, node or day with
-    a single interruption, several times over.
+    With its own probability among them a cause would confirm itself: of a program, node or day
+    with a single interruption, several times over.
 
     Source:
         Asuncion, Welling, Smyth and Teh (2009), UAI, on collapsed variational inference (CVB0).
@@ -318,11 +289,7 @@ def _not_of_burst(per_day: Floats, fixed: FixedTerms, which: int) -> Floats:
 def _evidence(
     given: Interruptions, fixed: FixedTerms, probability: Floats
 ) -> tuple[Floats, Floats]:
-    """The table of evidence that the fleet shows, and for each end what the others make of its own.
-
-    What Table I rules out stays ruled out, but for coincidences: else the most frequent cause
-    takes all symptoms.
-    """
+    """The table of evidence that the fleet shows, and for each end that of the others."""
     counts = np.zeros_like(fixed.prior)
     for column in range(len(CAUSES)):
         counts[:, column] = np.bincount(given.evidence, probability[:, column], len(counts))
@@ -396,7 +363,6 @@ def likeliest_shape(counts: Floats, exposure: Floats) -> float:
     """Shape of the gamma law of rates of which the counts are likeliest, of those in `SHAPES`.
 
     Args:
-        counts: shape (n,); expected counts may be fractions.
         exposure: shape (n,), over 0 where there are counts.
     """
     held = exposure > 0

@@ -32,8 +32,8 @@ class ObservedEvent:
     """One observation in the window of an attempt, with the way back to the log line.
 
     `role` is cause (it is evidence of the verdict), named (the scheduler's own word on this
-    attempt or its node), pointer, sympathetic or context. `where` is file and line, such as
-    `slurmctld.log:132`. `offset_s` is the time after the attempt's end, negative before it.
+    attempt or its node), pointer, sympathetic or context. `offset_s` is the time after the
+    attempt's end, negative before it.
     """
 
     time: datetime
@@ -101,15 +101,7 @@ class JobHistory:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What attribution decided, by attempt.
-
-    Attributes:
-        kinds: Kind of interruption.
-        failures: Rows of `failures`.
-        causes: Ids of the observations that are evidence of a failure.
-        named: Ids of the scheduler's own words: on the attempt's end, or that its node went down.
-        log_lines: Lines of the controller's log that were matched to an attempt, to which.
-    """
+    """What attribution decided, by attempt."""
 
     kinds: Mapping[str, str]
     failures: Mapping[str, _Row]
@@ -122,9 +114,8 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
     """The history of one job.
 
     Args:
-        facts: of the store.
-        job_id: as the scheduler shows it: 17, 7_1 (array task), 30+1 (part of a heterogeneous job),
-            or cluster/17 where several clusters share the id.
+        job_id: as the scheduler shows it: 17, 7_1 (array task), 30+1 (part of a heterogeneous
+            job), or cluster/17 where several clusters share the id.
         look_back_s: how long before the first end events are read, in seconds; an episode that
             began earlier is shown from there on.
 

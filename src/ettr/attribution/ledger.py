@@ -56,10 +56,7 @@ class LedgerFit:
     """Probabilities, and what they rest on.
 
     Attributes:
-        probability: Shape (interruptions, causes), rows sum to one, columns as in `CAUSES`.
         node: Place of the likeliest culprit among the nodes, -1 without nodes.
-        node_probability: Probability that its hardware was the cause.
-        evidence: Probability of each kind of evidence under each cause, shape (kinds, causes).
     """
 
     probability: Floats
@@ -72,7 +69,6 @@ def fit_ledger(given: Interruptions, prior: Floats) -> LedgerFit:
     """Probabilities of the causes of each interruption.
 
     Args:
-        given: the interruptions.
         prior: of `evidence_table`.
     """
     n = len(given.evidence)
@@ -113,13 +109,7 @@ def calibrated(probability: Floats) -> Floats:
 def expected_totals(
     probability: Floats, has_checks: bool, confidence: float
 ) -> tuple[Interval, ...]:
-    """How many interruptions each cause has, with intervals that allow for the model's own error.
-
-    Args:
-        probability: of `LedgerFit`.
-        has_checks: as for `ettr.attribution.cause_evidence.evidence_table`.
-        confidence: of the intervals.
-    """
+    """The interruptions of each cause, with intervals that allow for the model's own error."""
     n, z = len(probability), _quantile(confidence)
     expected = probability.sum(axis=0)
     off, unseen = _errors(has_checks)
@@ -137,11 +127,6 @@ def expected_totals(
 
 def true_shares(stated: Floats, has_checks: bool, confidence: float) -> tuple[Floats, Floats]:
     """Between which the true share may lie where a probability is stated, on one cluster.
-
-    Args:
-        stated: probabilities, shape (n, causes).
-        has_checks: as for `ettr.attribution.cause_evidence.evidence_table`.
-        confidence: of the intervals.
 
     Returns:
         Lower and upper ends, shape (n, causes).

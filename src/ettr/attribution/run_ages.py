@@ -1,8 +1,8 @@
 """At what ages attempts end: programs crash early, hardware fails at any age.
 
 Of two causes that end as many attempts the one that ends them at such an age is the likelier. A
-hazard per node-day holds at each age; that of a program is its chance per run, spread over the ages
-as crashes are, over the runs that reach them.
+hazard per node-day holds at each age; that of a program is its chance per run, spread over the
+ages as crashes are, over the runs that reach them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ def ends_by_age(ran_days: Floats, attempts: Floats | None = None) -> Floats:
     """How many attempts ended at each age, shape (bins,).
 
     Args:
-        ran_days: of attempts, interrupted or not.
         attempts: how many ran that long; None: one each.
     """
     return np.bincount(_bin(ran_days), attempts, _BINS).astype(np.float64)
@@ -41,8 +40,6 @@ class RunAges:
     """Ages of interruptions against those that attempts reach.
 
     Attributes:
-        bin: Of each interruption, shape (interruptions,).
-        known: Whether its age is known.
         all_ends: Share of the interruptions that end in each bin.
         per_run: What turns the share of a cause's ends in the bin into its hazard at that age,
             times the age, over that of a whole run.
@@ -55,13 +52,7 @@ class RunAges:
 
     @staticmethod
     def of(ran_days: Floats, known: NDArray[np.bool_], ended: Floats | None) -> RunAges:
-        """Ages of the interruptions.
-
-        Args:
-            ran_days: of each interruption, shape (interruptions,).
-            known: where that is known.
-            ended: of `ends_by_age`, of all attempts; None: no age is known.
-        """
+        """Ages of the interruptions."""
         at = _bin(ran_days)
         if ended is None:
             known = np.zeros(len(at), dtype=np.bool_)
@@ -77,9 +68,6 @@ class RunAges:
         """How much likelier a cause is at the age of each interruption, as its others have it.
 
         Without an age 1.
-
-        Args:
-            weights: probability of the cause, by interruption.
         """
         own = np.where(self.known, weights, 0.0)
         counts = np.bincount(self.bin, own, _BINS)[self.bin] - own

@@ -66,13 +66,7 @@ class _Windows:
     """Windows in which an outage is conceivable, those of all places one after the other.
 
     Attributes:
-        from_s: Begin of each.
-        span_s: Its length.
         more: Users that an outage hits in it over those hit by the usual rate.
-        log_weight: Logarithm of its weight against no outage at one outage a day.
-        kind: Which kind of place and of outage.
-        place: Which place.
-        sort: Of what nodes share, or of system software.
     """
 
     from_s: Floats
@@ -89,16 +83,12 @@ def burst_odds(
 ) -> Floats:
     """How many ends an outage adds to each usual one at the moment and place, by the other ends.
 
-    System software can end jobs of the whole cluster at once; within one rack or switch it is taken
-    to be what the nodes share.
+    System software can end jobs of the whole cluster at once; within one rack or switch it is
+    taken to be what the nodes share.
 
     Args:
-        times_s: end of each interruption of one cluster, in seconds since 1970.
-        users: place of its user.
-        likelier: how much likelier than the usual ends an outage is to leave what was seen: of what
-            nodes share, and of system software; shape (2, interruptions), as is the result.
-        places: the interruptions in each place, by kind of place and name; the whole cluster last.
-        period_s: of the logs.
+        likelier: how much likelier than the usual ends an outage is to leave what was seen: of
+            what nodes share, and of system software; shape (2, interruptions), as is the result.
     """
     order = np.argsort(times_s, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
@@ -209,11 +199,7 @@ def _odds(
 
 
 def _usual(kept_s: Floats, span_s: float, period_s: float) -> Floats:
-    """Users hit within a span by the usual rate: of the whole period, or of the hours around it.
-
-    Of the hours before and after the worse ones count: bad spells begin and end. What lies within a
-    span of the end itself is left out: it may be the outage.
-    """
+    """Users hit within a span by the usual rate: of the whole period, or of the hours around it."""
     whole = len(kept_s) * span_s / max(period_s, span_s)
     before = np.searchsorted(kept_s, kept_s - span_s)
     before -= np.searchsorted(kept_s, kept_s - span_s - AROUND_S)
@@ -231,10 +217,7 @@ def _sums_between(terms: Floats, begin: Ints, end: Ints) -> Floats:
 
 
 def _likelier_by_jobs(times_s: Floats, users: Ints, span_s: float) -> Floats:
-    """How much likelier a user's jobs that end in the span from an end on are if any number may.
-
-    Against the shares of such numbers among all users and spans, outages included.
-    """
+    """How much likelier a user's jobs that end in the span from an end on are if any number may."""
     order = np.lexsort((times_s, users))
     # one axis of time, in which users lie further apart than any span
     apart_s = np.ptp(times_s) + 2 * span_s if len(times_s) else 0.0

@@ -49,10 +49,7 @@ def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
     takes=("taxonomy", "folding"),
 )
 def _verdicts(facts: Facts) -> list[tuple[object, ...]]:
-    """Faults among the distinct observations, and rows of another end, whose `fault` is false.
-
-    `down` ones place a failure, and others show that a sympathetic code was not alone.
-    """
+    """Faults among the distinct observations, and rows of another end, whose `fault` is false."""
     taxonomy: Taxonomy = facts.given("taxonomy")
     rules: FoldingRules = facts.given("folding")
     kinds = [(row["check"], row["code"], row["severity"]) for row in facts.rows("event_kinds")]
@@ -78,11 +75,7 @@ def _verdicts(facts: Facts) -> list[tuple[object, ...]]:
     takes=("taxonomy",),
 )
 def _reasons(facts: Facts) -> list[tuple[object, ...]]:
-    """Distinct reasons of node states.
-
-    `symptom` is null where the reason names none: the node was out and nobody says why. One that
-    reads as planned work names no fault.
-    """
+    """Distinct reasons of node states."""
     taxonomy: Taxonomy = facts.given("taxonomy")
     rows: list[tuple[object, ...]] = []
     for reason in sorted({row["reason"] or NO_REASON for row in facts.rows("state_reasons")}):
@@ -105,11 +98,7 @@ def _reasons(facts: Facts) -> list[tuple[object, ...]]:
     takes=("taxonomy",),
 )
 def _end_states(facts: Facts) -> list[tuple[object, ...]]:
-    """The truth table of end states: the kind of each, also where its owner ended it.
-
-    `sure`: the state itself says that a node failed. Who used up the time that it asked for was
-    not interrupted.
-    """
+    """The truth table of end states: the kind of each, also where its owner ended it."""
     taxonomy: Taxonomy = facts.given("taxonomy")
 
     def kind(of_state: str) -> str:
@@ -131,11 +120,7 @@ def _end_states(facts: Facts) -> list[tuple[object, ...]]:
     "observations", (), reads=("observations_all", "observations_kept", "verdicts", "event_kinds")
 )
 def _observations(facts: Facts) -> str:
-    """One row is an observation, as in `observations_all`.
-
-    Kept where they are few: most events of a large site are checks that passed. Their ids are what
-    costs most to read, and of those the few others are needed several times.
-    """
+    """One row is an observation, as in `observations_all`."""
     judged = {(row["check"], row["severity"]) for row in facts.rows("verdicts")}
     kinds = facts.rows("event_kinds")
     n = sum(row["events"] for row in kinds if (row["check"], row["severity"]) in judged)

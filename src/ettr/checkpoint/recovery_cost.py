@@ -419,7 +419,7 @@ def _crossing(
     window: int,
     longest: int,
 ) -> float | None:
-    """Interpolate the step at which the mean loss comes down to the threshold; None: it does not."""
+    """Interpolate the step at which the mean loss reaches the threshold; None: it does not."""
     losses = list(before[-window:])
     previous = _mean(losses)
     for step in range(len(before) + 1, longest + 1):

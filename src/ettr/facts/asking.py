@@ -35,8 +35,6 @@ class FactText:
     """A fact as its reader sees it.
 
     Attributes:
-        name: What a statement calls it.
-        means: Its first sentence: what a row is.
         text: The file behind it; empty of a stored table and of one made in Python.
     """
 
@@ -47,13 +45,7 @@ class FactText:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of a statement.
-
-    Attributes:
-        columns: Their names.
-        rows: In the statement's order.
-        is_cut: Whether there are more.
-    """
+    """Rows of a statement."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -92,13 +84,6 @@ def ask(facts: Facts, sql: str, *, most_rows: int, memory_bytes: int, seconds: f
     """Rows of a SELECT over facts by name; what it names is computed first.
 
     The connection takes no other settings and no other files after it.
-
-    Args:
-        facts: of the store.
-        sql: one statement.
-        most_rows: so many at most.
-        memory_bytes: what the engine may use for it.
-        seconds: how long it may take.
 
     Raises:
         UsageError: it is no single SELECT, or the engine does not understand it.

@@ -145,11 +145,7 @@ def facts_of_jobs(
     """The facts where `chosen`, `exposure`, `exposure_nodes` and `failures` are of some jobs alone.
 
     Args:
-        facts: of a selection.
-        partition: its jobs of these partitions only; of all where empty.
         cluster: jobs of these clusters only.
-        others: all jobs but those instead.
-        above_gpus: jobs of more GPUs only; None takes them all.
     """
     bound: dict[str, object] = {}
     conditions = []
@@ -172,7 +168,6 @@ def facts_of_attempts(facts: Facts, ids: str) -> Facts:
     """The facts where `chosen`, `exposure`, `exposure_nodes` and `failures` are of some attempts.
 
     Args:
-        facts: of a selection.
         ids: the engine's name of a table with their `attempt_id`.
     """
     parts = {
@@ -334,11 +329,7 @@ def _clipped(facts: Facts, rows: str, names: tuple[str, ...], *, belongs: bool) 
 
 
 def _with_parts_held(facts: Facts, wholes: str, source: _Source) -> str:
-    """Chosen attempts with what the parts of heterogeneous jobs held of the selection.
-
-    Parts run at times of their own and have other counts of GPUs on each node: a part of the whole
-    in proportion to its time, or to its nodes, is not what they held.
-    """
+    """Chosen attempts with what the parts of heterogeneous jobs held of the selection."""
     sums, exact = [], {}
     for count, name in PARTS_HELD_S.items():
         sums.append(

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 class Duck:
-    """Statements on one connection of DuckDB, whose facts are temporary tables and views.
-
-    Args:
-        connection: an open connection, which stays its owner's to close.
-    """
+    """Statements on one connection of DuckDB, whose facts are temporary tables and views."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection

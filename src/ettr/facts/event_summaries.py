@@ -39,11 +39,7 @@ def _register() -> None:
 
 
 def _place(facts: Facts, kept: str) -> str | None:
-    """Where a store keeps a summary; None where it keeps no summary of all rows.
-
-    Where the nodes of a file say of which cluster its rows are, a summary does not: it knows no
-    files.
-    """
+    """Where a store keeps a summary; None where it keeps no summary of all rows."""
     if "cluster" in EVENT_SUMMARIES[kept].table.names and facts.given("naming").is_by_node:
         return None
     place: str | None = facts.given("kept_summary")(kept)

@@ -38,10 +38,8 @@ class Facts:
     >>> facts.under(since_us=0)       # the same store, other values: what is shared stays
 
     Args:
-        engine: where statements run.
         given: the values that facts take by name (`$since_us`); one that is a function of the
             facts is computed when it is first needed.
-        stored: the engine's names of tables that stand under no file, by name.
     """
 
     def __init__(self, engine: Duck, given: Given, stored: Mapping[str, str]) -> None:

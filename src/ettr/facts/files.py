@@ -35,14 +35,7 @@ class Fact:
     """One fact, before any store.
 
     Attributes:
-        name: What others call it.
         text: The whole file; empty where it is made in Python.
-        code: The statement without comments.
-        keep: "table", "view" or "no".
-        reads: Names of the facts and stored tables that it reads.
-        takes: Names of the values that it takes.
-        columns: Of one made in Python, its columns with their SQL types.
-        make: What makes its rows, in the order of `columns`.
     """
 
     name: str
@@ -78,10 +71,7 @@ def made(
     """Register a function that makes the rows of a small fact in Python.
 
     Args:
-        name: the fact's name.
         columns: its columns with their SQL types, in the order of the rows' values.
-        reads: facts that the function asks for.
-        takes: values that it looks up in `Facts.given`.
     """
 
     def register(make: Callable[[Facts], Rows | str]) -> Callable[[Facts], Rows | str]:

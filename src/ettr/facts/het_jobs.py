@@ -51,13 +51,7 @@ JobKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class HetJobs:
-    """The heterogeneous jobs of a store.
-
-    Attributes:
-        wholes: One row a submission, with the columns of attempts and those of `PARTS_HELD_S`.
-        ids: Cluster and id of a part (`100+1`, or `101` in Slurm's own numbering) to the job's id.
-        whole_of: Attempt of a part to that of the whole.
-    """
+    """The heterogeneous jobs of a store."""
 
     wholes: tuple[_Row, ...] = ()
     ids: Mapping[JobKey, str] = field(default_factory=dict)

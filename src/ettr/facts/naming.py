@@ -46,8 +46,6 @@ class Naming:
 
     Attributes:
         cluster: The only cluster that logs name; None: none or several.
-        is_by_node: Whether the nodes of a file decide.
-        tables: Names of the tables that have such rows; empty where none is named.
     """
 
     cluster: str | None = None
@@ -141,11 +139,7 @@ def _renamed(facts: Facts, table: str, where: str = "") -> str:
 
 
 def _without_repeats(facts: Facts, table: Table) -> str:
-    """One row for each thing in rows with and without a cluster's name.
-
-    Of rows with the same key the one that named its cluster stands, unless it is open and the other
-    has ended; what only the other knows is kept (`Column.keeps`).
-    """
+    """One row for each thing in rows with and without a cluster's name."""
     raw = facts.table(f"raw_{table.name}")
     columns = selected(table, "r")
     same = _same_key(table)

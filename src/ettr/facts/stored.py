@@ -48,8 +48,6 @@ def stored_sql(table: Table, source: str, *names: str) -> str:
     """A SELECT of rows of a fact in the columns of a table, times as timestamps.
 
     Args:
-        table: stored or derived.
-        source: the engine's name of the fact.
         names: only these columns, where any are named.
     """
     columns = ", ".join(
@@ -66,32 +64,18 @@ def stored_rows(facts: Facts, name: str, *names: str) -> pa.Table:
     """Rows of a stored table in memory, as questions read them, times as timestamps.
 
     Args:
-        facts: where.
-        name: the table.
         names: only these columns, where any are named.
     """
     return facts.engine.arrow(stored_sql(TABLES[name], facts.table(name), *names), {})
 
 
 def kept(facts: Facts, name: str, sql: str, of: str) -> str:
-    """Keep rows of a stored table that were changed: small ones as a table, large ones as a view.
-
-    Args:
-        facts: where.
-        name: what the engine's name begins with.
-        sql: the statement, of which nothing is left to bind.
-        of: the stored table.
-    """
+    """Keep changed rows of a stored table: small ones as a table, large ones as a view."""
     return facts.keep(name, sql, view=of not in facts.given("small"))
 
 
 def _with_gpus(table: str) -> Callable[[Facts], str]:
-    """GPUs of attempts or allocations where they are not accounted, or assumed.
-
-    A scheduler that does not account GPUs lists none for any job, as one does whose jobs used none.
-    Where nodes have GPUs it may be either; where they have none, no job had any. Each cluster has a
-    scheduler of its own.
-    """
+    """GPUs of attempts or allocations where they are not accounted, or assumed."""
 
     def make(facts: Facts) -> str:
         named = facts.table(f"named_{table}")

@@ -19,11 +19,6 @@ ENGINES = ("spark", "postgres")
 def translated(code: str, engine: str, given: Mapping[str, Any]) -> str:
     """A fact's statement as an engine takes it, the values that it takes written into it.
 
-    Args:
-        code: the statement, with the engine's names of what it reads (`Fact.code_with`).
-        engine: one of `ENGINES`.
-        given: values by name.
-
     Raises:
         UsageError: sqlglot is not installed.
         sqlglot.errors.UnsupportedError: the engine has no such construct.
@@ -40,10 +35,7 @@ def translated(code: str, engine: str, given: Mapping[str, Any]) -> str:
 
 
 def _written(node: Any, given: Mapping[str, Any]) -> Any:
-    """A value in place of its name: no engine but DuckDB binds any in CREATE TABLE ... AS.
-
-    A fraction is written as a double: the others read 0.5 as a decimal.
-    """
+    """A value in place of its name: no engine but DuckDB binds any in CREATE TABLE ..."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Placeholder):

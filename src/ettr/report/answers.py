@@ -47,12 +47,7 @@ class Answer:
 
 
 def five_lines(analysis: Analysis, steps: Sequence[str]) -> tuple[Answer, ...]:
-    """What a manager asks first, each with its denominator.
-
-    Args:
-        analysis: Of the store.
-        steps: What to do next, the first thing first.
-    """
+    """What a manager asks first, each with its denominator."""
     return (
         _cost(analysis),
         _trend(analysis),
@@ -156,7 +151,6 @@ def uncounted(mttf_h: Interval, some_false: bool) -> str:
     """What failures that go uncounted mean for an MTTF, or for the least that it is said to be.
 
     Args:
-        mttf_h: Of it.
         some_false: Whether others are expected to be none, so that it may err either way.
     """
     if some_false:

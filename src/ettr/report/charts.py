@@ -34,9 +34,7 @@ class BarSeries:
     """One series of bars over the labels of a chart.
 
     Attributes:
-        name: In the legend.
         values: One for each label; None draws no bar.
-        hover: What the pointer shows of each bar.
         intervals: Of each value; empty draws none.
     """
 
@@ -157,15 +155,6 @@ def waits_chart(
     """Waits by size of the job: simulated ones with their intervals, real ones as diamonds.
 
     The axis is of the logarithm of the wait and a minute, so that it has a place for no wait.
-
-    Args:
-        slug: Of the figure; likewise its title and caption.
-        title: See `slug`.
-        caption: See `slug`.
-        sizes: Of the jobs, in words.
-        simulated: Waits in seconds.
-        real: Waits in seconds; None has no point.
-        theirs: What these are called.
     """
 
     def drawn(wait_s: float | None) -> float | None:

@@ -34,9 +34,6 @@ class ExportedTable:
     """One table in a file.
 
     Attributes:
-        table: Its name.
-        rows: How many rows it has.
-        file: Where it lies.
         not_measured: Why no row does not mean that there was nothing; None where it does.
     """
 
@@ -85,7 +82,6 @@ def export(analysis: Analysis, to: str, tables: Sequence[str]) -> list[ExportedT
     """Write tables to a file, or one file each; a file is written whole or not at all.
 
     Args:
-        analysis: Of the store.
         to: The file; a place for the table's name in it makes one file a table.
         tables: Their names, as `check_target` gives them.
 
@@ -126,11 +122,7 @@ def _exported(analysis: Analysis, name: str, n_rows: int, file: str) -> Exported
 
 
 def _rows(analysis: Analysis, name: str) -> pa.Table:
-    """The rows of a table in the types of its schema, in memory.
-
-    Rows derived from a simulation say so in one more column, which goes wherever they go; stored
-    ones have their source already.
-    """
+    """The rows of a table in the types of its schema, in memory."""
     schema = _schema(name)
     rows = analysis.facts.engine.arrow(table_sql(analysis, name), {}).cast(schema)
     words = analysis.selection_head.simulated
@@ -188,11 +180,7 @@ def _write_duckdb(analysis: Analysis, path: Path, tables: Sequence[str]) -> dict
 
 @contextmanager
 def _as_of_disk(path: Path) -> Iterator[None]:
-    """DuckDB's trouble with a file as trouble of the disk.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """DuckDB's trouble with a file as trouble of the disk."""
     import duckdb
 
     try:

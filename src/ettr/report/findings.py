@@ -36,7 +36,6 @@ class Effect:
     """What a finding does to numbers.
 
     Attributes:
-        moves: What is wrong: "failure rate", "GPU-hours", ...
         direction: "too low", "too high", or "too low or too high".
         at_most: Largest ratio of the right number and the one given, either way round (1.3 is 30 %
             off); None where nothing bounds it.

@@ -161,8 +161,6 @@ def answer_page(
     """The page before it is rendered.
 
     Args:
-        section: the answer.
-        title: what it is about.
         confidence: of its intervals; None where it says itself what its intervals are.
         selection: what is left out; empty where nothing is.
         caution: what must be read before the numbers; None for nothing.

@@ -22,7 +22,6 @@ def evidence_page(evidence: LemonEvidence, selection: str = "") -> Page:
     """The page before it is rendered.
 
     Args:
-        evidence: of the node.
         selection: what is left out; empty where nothing is.
     """
     place = (

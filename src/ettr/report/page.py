@@ -257,10 +257,7 @@ def _left_out(lost: LostGoodput) -> str:
 
 
 def _mttf_card(analysis: Analysis, some_uncounted: bool) -> Card:
-    """The MTTF at the largest size that ran: one over all sizes says how many small jobs ran.
-
-    `some_uncounted`: whether failures go uncounted, so that it is too long if it errs.
-    """
+    """The MTTF at the largest size that ran: one over all sizes says how many small jobs ran."""
     mttf = analysis.mttf
     largest = largest_size(mttf.classes)
     bound = ""

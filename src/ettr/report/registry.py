@@ -41,11 +41,8 @@ class Command:
     """A command that prints one part.
 
     Attributes:
-        help: What it says of itself.
         options: What its numbers depend on, of `ettr.cli.options.MetricOptions`.
         place: Among the metrics of `ettr --help`; they stand 10 apart.
-        examples: Command lines for its own help.
-        priced: Whether it holds GPU-hours, to put a price on.
     """
 
     help: str
@@ -62,16 +59,13 @@ class Part(Generic[AnswerT]):
     Attributes:
         name: Its key in the JSON document, and the attribute of `ettr.Fleet`.
         place: On the page and in the document; parts stand 10 apart.
-        question: `def question(facts, given) -> Answer`; see `ettr.analysis.asking`. Its first line
-            is what Python's help says. None where the part only joins others.
-        section: What a reader sees of the answer; or
+        question: `def question(facts, given) -> Answer`; see `ettr.analysis.asking`. Its first
+            line is what Python's help says. None where the part only joins others.
         sections: of the analysis, where it needs more, or shows several or none.
         main: The list in the answer that CSV and data frames have one row an entry of; empty where
             the answer itself is one row.
-        joined: Further keys of the part, each with its question.
         title: The heading of the one section that says so where there are no jobs; given if only
             jobs can fill the part, which is then null in the document.
-        on_page: Whether the page shows it by itself.
         in_python: Whether it is an attribute of `ettr.Fleet`.
         command: The command that prints it; None for none, or for one with a module of its own.
     """

@@ -89,7 +89,6 @@ def flat_rows(of: type, entries: JsonValue) -> FlatRows:
     """The entries of a list of the JSON document as rows.
 
     Args:
-        of: The frozen dataclass of one entry.
         entries: As the document holds them; null is no entries.
     """
     columns = flat_columns(of)
@@ -101,8 +100,6 @@ def rows_of(result: DataclassInstance, document: JsonValue, name: str) -> FlatRo
     """A list of a result as rows, with the values that its document has.
 
     Args:
-        result: A frozen result.
-        document: The result as JSON holds it.
         name: Of the field that is the list; empty for the result itself as one row.
     """
     if not name:
@@ -131,7 +128,6 @@ def field_types(of: type, names: dict[str, object] | None = None) -> dict[str, o
     """The types of the fields of a dataclass.
 
     Args:
-        of: The dataclass.
         names: What names mean that its module imports for type checkers only; `object` where they
             are not among these.
     """

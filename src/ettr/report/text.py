@@ -47,7 +47,6 @@ def table_text(table: TextTable, width: int | None = None) -> str:
     Nothing is cut: numbers stay on one line, and a row stays on one line in a pipe or a file.
 
     Args:
-        table: What to set.
         width: Columns to fit it into; those of the terminal by default, without limit in a pipe.
     """
     shown = table.rows[: table.shown_rows]

@@ -45,12 +45,7 @@ class RowRun:
 
 
 def timeline_page(found: Timeline, head: SelectionHead) -> Page:
-    """The page before it is rendered.
-
-    Args:
-        found: the spans.
-        head: the selection that they are of.
-    """
+    """The page before it is rendered."""
     section = timeline_section(found)
     names = ", ".join(found.clusters) or "a fleet"
     length_s = (found.until - found.since).total_seconds()
@@ -135,10 +130,7 @@ def _text(text: str) -> str:
 
 
 def _groups(found: Timeline) -> tuple[tuple[str, ...], list[int]]:
-    """Headings of rows, and the place of each row's heading; one empty heading where all are alike.
-
-    A heading has the cluster where there are several, and says where a place is not known.
-    """
+    """Headings of rows, and the place of each row's; one empty heading where all are alike."""
     several = len({one.cluster for one in found.nodes}) > 1
     placed = any(one.place for one in found.nodes)
     names: dict[str, int] = {}
@@ -156,12 +148,7 @@ def _groups(found: Timeline) -> tuple[tuple[str, ...], list[int]]:
 
 
 def row_runs(found: Timeline, rows: dict[tuple[str, str], int]) -> list[list[RowRun]]:
-    """For each job the rows that it is drawn on, with its lane in each.
-
-    Args:
-        found: the timeline.
-        rows: number of each node's row.
-    """
+    """For each job the rows that it is drawn on, with its lane in each."""
     on_row: dict[int, list[int]] = defaultdict(list)
     for number, job in enumerate(found.jobs):
         for node in job.nodes:
@@ -176,11 +163,7 @@ def row_runs(found: Timeline, rows: dict[tuple[str, str], int]) -> list[list[Row
 def _lanes(
     jobs: Sequence[TimelineJob], numbers: Sequence[int], last: datetime
 ) -> Iterator[tuple[int, int, int]]:
-    """Job, lane and number of lanes, for the jobs of one node in the order of their starts.
-
-    Jobs that overlap, directly or by way of others, share the height of the row; the next one that
-    begins when all have ended has it for itself.
-    """
+    """Job, lane and number of lanes, for the jobs of one node in the order of their starts."""
     together: list[tuple[int, int]] = []
     free: list[datetime] = []
     for number in numbers:

@@ -50,12 +50,7 @@ def hangs_say(hung: Sequence[HungRun]) -> str:
 
 
 def set_down_says(found: SetDown, failures: int) -> str:
-    """How many failures rest on a node that was set DOWN by hand.
-
-    Args:
-        found: those.
-        failures: all of them.
-    """
+    """How many failures rest on a node that was set DOWN by hand."""
     who = [f"by a person in {found.by_person:,}"] if found.by_person else []
     if found.by_unknown:
         who.append(f"by a person or by Slurm, not known which, in {found.by_unknown:,}")

@@ -61,13 +61,7 @@ _OF_OUTAGES = frozenset({"error_and_outage", "outage_only"})
 
 
 def borne(registered: Part[Any], part: JsonValue, analysis: Analysis) -> JsonValue:
-    """A part of the document with every figure null that the logs do not bear.
-
-    Args:
-        registered: the part.
-        part: its value.
-        analysis: of the store.
-    """
+    """A part of the document with every figure null that the logs do not bear."""
     name, logs = registered.name, analysis.logs_read
     if not logs.jobs:
         if registered.title or (name == "runs" and not logs.progress):

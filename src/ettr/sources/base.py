@@ -41,17 +41,9 @@ class Source:
     """A log format: how to recognise it and how to read it.
 
     Attributes:
-        name: what `--source` takes, in lower case with hyphens.
-        title: the format in a few words, for lists.
-        tables: names of the tables it fills, without `rejects`.
         matches: looks at the first bytes and the name of a file and returns a score: 0 not this
             format, 1 certain; from 0.5 the file may be taken for it.
-        read: yields the batches of one log.
-        local_time: it may print local time without a zone; `--timezone` is then asked for.
         prints_local: whether this very log does, by its first bytes.
-        options: the options of `ettr ingest` that it uses.
-        how_to_get: the command that writes such a log, or where it lies.
-        guide: its page, below docs/how-to; by default `sources/NAME.md`.
     """
 
     name: str

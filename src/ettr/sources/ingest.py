@@ -41,9 +41,9 @@ Progress = Callable[[str, int, int], None]
 class Ingested:
     """The outcome for one log: rows by table, and what became of its records.
 
-    `rows_read` is the sum of the records kept, rejected, folded into others, and skipped by design.
-    Of a log that was in the store already (`unchanged`) the counts are those of its first reading;
-    kept and folded are None where an older ettr did not count them.
+    `rows_read` is the sum of the records kept, rejected, folded into others, and skipped by
+    design. Of a log that was in the store already (`unchanged`) the counts are those of its first
+    reading; kept and folded are None where an older ettr did not count them.
     """
 
     name: str
@@ -69,12 +69,9 @@ def ingest_file(
     """Read one log into the store.
 
     Args:
-        store: where the rows go; a log that is there already, read with the same options,
-            changes nothing.
+        store: where the rows go; a log that is there already, read with the same options, changes
+            nothing.
         path: the file, plain or compressed; a FIFO; or `-` for standard input.
-        options: what the user said about it.
-        source_name: the format; recognised by content if None.
-        progress: called at the beginning and after each batch.
 
     Raises:
         SourceError: the log cannot be read as a known format.
@@ -209,10 +206,7 @@ def _read_into(
 
 
 def _nothing_kept(source: Source, written: Written) -> tuple[str, ...]:
-    """A loud note where all that a log held as its format was rejected.
-
-    A log whose records were all skipped by design is fine: nothing failed.
-    """
+    """A loud note where all that a log held as its format was rejected."""
     if written.rows_kept or written.rows_folded or not written.rows_rejected:
         return ()
     why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
@@ -241,13 +235,7 @@ def _most_rejected(
 
 
 def _refuse_rowless(log: LogFile, origin: Origin, source: Source, written: Written) -> None:
-    """Refuse a log that a user named as one of this source and that made no row.
-
-    A log that looks like one, and in which nothing was rejected, is fine: nothing failed.
-
-    Raises:
-        SourceError: with what was read of it, and what to do.
-    """
+    """Refuse a log that a user named as one of this source and that made no row."""
     if source.matches(origin.head, log.name) >= LEAST_SCORE and not written.rows_rejected:
         return
     why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)

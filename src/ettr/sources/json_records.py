@@ -41,9 +41,7 @@ def json_records(
     a record without a value has their text and what is wrong with it.
 
     Args:
-        origin: the file.
         lists: keys of an object whose arrays hold records; in these, `Broken` is in their place.
-        shape: what a record looks like, by which the next one behind bad bytes is found.
     """
     lines, place = numbered_lines(origin), 0
     for number, line in lines:
@@ -92,10 +90,7 @@ def _document(
     lists: Collection[str],
     shape: RecordShape | None,
 ) -> Iterator[JsonRecord]:
-    """The records of the rest of a file; their places come after `place`, that of the last one.
-
-    Two records of one place would count as one.
-    """
+    """The records of the rest of a file; their places come after `place`, that of the last one."""
     number, first = begin
     parts, size = [first], len(first)
     # a first line that is no JSON and a second that is: a dirty line, not a document over lines
@@ -146,8 +141,6 @@ def head_objects(head: bytes, most: int = 20, shape: RecordShape | None = None) 
     """The JSON objects that the first bytes of a file show whole; for `matches`.
 
     Args:
-        head: the first bytes.
-        most: how many at most.
         shape: what a record looks like: those within a document, and behind bad bytes, are found.
     """
     text = text_of(json_part(head))
@@ -187,10 +180,8 @@ def load_json(
     """The file as one JSON object.
 
     Args:
-        origin: the file.
         lists: keys whose arrays hold records; in these, `Broken` is where bytes are no JSON, and a
             document that is cut off still has the records before.
-        shape: what a record looks like.
 
     Raises:
         SourceError: the file holds something else, or is corrupt or truncated.
@@ -220,10 +211,7 @@ def load_json(
 def _with_lists(
     text: str, values: list[Json], lists: Collection[str], shape: RecordShape | None
 ) -> JsonObject | None:
-    """The object that has a list of records, with all that was read outside it at its end.
-
-    Where the list's own beginning is damaged, an object with all that was read, and the `meta`.
-    """
+    """The object that has a list of records, with all that was read outside it at its end."""
     for value in values:
         if isinstance(value, dict):
             for name in lists:
@@ -324,7 +312,6 @@ class RecordShape:
     """What the records of a source look like.
 
     Attributes:
-        is_record: whether an object is one, or wraps some.
         mark: a key, with its quotes, that each has once; None where none is sure.
     """
 
@@ -362,9 +349,7 @@ def salvage(text: str, lists: Collection[str] = (), shape: RecordShape | None = 
     """The values of a text of one or more JSON documents; an array's elements are values.
 
     Args:
-        text: what `json.loads` refused.
         lists: keys of an object whose arrays hold records, and are read in the same way.
-        shape: what a record looks like.
     """
     values, _ = _Reader(text, lists, shape).array(0, is_open=False)
     return values
@@ -553,11 +538,7 @@ class _Reader:
 
 
 def _may_begin(text: str, at: int) -> int | None:
-    """The next place from `at` on at which an element may begin: a brace behind what ends one.
-
-    A megabyte without a brace is passed at once. Where many braces begin nothing, the pattern looks
-    at all that follows them: it takes longer for each character, and less for each brace.
-    """
+    """The next place from `at` on at which an element may begin: a brace behind what ends one."""
     for _ in range(_FIRST_BRACES):
         brace = text.find("{", at)
         if brace < 0:

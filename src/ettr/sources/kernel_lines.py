@@ -53,13 +53,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines of one block with the same host, the same UTC day, from the kernel or not.
-
-    Attributes:
-        text: the beginning of the first of them.
-        place: of that line within the block, from 0.
-        n_lines: how many there are.
-    """
+    """Lines of one block with the same host, the same UTC day, from the kernel or not."""
 
     text: bytes
     place: int
@@ -68,12 +62,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the stamp and the host stand in each line, which a log keeps from line to line.
-
-    `day` are words of eight bytes that hold the day (where each begins, and which of its bits
-    count), `hour_at` is where the hour begins, `shape` are bytes that must be there, and `host_at`
-    is None where the lines name no host.
-    """
+    """Where the stamp and the host stand in each line, which a log keeps from line to line."""
 
     day: tuple[tuple[int, int], ...]
     hour_at: int
@@ -123,7 +112,6 @@ def groups(block: bytes, first_hour: Callable[[str], int]) -> Iterator[Group]:
     Lines that do not begin as the first ones do are groups of their own.
 
     Args:
-        block: whole lines, each with its newline.
         first_hour: the hour on the clock of a line's stamp at which a UTC day begins.
     """
     data = np.frombuffer(block + bytes(BEGINNING_BYTES), dtype=np.uint8)

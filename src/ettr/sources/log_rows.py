@@ -49,7 +49,6 @@ class LogRows(BatchBuilder):
         """The moment of a local time; those that the zone has twice or never are counted.
 
         Args:
-            stamp: without a zone.
             is_ordered: whether the lines of the log follow each other in time.
 
         Raises:
@@ -86,11 +85,6 @@ class LogRows(BatchBuilder):
 
         Where the log is longer than a year, or holds a 29th of February, the order of its lines
         decides.
-
-        Args:
-            text: the stamp.
-            number: of the line, from 1.
-            line: the whole line.
 
         Raises:
             UsageError: the user gave no zone.

@@ -102,10 +102,7 @@ class _JobFinish:
     """One record: its fields by name, its execution hosts, and what it says of GPUs.
 
     Attributes:
-        hosts: names of the nodes, each once.
         n_slots: slots on them; None where the list names each host once and may leave them out.
-        pairs: the values of submitEXT.
-        effective: the effective resource requirement; None where it was not found.
     """
 
     fields: dict[str, str]
@@ -186,11 +183,7 @@ def _tokens(text: str) -> list[tuple[str, bool]]:
 
 
 def _record_of(text: str) -> _JobFinish:
-    """The record that a line holds.
-
-    Raises:
-        _RecordError: it is no such record, or cut off before what every version writes.
-    """
+    """The record that a line holds."""
     if not text.lstrip().startswith(f'"{_JOB_FINISH}" '):
         raise _RecordError("bad-record", "no record of LSF accounting")
     tokens = _tokens(text)
@@ -223,10 +216,7 @@ def _listed(texts: list[str], place: int) -> tuple[list[str], int]:
 
 
 def _hosts(listed: list[str], n_asked: int | None) -> tuple[tuple[str, ...], int | None]:
-    """Node names of `n1 n1 n2` and of `2*n1 1*n2`, each once, and their slots.
-
-    With LSB_ENABLE_HPC_ALLOCATION LSF lists each host once, whatever its slots.
-    """
+    """Node names of `n1 n1 n2` and of `2*n1 1*n2`, each once, and their slots."""
     slots: dict[str, int] = {}
     is_counted = len(listed) >= (n_asked or 0)
     for text in listed:
@@ -273,11 +263,7 @@ def _is_number(token: tuple[str, bool]) -> bool:
 def _keep(
     rows: LogRows, number: int, record: _JobFinish, ended: dict[tuple[str, str], _QueuedRun]
 ) -> None:
-    """Keep the attempt that a record reports.
-
-    Raises:
-        _RecordError: its times, its id or its state cannot be read.
-    """
+    """Keep the attempt that a record reports."""
     fields = record.fields
     job_id, array_job_id = _ids(fields)
     submit, start, end = _times(fields)

@@ -51,11 +51,7 @@ class Marks:
         self._table[_hashes(np.concatenate(self._words))] = True
 
     def lines(self, block: bytes) -> set[int]:
-        """Where each line begins that holds one of the texts, as places in the block.
-
-        Args:
-            block: whole lines, each with its newline.
-        """
+        """Where each line begins that holds one of the texts, as places in the block."""
         starts: set[int] = set()
         n_wide = len(block) - SHORTEST_BYTES
         if n_wide < 1:

@@ -69,12 +69,8 @@ class Origin:
     In a message, write the origin itself (`f"{origin}: ..."`): it prints what the user typed.
 
     Attributes:
-        path: the file that holds the bytes.
         file_id: key of the log in the table `files`; goes into each of its rows.
-        head: the first bytes, decompressed.
         label: what messages call the log where that is not the path: `stdin`, a FIFO's name.
-        is_nameless: whether the name says nothing of what is in it, as `stdin`.
-        meter: how far it has been read.
     """
 
     path: Path

@@ -122,10 +122,7 @@ def _lines(head: bytes) -> list[bytes]:
 
 
 def _of_most_lines(head: bytes, file_name: str, best: Source) -> Source | None:
-    """Another source that recognises most lines, where `best` does only the first ones; or None.
-
-    One line of another log, at the beginning, would decide for the whole file.
-    """
+    """Another source that recognises most lines, where `best` does only the first ones; or None."""
     lines = _lines(head)
     if not best.tables:  # a note's first line says what it is, whatever it quotes
         return None
@@ -188,7 +185,6 @@ def why_unreadable(head: bytes, step_column: str | None) -> str:
     """Why steps cannot be read from a log of training, and what can; empty for any other file.
 
     Args:
-        head: the first bytes of the file.
         step_column: its column of steps, if it has one and none of times.
     """
     for pattern, why in _TEXT_LOGS:

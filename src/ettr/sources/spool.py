@@ -31,13 +31,7 @@ _NAMELESS = ("/dev/", "/proc/")
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file with the bytes of a log.
-
-    Attributes:
-        path: the file; a temporary one if the log is a stream.
-        label: what messages call the log where that is not the path.
-        is_nameless: whether the name says nothing of what is in it, as `/dev/fd/63`.
-    """
+    """A file with the bytes of a log."""
 
     path: Path
     label: str = ""
@@ -66,7 +60,6 @@ def log_file(path: Path, waiting: Callable[[str], None] | None = None) -> Iterat
     The temporary file lies in the folder for such files (`TMPDIR`) until the context is left.
 
     Args:
-        path: a file, a FIFO, a device, or `-` for standard input.
         waiting: called once, with a sentence, when a stream is silent for `PATIENCE_S` seconds.
 
     Raises:
@@ -107,10 +100,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _wait_for_bytes(stream: BinaryIO, label: str, waiting: Callable[[str], None] | None) -> None:
-    """Return when there is a byte to read, or nobody will write one any more.
-
-    A FIFO that nobody has opened for writing yet would read as empty.
-    """
+    """Return when there is a byte to read, or nobody will write one any more."""
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     if poll.poll(PATIENCE_S * 1000):

@@ -283,11 +283,7 @@ def _guess(names: set[str]) -> str | None:
 
 
 def _keep(rows: LogRows, plan: _Plan, cells: Cells, line: int) -> None:
-    """Keep the row that the cells make.
-
-    Raises:
-        _CellError: a cell cannot be what its column is, or one that is needed is empty.
-    """
+    """Keep the row that the cells make."""
     row = {
         column.name: _value(rows, column, plan.cell(column.name, cells))
         for column in plan.table

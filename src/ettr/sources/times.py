@@ -90,12 +90,7 @@ class LocalClock:
         self._counts: Counter[str] = Counter()
 
     def utc(self, stamp: datetime, *, is_ordered: bool = True) -> datetime:
-        """The moment of a local time.
-
-        Args:
-            stamp: without a zone.
-            is_ordered: whether the log's lines follow each other in time.
-        """
+        """The moment of a local time."""
         first = utc_of_local(stamp, self._timezone)
         second = utc_of_local(stamp, self._timezone, fold=1)
         found = first
@@ -123,7 +118,6 @@ def time_of(value: object, timezone: str | None = None) -> datetime | None:
 
     Args:
         value: ISO 8601 text, seconds since 1970 (number or text), or {"seconds": ..} of protobuf.
-        timezone: zone of texts without an offset; without it such texts are no time.
     """
     if isinstance(value, dict):
         value = value.get("seconds", value.get("$date"))
@@ -192,12 +186,7 @@ def has_local_times(head: bytes) -> bool:
 
 
 def has_local_stamps(*patterns: re.Pattern[str]) -> Callable[[bytes], bool]:
-    """A `prints_local` for logs whose lines begin with a stamp.
-
-    Args:
-        patterns: the forms of stamp; one whose group `offset` or `uptime` (seconds since boot)
-            matched needs no zone.
-    """
+    """A `prints_local` for logs whose lines begin with a stamp."""
 
     def prints_local(head: bytes) -> bool:
         for line in first_texts(head):

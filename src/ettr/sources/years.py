@@ -70,13 +70,7 @@ def _day_number(day: tuple[int, int]) -> int:
 
 
 class LogYears:
-    """The years of a log's lines, where their stamps alone do not say them.
-
-    Args:
-        origin: the log; it is read once.
-        start: the day before which no line lies, or None.
-        end: the day after which no line lies, for a log whose start is not known.
-    """
+    """The years of a log's lines, where their stamps alone do not say them."""
 
     def __init__(self, origin: Origin, start: date | None, end: date) -> None:
         self._hosts = _hosts(origin)
@@ -85,12 +79,7 @@ class LogYears:
         }
 
     def year(self, number: int, line: str) -> int | None:
-        """The year of a line, or None where its stamp and the log's start or age say it.
-
-        Args:
-            number: of the line, from 1.
-            line: its text.
-        """
+        """The year of a line, or None where its stamp and the log's start or age say it."""
         stamp = _STAMP.match(line.encode("utf-8", "replace"))
         host = _host(stamp) if stamp else ""
         first = self._first_years.get(host)
@@ -98,13 +87,7 @@ class LogYears:
 
 
 def first_year(host: HostLines, start: date | None, end: date) -> int | None:
-    """Year of a host's first line; None where the log is short and holds no leap day.
-
-    Args:
-        host: its stamps.
-        start: the day before which no line lies, or None.
-        end: the day after which no line lies, for a log whose start is not known.
-    """
+    """Year of a host's first line; None where the log is short and holds no leap day."""
     if not host.is_long and not host.leap_days:
         return None
     if start is not None:

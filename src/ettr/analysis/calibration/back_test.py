@@ -42,16 +42,8 @@ class PlacedQuantity:
     """One quantity: reality among the simulations.
 
     Attributes:
-        name: Of the quantity.
-        unit: Of its values.
         reality: What was held back; None where it was not measured.
-        predicted: Median of the simulations; None where they did not have it.
-        low: Low end of the interval that holds reality with 90 % probability.
         high: High end.
-        rank: Simulations below reality, ties counted half.
-        replicas: Simulations that had it.
-        p_value: Two-sided, of reality being one more simulation.
-        p_adjusted: By Holm over all quantities that were measured.
         verdict: failed where the adjusted p lies below the error of the family.
     """
 
@@ -73,21 +65,9 @@ class BackTest:
     """A scenario judged by what was held back.
 
     Attributes:
-        scenario: Its name.
-        store: Whose logs were held back.
-        held_back_from: First day of them.
-        held_back_until: The day on which they end.
-        warm_up_days: Simulated before, since a simulation begins with an empty cluster.
-        replicas: Simulations.
-        seed: Of the back-test.
         family_error: Chance that a right scenario fails in any quantity, at most, if the chances
             of the quantities are as assumed.
         verdict: failed if any quantity failed; not validated if none could be measured.
-        quantities: Each of them.
-        validation: As the file of the scenario carries it.
-        standing: What every answer from that file says.
-        not_fitted: Values that were not fitted, where the scenario was fitted for this.
-        notes: What a reader must know, a sentence each.
     """
 
     scenario: str
@@ -125,16 +105,7 @@ def back_test(
     allows for how little a fit knows.
 
     Args:
-        scenario: To judge.
-        reality: The whole record of the site.
-        store: What it is called.
-        begin: First moment that was held back, a midnight UTC.
-        end: Last moment.
-        replicas: Simulations.
         seed: 0 or more; the same seed, the same answer, whatever the workers.
-        workers: Simulations at once (`results_of`).
-        progress: Called with the number of simulations so far.
-        simulated: That the store is a simulation itself, in a sentence.
 
     Raises:
         UsageError: too few replicas, the held-back time is too short, or the scenario was fitted
@@ -219,13 +190,7 @@ def _take(run: AnyCluster, logged: dict[str, list[pa.Table]]) -> None:
 def _placed(
     name: str, real: Quantity | None, runs: Sequence[Mapping[str, Quantity]]
 ) -> PlacedQuantity:
-    """Reality's place: by rank, and by Student's t on a scale where chance is about normal.
-
-    The standard deviation is never less than what chance alone gives the quantity.
-
-    Source:
-        Geisser (1993), Predictive Inference, chapter 2: one more normal value after n.
-    """
+    """Reality's place: by rank, and by Student's t on a scale where chance is about normal."""
     from scipy.special import stdtr, stdtrit
 
     found = [run[name] for run in runs if name in run and run[name].value is not None]
@@ -256,10 +221,7 @@ def _placed(
 
 
 def _ends(values: np.ndarray, scaled: np.ndarray, half: float, most: float) -> tuple[float, float]:
-    """Ends of an interval on the scale, as values: the scale is increasing, and known at points.
-
-    No end is below 0 or above `most`.
-    """
+    """Ends of an interval on the scale, as values: the scale is increasing, and known at points."""
     order = np.argsort(scaled)
     x, y = scaled[order], values[order]
     centre = float(scaled.mean())
@@ -357,16 +319,9 @@ _FITTED = "fitted to "
 def overlap_note(scenario: ClusterScenario, store: str, begin: datetime, end: datetime) -> str:
     """What a reader must know of a scenario whose fitted days are held back; empty for nothing.
 
-    The period of a scenario that was fitted is that of the logs to which it was.
-
-    Args:
-        scenario: To judge.
-        store: What the store is called whose days are held back.
-        begin: First moment that is held back.
-        end: Last moment.
-
     Raises:
-        UsageError: it was fitted to these days of that store, and would be judged by what it knows.
+        UsageError: it was fitted to these days of that store, and would be judged by what it
+            knows.
     """
     fitted = {one for one in scenario.sources.values() if one.startswith(_FITTED)}
     since = scenario.period.origin

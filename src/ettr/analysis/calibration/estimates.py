@@ -15,14 +15,7 @@ Z90 = 1.6448536269514722
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """One value of a scenario that logs bear.
-
-    Attributes:
-        value: Of it.
-        what: It rests on, such as "31 outages of 400 node-days".
-        low: Low end of its 90 % interval; None where chance plays no part.
-        high: High end.
-    """
+    """One value of a scenario that logs bear."""
 
     value: float | str
     what: str
@@ -44,11 +37,8 @@ class ScenarioMaker:
     """Puts fitted values into a scenario, and keeps the sources of all.
 
     Attributes:
-        base: The scenario whose values stand where the logs bear none.
-        origin: What the logs are called.
         not_fitted: Values that are those of the base or assumed without it, with the reason; a
             field of a list once, as `faults.*.as_new_share`.
-        notes: What a reader of the fit must know.
     """
 
     base: ClusterScenario
@@ -132,11 +122,7 @@ class ScenarioMaker:
 
 
 def _names(line: str, group: str, name: str) -> bool:
-    """Whether a line on what is not fitted is of that field of a list, or of the whole list.
-
-    Such as `faults.severity, crash_chance (why)`, `faults.law, form of infiniband (why)`,
-    `faults.*.as_new_share` or `bursts`.
-    """
+    """Whether a line on what is not fitted is of that field of a list, or of the whole list."""
     head = line.partition(" (")[0]
     if not head.startswith(f"{group}."):
         return head == group

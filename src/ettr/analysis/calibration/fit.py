@@ -36,15 +36,7 @@ class SiteFit:
     """A scenario fitted to a site.
 
     Attributes:
-        scenario: The scenario.
-        text: Of its file.
-        store: The site's.
-        since: First day that was fitted.
-        until: The day on which it ends.
-        fitted: Values that the logs bear.
-        values: Values of the scenario.
         not_fitted: Values that the logs cannot bear: those of the base, or assumed without it.
-        notes: What a reader must know, a sentence each.
     """
 
     scenario: ClusterScenario
@@ -64,10 +56,8 @@ def fit_site(
     """Fit a scenario to a store's logs.
 
     Args:
-        analysis: Of the whole store.
         name: Of the store; the scenario is called `NAME-fit`.
         until: End of the part that is fitted, at midnight UTC; all of the logs where None.
-        base: A shipped scenario, whose values stand where the logs bear none.
 
     Raises:
         UsageError: too little is left to fit.

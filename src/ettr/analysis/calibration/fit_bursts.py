@@ -1,8 +1,7 @@
 """Bursts of one symptom: faults on several nodes at a time, and what of them is not seen as one.
 
-A burst hits each node with the same chance. It is seen as a burst where it hits three nodes or
-more; else its faults look like others. Its rate and its hit share are those of all bursts, seen or
-not: of the seen ones alone they would be too few and too large.
+A burst hits each node with the same chance. Its rate and its hit share are those of all bursts,
+seen or not: of the seen ones alone they would be too few and too large.
 """
 
 from __future__ import annotations
@@ -31,13 +30,8 @@ class FittedBursts:
     """Bursts of one symptom.
 
     Attributes:
-        groups: Faults of each burst that was seen, by their places.
         per_year: Bursts, those that are not seen among them; 90 % interval.
-        hit_share: Chance of each node to be hit, likewise.
         spread_s: The faults come within so long.
-        seen_share: Of the bursts, those that are seen.
-        unseen_faults: Faults of bursts that are not, expected.
-        what: They rest on.
     """
 
     groups: list[Places]
@@ -50,14 +44,7 @@ class FittedBursts:
 
 
 def fitted_bursts(start_s: Floats, node: Texts, days: float, n_nodes: int) -> FittedBursts | None:
-    """Bursts among the faults of one symptom; None where they cluster no more than by chance.
-
-    Args:
-        start_s: When each fault arose, in seconds since 1970.
-        node: Of each.
-        days: That the logs span.
-        n_nodes: That a burst may hit.
-    """
+    """Bursts among the faults of one symptom; None where they cluster no more than by chance."""
     groups = _groups(start_s, node)
     expected = _by_chance(start_s.size, days)
     if not groups or len(groups) <= expected + 2.0 * math.sqrt(expected):
@@ -100,17 +87,7 @@ def _per_year(n: int, days: float, seen_shares: Sequence[float]) -> Interval:
 
 
 def _least_share(nodes: float, n: int, n_nodes: int, single: int) -> float:
-    """The least chance of a node to be hit that is considered.
-
-    With a smaller one fewer than `LEAST_SEEN` of the bursts would be seen, or those that are not
-    would have more faults than came alone.
-
-    Args:
-        nodes: Hit by each of the bursts that were seen, in the mean.
-        n: How many were seen.
-        n_nodes: That a burst may hit.
-        single: Faults outside of them.
-    """
+    """The least chance of a node to be hit that is considered."""
 
     def is_too_small(share: float) -> bool:
         seen_share = _seen_share(share, n_nodes)
@@ -125,19 +102,7 @@ def _least_share(nodes: float, n: int, n_nodes: int, single: int) -> float:
 
 
 def _hit_share(nodes: float, least: float, n_nodes: int) -> float:
-    """Chance of a node to be hit.
-
-    By maximum likelihood of binomial numbers of nodes of which those below `LEAST_BURST_NODES` are
-    not seen: the mean of the seen ones is as expected.
-
-    Args:
-        nodes: Hit by each of the bursts that were seen, in the mean.
-        least: No smaller chance is considered.
-        n_nodes: That a burst may hit.
-
-    Source:
-        Finney (1949), Annals of Eugenics 14, on binomials of which the lowest numbers are missing.
-    """
+    """Chance of a node to be hit."""
     from scipy.optimize import brentq
 
     def above(share: float) -> float:

@@ -68,9 +68,6 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     """Fit rates, effects, repairs, bursts and lemons.
 
     Args:
-        maker: Takes the values.
-        analysis: Of the fitted part of the logs.
-        machine: The nodes.
         end_s: End of the fitted part: a repair that is over later is not over.
     """
     of_all, _ = faults_of(analysis)
@@ -199,14 +196,7 @@ def _ends_jobs(faults: _Faults) -> bool:
 def _laws(
     maker: ScenarioMaker, spans: dict[str, tuple[float, float]], faults: _Faults, single: Flags
 ) -> dict[str, FittedLaw | None]:
-    """Law and form of each symptom, None for a constant rate.
-
-    Args:
-        maker: Takes what is assumed.
-        spans: When each ordinary node was first and last in service.
-        faults: Of all nodes.
-        single: Flags of those that are of no burst.
-    """
+    """Law and form of each symptom, None for a constant rate."""
     names = sorted(set(faults.name.tolist()))
     ordinary = single & np.isin(faults.node, list(spans))
     laws = {
@@ -227,10 +217,7 @@ def fault_times(
     """Ordinary faults of a symptom, and how long repairs of any fault kept their nodes out.
 
     Args:
-        faults: All of them.
-        name: The symptom.
         ordinary: Flags of faults that count, shape of `faults`: no lemon's, none of a burst.
-        spans: When each ordinary node was first and last in service.
     """
     names, number = np.unique(faults.node.astype(str), return_inverse=True)
     order = np.lexsort((faults.start_s, number))
@@ -292,16 +279,7 @@ def _rate(
     node_days: float,
     of_others: float,
 ) -> Fitted:
-    """Faults of an ordinary node per 1,000 days in service; wider where they cluster.
-
-    Args:
-        analysis: Of the fitted part of the logs.
-        fleet: Time in service of the nodes.
-        own: Faults of the symptom.
-        singles: Of them, those of no burst that was seen, and of these those of none at all.
-        node_days: In service.
-        of_others: Rate of ordinary nodes over that of all.
-    """
+    """Faults of an ordinary node per 1,000 days in service; wider where they cluster."""
     single, alone = singles
     counts: dict[tuple[str, str | None], int] = defaultdict(int)
     cluster = next(iter(fleet.spans_s), ("", None))[0]
@@ -375,20 +353,7 @@ def _repair(repair_s: Floats, is_over: Flags, what: str) -> dict[str, Fitted | N
 def _drawn_to(
     everything: dict[str, Fitted | None] | None, own: _Faults
 ) -> dict[str, Fitted | None] | None:
-    """The repair of a symptom of which few repairs are known, drawn towards that of all symptoms.
-
-    Mean repairs of symptoms are taken to differ from the common one by a factor whose logarithm is
-    normal with a standard deviation of `SPREAD_OF_REPAIRS`; the few repairs of its own move it by
-    how many they are. The sigma is the common one, which is wider than that of one symptom: it has
-    no interval.
-
-    Returns:
-        None where not even the common one is known.
-
-    Source:
-        The mean of a normal law with a normal prior: Gelman et al. (2013), Bayesian Data Analysis,
-        section 2.5.
-    """
+    """The repair of a symptom with few known repairs, drawn towards that of all symptoms."""
     if everything is None:
         return None
     mean, sigma = everything["repair_mean_s"], everything["repair_sigma"]
@@ -413,14 +378,7 @@ def _drawn_to(
 def _bursts(
     maker: ScenarioMaker, analysis: Analysis, machine: Machine, faults: _Faults, single: Flags
 ) -> tuple[list[tuple[BurstProcess, dict[str, Fitted | None]]], dict[str, float]]:
-    """Groups of faults of one symptom that hit several nodes within half an hour.
-
-    Only where the faults of the symptom cluster in time beyond chance. Faults of groups are
-    taken out of `single`.
-
-    Returns:
-        The entries, and by symptom the expected faults of bursts too small to be seen as one.
-    """
+    """Groups of faults of one symptom that hit several nodes within half an hour."""
     entries: list[tuple[BurstProcess, dict[str, Fitted | None]]] = []
     unseen: dict[str, float] = {}
     for name in sorted(set(faults.name.tolist())):

@@ -41,15 +41,7 @@ _WEEKEND = 5
 def fit_jobs(
     maker: ScenarioMaker, attempts: Attempts, machine: Machine, begin_s: float, end_s: float
 ) -> None:
-    """Fit all that accounting shows; attempts submitted later are left out, later ends unknown.
-
-    Args:
-        maker: Takes the values.
-        attempts: Of the site.
-        machine: Its nodes.
-        begin_s: Begin of the time that is fitted, in seconds since 1970.
-        end_s: Its end.
-    """
+    """Fit all that accounting shows; attempts submitted later are left out, later ends unknown."""
     known = (attempts.submit_s >= begin_s) & (attempts.submit_s < end_s)
     follows = _resubmissions(attempts, end_s)
     again = follows >= 0
@@ -70,12 +62,7 @@ def fit_jobs(
 
 
 def _resubmissions(attempts: Attempts, end_s: float) -> Places:
-    """By which first attempts an owner submits again what the infrastructure ended as FAILED.
-
-    Returns:
-        The attempt from which each one goes on, -1 for none; such a job has the same owner, name
-        and size.
-    """
+    """By which first attempts an owner submits again what the infrastructure ended as FAILED."""
     broken = attempts.failed & (attempts.state == "FAILED") & (attempts.end_s < end_s)
     sizes = np.nan_to_num(attempts.size)
     open_ones: dict[tuple[str, str, float], list[int]] = {}
@@ -106,12 +93,7 @@ def lengths_of(
     """How long each piece of work takes, whatever the ids under which it was submitted.
 
     Args:
-        attempts: Of a site.
         follows: The attempt from which each one goes on under another id; -1 for none.
-        base: By whose checkpoints and heartbeat what earlier attempts kept counts.
-        machine: Its nodes.
-        known: Attempts that count.
-        end_s: What ends later has not ended.
 
     Returns:
         Work at each attempt, whether it came to its end there, and whether no attempt at the same
@@ -192,16 +174,7 @@ def _arrivals(
 
 
 def _days_of_mean_rate(weekdays: int, weekend_days: int, factor: float) -> float:
-    """Days of a mean week that have as many jobs as those days.
-
-    A scenario's `jobs_per_day` is a mean over whole weeks, and in days of which more or fewer than
-    two of seven are of weekends the mean is another.
-
-    Args:
-        weekdays: Number of days from Monday to Friday.
-        weekend_days: Of the others.
-        factor: Rate of these over that of the former.
-    """
+    """Days of a mean week that have as many jobs as those days."""
     return (weekdays + factor * weekend_days) / ((5.0 + 2.0 * factor) / 7.0)
 
 
@@ -389,11 +362,7 @@ def _patience(
 
 
 def _standard_errors(loss: Callable[[Floats], float], point: Floats) -> Floats:
-    """Of two parameters at the minimum of a negative log-likelihood, each with the other unknown.
-
-    By the inverse of the matrix of second differences; where it is not positive the parameters
-    cannot be distinguished, and each has `UNKNOWN_ERROR`.
-    """
+    """Errors of two parameters at the minimum of a negative log-likelihood, the other unknown."""
     step = 0.05
     hessian = np.empty((2, 2))
     for i, j in ((0, 0), (0, 1), (1, 1)):
@@ -484,11 +453,7 @@ def _scheduling(maker: ScenarioMaker, attempts: Attempts, known: Flags, end_s: f
 def _resubmitting(
     maker: ScenarioMaker, attempts: Attempts, follows: Places, known: Flags, end_s: float
 ) -> None:
-    """Share of the jobs which faults ended that come again.
-
-    Of those that ended long enough before the end for it to be seen, and that have a name by which
-    they can be known again.
-    """
+    """Share of the jobs which faults ended that come again."""
     broken = known & attempts.failed & (attempts.state == "FAILED") & (attempts.name != "")
     broken &= attempts.end_s <= end_s - _RESUBMITTED_S
     comes_again = np.zeros(len(attempts), dtype=np.bool_)

@@ -52,13 +52,8 @@ class FaultTimes:
     """Faults of one symptom on nodes without another reason to differ.
 
     Attributes:
-        node: A number for the node of each fault, shape (n,).
-        start_s: When it came, shape (n,).
-        down_s: How long its node was out of service between it and the node's next one, or the end,
-            shape (n,).
-        before_s: Time in service of its node before the node's first fault, shape (n,).
-        begin_s: When its node came into service, or the logs began, shape (n,).
-        end_s: When its node left service, or the logs ended, shape (n,).
+        down_s: How long its node was out of service between it and the node's next one, or the
+            end, shape (n,).
         quiet_s: Time in service of nodes without a fault of the symptom, shape (m,).
     """
 
@@ -77,9 +72,6 @@ class ServiceTimes:
 
     Attributes:
         first_s: Until the first fault that was seen of a node; the one before is not known.
-        gap_s: From one fault of a node to the next.
-        last_s: From the last fault of a node to its end in service, or that of the logs.
-        quiet_s: Of nodes without a fault.
     """
 
     first_s: Floats
@@ -102,8 +94,6 @@ class Evenness:
     Attributes:
         z: Standardised sum of squared spacings: above 0 where the faults of a node come in
             clusters, below 0 where they come more regularly than by chance.
-        p_value: Of both sides.
-        n_nodes: Nodes with two faults or more, which alone say something.
     """
 
     z: float
@@ -149,15 +139,7 @@ def evenness(times: FaultTimes) -> Evenness:
 
 
 def _by_chance(n: int, slots: float) -> tuple[float, float]:
-    """Mean and variance of the sum of squared spacings of n faults that fall on slots at random.
-
-    The faults are n of the fleet's, any n as likely as others; what lies between them is a
-    composition of the rest into n + 1 parts. The variance is Moran's for a continuous clock, less
-    the share that the node's own faults have in that clock.
-
-    Source:
-        Moran (1947), J. Royal Statistical Society B 9, for the continuous clock.
-    """
+    """Mean and variance of the sum of squared spacings of n faults that fall on slots at random."""
     rest = slots - n
     of_part = rest / (n + 1.0)
     squared = 2.0 * rest * (rest - 1.0) / ((n + 1.0) * (n + 2.0)) + of_part
@@ -212,7 +194,6 @@ def fitted_law(times: FaultTimes, tests: int) -> FittedLaw | None:
     """Law and form of a fault process; None where a constant rate stands.
 
     Args:
-        times: Faults of ordinary nodes, without those of bursts.
         tests: How many symptoms are asked; the chance of a false answer is over all of them.
     """
     seen = service_times(times)
@@ -281,10 +262,6 @@ def hazard_of_rate(times: float, processes: Sequence[tuple[FittedLaw | None, int
 
     At constant rates it is the same number. Where lives differ much, as with a shape below 1, a
     smaller factor does it. Where they are nearly alike no factor may: then it is `MOST_HAZARD`.
-
-    Args:
-        times: Faults of such a node over those of an ordinary one, 1 or more.
-        processes: The law of each, None for a constant rate, and how many faults it made.
     """
     total = sum(n for _, n in processes)
     if times <= 1.0 or not total or all(law is None for law, _ in processes):

@@ -30,8 +30,6 @@ class Quantity:
     """One quantity of one cluster in one time.
 
     Attributes:
-        value: In `unit`; None where it was not measured.
-        unit: Of it.
         scaled: The same where its chance is about normal with a spread that hardly depends on it:
             square roots of counts, arc sines of shares, logarithms of times.
         least_spread: Standard deviation on that scale that chance alone gives it, at least.
@@ -45,11 +43,6 @@ class Quantity:
 
 def quantities_of(record: SiteRecord, begin_s: float, end_s: float) -> dict[str, Quantity]:
     """The quantities by name (`ettr.sim.cluster.scenario.QUANTITIES`).
-
-    Args:
-        record: Of the cluster, which may reach beyond the time that is asked about.
-        begin_s: Begin of that time, in seconds since 1970.
-        end_s: Its end.
 
     Source:
         Anscombe (1948), Biometrika 35, for the square root and the arc sine.

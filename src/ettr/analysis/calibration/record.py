@@ -45,12 +45,7 @@ class Attempts:
     """Attempts in order of job and submission; times in seconds since 1970, NaN where unknown.
 
     Attributes:
-        job: Number of the job, from 0.
-        is_first: Whether it is the first attempt of its job.
-        is_last: Whether it is the last one.
         size: GPUs asked for, or what is counted in their place (`Machine.unit`).
-        n_nodes: Nodes it ran on.
-        failed: Whether the infrastructure ended it.
         silent: Whether it ended as a node of it was given up that no longer answered: it had done
             nothing since.
     """
@@ -83,9 +78,6 @@ class Machine:
     """The nodes, and what their jobs ask for.
 
     Attributes:
-        n_nodes: How many.
-        per_node: GPUs of a node, or what is counted in their place.
-        unit: GPUs; CPUs or nodes where no job names GPUs.
         bare: Nodes that have no GPUs, by an inventory, where others do: they are no part of it.
     """
 
@@ -101,13 +93,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class OutageSpans:
-    """Unplanned outages of nodes; times in seconds since 1970.
-
-    Attributes:
-        node: A number for the node of each.
-        start_s: When each began.
-        end_s: When it was over; NaN where it is not.
-    """
+    """Unplanned outages of nodes; times in seconds since 1970."""
 
     node: npt.NDArray[np.int64]
     start_s: Floats
@@ -119,10 +105,6 @@ class SiteRecord:
     """A cluster as its logs show it.
 
     Attributes:
-        attempts: Of its jobs.
-        outages: Of its nodes; None where no log says.
-        machine: Its nodes.
-        has_jobs: Whether its logs have jobs.
         has_failures: Whether its logs could show that the infrastructure ended a job.
         bare_jobs: Jobs that are left out, since they ask for no GPUs where GPUs are counted.
     """
@@ -138,14 +120,7 @@ class SiteRecord:
 def attempts_of(
     rows: pa.Table, failed: Collection[str], unit: str, silent: Collection[str] = ()
 ) -> Attempts:
-    """The columns of attempts.
-
-    Args:
-        rows: Of the table `attempts`, with `COLUMNS` at least.
-        failed: Ids of those that the infrastructure ended.
-        unit: As `Machine.unit`.
-        silent: Ids of those that ended as a node no longer answered.
-    """
+    """The columns of attempts."""
     rows = rows.sort_by(
         [("cluster", "ascending"), ("job_id", "ascending"), ("submit", "ascending")]
     )
@@ -195,12 +170,7 @@ def work_of(
     """Length of the work of each job, at its last attempt, and whether it came to its end.
 
     Args:
-        attempts: Of a site.
-        rules: By which what earlier attempts kept counts.
         silence_s: For how long a node has not answered when it is given up (`heartbeat_s`).
-        machine: Its nodes.
-        known: Attempts that count.
-        end_s: What ends later has not ended.
     """
     until_s = np.where(attempts.silent, attempts.end_s - silence_s, attempts.end_s)
     until_s = np.where(until_s < end_s, until_s, end_s)
@@ -264,7 +234,6 @@ def site_record(analysis: Analysis, *, with_bare_jobs: bool = False) -> SiteReco
     """The cluster of a store, by all of its logs.
 
     Args:
-        analysis: Of the store.
         with_bare_jobs: Jobs that ask for no GPUs are among its attempts.
     """
     check_one_cluster(analysis)
@@ -305,7 +274,6 @@ def machine_of(analysis: Analysis, rows: pa.Table) -> Machine:
     """The nodes of a store, and what its jobs ask for.
 
     Args:
-        analysis: Of the store.
         rows: Of the table `attempts`, with `COLUMNS` at least.
     """
     unit, per_node = _unit(analysis, rows)
@@ -398,11 +366,6 @@ def simulated_record(
 
     A fault that no log shows and that leaves its node up is a failure of the user to the analysis,
     and so it is here.
-
-    Args:
-        tables: That it logged, `attempts` and `node_states`.
-        truth: What truly happened.
-        machine: As the scenario has it.
     """
     faults = truth["faults"].select(["fault", "is_seen", "effect"]).to_pylist()
     seen = {row["fault"] for row in faults if row["is_seen"]}

@@ -63,12 +63,6 @@ def replay_of(
     The simulation begins at the midnight UTC before the logs do and ends with them, with the
     shorter where jobs and faults come from different stores.
 
-    Args:
-        scenario: What the logs do not say: scheduler, checks, what faults do, jobs or faults that
-            are not replayed.
-        jobs: Of the store whose jobs are replayed; None where they are drawn.
-        faults: Of the store whose faults are replayed; None where they are drawn.
-
     Raises:
         UsageError: the store has none, or the scenario lacks what they need.
     """

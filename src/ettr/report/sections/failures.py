@@ -52,12 +52,8 @@ def failures_section(
     """Failures per 1,000 node-days by symptom and over time.
 
     Args:
-        rates: over all time.
-        trend: in a rolling window.
-        direction: whether the rate falls or rises.
         lower_bound: why failures go uncounted; None where none does.
         caution: why the rates say little, where the logs are short.
-        without_false: the rates without the failures that chance explains.
         classes: what the rates are of, and those of each class of node.
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []

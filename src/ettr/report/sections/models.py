@@ -160,11 +160,6 @@ def funnel_figure(
     """The points of a funnel and its limits.
 
     Args:
-        funnel: rates, exposures and limits.
-        slug: of the figure.
-        title: of the figure.
-        caption: what it shows, in a sentence.
-        what: the points are, in the plural.
         named: points whose names are written at them; of the others the pointer shows it.
     """
     days = list(funnel.curve_node_days)

@@ -25,7 +25,6 @@ def mttf_section(mttf: MttfBySize, without_false: RateWithoutFalse | None = None
     """MTTF by job size, with the line that the rate projects.
 
     Args:
-        mttf: of all jobs.
         without_false: the rate behind the line without the failures that chance explains.
     """
     unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"

@@ -66,11 +66,6 @@ def wait_figures(
     """Waits by size of the job, simulated and real: their medians, and what 90 % stay below.
 
     A size with too few jobs in the simulations is left out, and the caption names it.
-
-    Args:
-        quantities: those that are no waits are passed over.
-        words: the caption of each.
-        theirs: what the waits of the site are called.
     """
     made = []
     for level, title in (("median", "Median wait by size"), ("90 %", "Wait that 90 % stay below")):
@@ -143,10 +138,6 @@ def replayed_waits_section(
     """Waits of a simulation that replayed the jobs of a site, next to the real ones.
 
     Args:
-        waits: their quantiles.
-        scenario: its name.
-        site: what the store of the real jobs is called.
-        seed: of the simulation.
         simulated: that the site is a simulation itself, in a sentence.
     """
     words = f"SIMULATED: {scenario}, seed {seed}, replaying the jobs of {site}."

@@ -43,7 +43,6 @@ def what_if_section(
     """The change that wins most first, then all of them.
 
     Args:
-        found: the changes.
         price: of a GPU-hour, for a figure in money next to that in GPU-hours.
         is_varied: whether the answer says what it owes to the assumed values.
     """

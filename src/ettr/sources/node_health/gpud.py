@@ -80,10 +80,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 
 
 def _items(value: Json, outer: JsonObject, depth: int = 0) -> Iterator[tuple[Json, JsonObject]]:
-    """Events and states, each with the component's record that wraps it.
-
-    A damaged bracket may put the record of one component among the events of another.
-    """
+    """Events and states, each with the component's record that wraps it."""
     inner = _inner(value) if isinstance(value, dict) else None
     if not isinstance(value, dict) or not inner or depth >= _DEEPEST:
         yield value, outer

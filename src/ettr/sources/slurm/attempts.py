@@ -1,9 +1,8 @@
 """Columns of sacct texts -> `attempts` and `allocations`.
 
-What each field means is in `job_fields`. `slurm-sacct`, `slurm-sacct-json` and the sources that
-wrap sacct rows in something else all end here, so that one job read in four shapes gives one row.
-Work is done once per distinct text or by whole columns, since a site's history holds millions of
-rows.
+`slurm-sacct`, `slurm-sacct-json` and the sources that wrap sacct rows in something else all end
+here, so that one job read in four shapes gives one row. Work is done once per distinct text or by
+whole columns, since a site's history holds millions of rows.
 """
 
 from __future__ import annotations
@@ -371,10 +370,8 @@ def rows_from_sacct_fields(
     """Rows of dictionaries of sacct fields, such as `{"JobID": "7", "State": "COMPLETED", ...}`.
 
     Args:
-        reader: one per file, so that its notes cover the whole file.
-        records: field names in any case; values as sacct prints them; None is read as "".
-            Times may be ISO 8601 with or without offset, or seconds since 1970.
-        lines: the line of each record.
+        records: field names in any case; values as sacct prints them; None is read as "". Times
+            may be ISO 8601 with or without offset, or seconds since 1970.
 
     Raises:
         SourceError: no record holds the fields that are needed.
@@ -400,13 +397,7 @@ def _as_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """Rows of `allocations`, and how many attempts do not fit their node list.
-
-    Attributes:
-        rows: one for each node of each attempt that has started.
-        without_elapsed: attempts that have nodes and no elapsed time; they have no rows.
-        node_count_differs: attempts whose number of nodes is not the length of their list.
-    """
+    """Rows of `allocations`, and how many attempts do not fit their node list."""
 
     rows: pa.Table
     without_elapsed: int = 0

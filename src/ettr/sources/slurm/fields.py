@@ -323,12 +323,7 @@ def other_gres(text: str, accelerators: tuple[str, ...] = ()) -> tuple[str, ...]
 
 
 def other_gres_note(found: Counter[str], what: str) -> str:
-    """A sentence on generic resources that count as no GPUs.
-
-    Args:
-        found: how many attempts or nodes hold each.
-        what: the word for one of them.
-    """
+    """A sentence on generic resources that count as no GPUs."""
     listed = ", ".join(f"gres/{name} ({counted(n, what)})" for name, n in found.most_common())
     names = ",".join(sorted(found))
     return (

@@ -255,11 +255,7 @@ class _Inventory:
     def _table_nodes(
         self, line_number: int, row: dict[str, str], expand: FileNodeLists
     ) -> Iterator[_Node]:
-        """The nodes of one line.
-
-        Raises:
-            ValueError: it is no line of nodes, or names too many.
-        """
+        """The nodes of one line."""
         listed = row.get("NODELIST", "")
         if listed_nodes(listed) > most_listed(integer_of(row.get("NODES"))):
             raise ValueError("NODELIST names more nodes than NODES says")
@@ -275,11 +271,7 @@ class _Inventory:
         )
 
     def _keep(self, node: _Node, state: Row | None) -> None:
-        """Keep a node and the state in which it is out of service, if it is.
-
-        Raises:
-            ValueError: the node is no machine.
-        """
+        """Keep a node and the state in which it is out of service, if it is."""
         node.check()
         is_new = self._add(node)
         if state is not None:
@@ -345,11 +337,7 @@ class _Node:
         return gpus_of_gres(self.gres, names) or gpus_of_tres(self.tres, names)
 
     def check(self) -> None:
-        """Check that its counts are those of a machine.
-
-        Raises:
-            ValueError: it has too many GPUs or too much memory.
-        """
+        """Check that its counts are those of a machine."""
         if (self.n_gpus or 0) > MOST_GPUS_PER_NODE:
             raise ValueError(f"{self.n_gpus} GPUs in one node")
         if (self.memory_mib or 0) > _MOST_MEBIBYTES or (self.n_cpus or 0) > _MOST_MEBIBYTES:
@@ -389,11 +377,7 @@ def _reason(written: str) -> _Reason:
 
 
 def _state(spelled: str, reason: str, user: str, since: datetime) -> Row | None:
-    """Columns of `node_states`; None for a node in service.
-
-    Raises:
-        ValueError: no state.
-    """
+    """Columns of `node_states`; None for a node in service."""
     state, flags = node_state(spelled)
     if state not in OUT_OF_SERVICE:
         return None

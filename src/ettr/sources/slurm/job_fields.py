@@ -119,9 +119,6 @@ class JobField:
     """One way to fill a column.
 
     Attributes:
-        column: of `attempts`.
-        field: of sacct, in lower case.
-        parse: makes values of its texts.
         reject: slug with which a record is rejected whose text cannot be read; where empty, the
             column is left null, which is counted and noted.
         unless: another field; where the log has it, this one is not looked at.

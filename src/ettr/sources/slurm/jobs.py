@@ -101,10 +101,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 
 
 def _blocks(origin: Origin) -> Iterator[tuple[int, str]]:
-    """The text of each job with the line on which it begins.
-
-    A line that begins with JobId= begins a job; an empty line ends one.
-    """
+    """The text of each job with the line on which it begins."""
     block: list[str] = []
     first = 0
     for number, line in numbered_texts(origin):
@@ -142,11 +139,7 @@ def _batch(rows: LogRows, attempts: AttemptReader, found: list[tuple[int, str]])
 
 
 def _record(text: str) -> dict[str, str]:
-    """A job as sacct's fields.
-
-    Raises:
-        ValueError: it is cut off, or not as scontrol writes jobs.
-    """
+    """A job as sacct's fields."""
     shown = _fields(text)
     state = shown.get("JobState", "")
     record = {theirs: shown.get(ours, "") for ours, theirs in _SAME_NAMES.items()}

@@ -139,12 +139,7 @@ class Records:
 
 
 def split_records(block: bytes, layout: RecordLayout, header: bytes | None) -> Records:
-    """The records of a block that ends with a line break (or is the last).
-
-    Args:
-        block: bytes as `RecordLayout.one_byte` gives them.
-        header: the header line in the same form, to know it when it is repeated.
-    """
+    """The records of a block that ends with a line break (or is the last)."""
     raw = np.frombuffer(block, dtype=np.uint8)
     ends = np.flatnonzero(raw == 10)
     if not block.endswith(b"\n"):
@@ -167,11 +162,7 @@ def split_records(block: bytes, layout: RecordLayout, header: bytes | None) -> R
 
 
 def _without_cut_ends(lines: _BlockLines, whole: Mask) -> Mask:
-    """A line that has all its separators is not whole where the next goes on with its last text.
-
-    Only a free text may hold a line break, and only where each record begins with a job id can the
-    continuation of a text be distinguished from a new record.
-    """
+    """A line that has all its separators is not whole where the next goes on with its last text."""
     if not lines.layout.job_first or lines.layout.fields[-1] not in words.FREE_TEXT:
         return whole
     found = whole.copy()
@@ -287,10 +278,7 @@ def starts_record(text: bytes, layout: RecordLayout) -> bool:
 
 
 def _starts_behind_a_text(text: bytes, layout: RecordLayout) -> bool:
-    """Whether a line begins as a record does whose name or other free text holds separators.
-
-    What is no text must look like what it is, a state of Slurm among it.
-    """
+    """Whether a line begins as a record does whose name or other free text holds separators."""
     if "state" not in layout.fields:
         return False
     state = layout.fields.index("state")
@@ -358,11 +346,7 @@ def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
 
 
 def _merge(text: bytes, layout: RecordLayout) -> tuple[list[bytes], bool] | None:
-    """Fields of a record with too many separators, which its free texts must hold.
-
-    Where several ways to join them are as good and only free texts differ, the record is kept
-    without those texts.
-    """
+    """Fields of a record with too many separators, which its free texts must hold."""
     fits = _ways(text, layout)
     # sacct always fills some fields: a way to join that leaves them empty is no likely one
     filled = [k for k, name in enumerate(layout.fields) if name in _ALWAYS_FILLED]
@@ -379,11 +363,7 @@ def _merge(text: bytes, layout: RecordLayout) -> tuple[list[bytes], bool] | None
 
 
 def _ways(text: bytes, layout: RecordLayout) -> list[list[bytes]]:
-    """The ways to join the fields of a record with too many separators.
-
-    In as few free texts as possible: a job's name is in its SubmitLine too. What is no free text
-    must look like what it is.
-    """
+    """The ways to join the fields of a record with too many separators."""
     return _in_one_text(text, layout) or _in_several_texts(text, layout)
 
 

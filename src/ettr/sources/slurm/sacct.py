@@ -260,11 +260,7 @@ def _other_headers(block: bytes, layout: RecordLayout, header: bytes | None) -> 
 
 
 def _blocks(file: BinaryIO, layout: RecordLayout, name: str) -> Iterator[tuple[bytes, int]]:
-    """Blocks of whole records with their first line's number, separators made one byte.
-
-    A block ends before the last job that it holds, since that job's steps, or the rest of its
-    SubmitLine, may follow.
-    """
+    """Blocks of whole records with their first line's number, separators made one byte."""
     held = b""
     line = 1
     while True:

@@ -61,10 +61,6 @@ class TimeColumns:
     def read(self, texts: pa.Array, field: str = "") -> tuple[pa.Array, np.ndarray]:
         """The column as UTC times, and which of its texts are no time at all.
 
-        Args:
-            texts: strings; what sacct writes for nothing becomes null and is not bad.
-            field: name of the column in `folds`.
-
         Raises:
             UsageError: a text has no zone and the user gave none.
         """
@@ -146,7 +142,6 @@ class TimeColumns:
         Args:
             columns: times by field, in the order in which they follow each other; the span is from
                 `start` to `end`.
-            lasted_s: how long each record lasted; null where it does not say.
         """
         folds = {name: column for name, column in self.folds.items() if name in columns}
         for column in (fold for name, fold in self.folds.items() if name not in columns):

@@ -128,11 +128,7 @@ def _local(given: object) -> str | None:
 
 
 def _columns(origin: Origin, options: ReadOptions) -> dict[str, str]:
-    """The file's names of our columns.
-
-    Raises:
-        UsageError: step or time has none.
-    """
+    """The file's names of our columns."""
     names = _names(origin.head)
     columns = _known(names) | (options.column_map or {})
     problems = [
@@ -179,11 +175,7 @@ def _cells(line: str) -> list[str] | None:
 
 
 def _job_of(origin: Origin, columns: Mapping[str, str]) -> str | None:
-    """The one job that the file names; None where it names none.
-
-    Raises:
-        UsageError: it names several, and whose step is which, it may not say.
-    """
+    """The one job that the file names; None where it names none."""
     if "job_id" not in columns:
         return None
     jobs: dict[str, None] = {}

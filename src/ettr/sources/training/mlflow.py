@@ -66,11 +66,7 @@ def _keep(rows: StepRows, number: int, line: str) -> None:
 
 
 def _run_of(origin: Origin) -> str | None:
-    """The run of the file's path; None where the path is not one of the store.
-
-    Raises:
-        SourceError: the metric is one of the machine.
-    """
+    """The run of the file's path; None where the path is not one of the store."""
     folders = Path(str(origin)).parts[:-1]
     if origin.is_nameless or _METRICS not in folders:
         return None

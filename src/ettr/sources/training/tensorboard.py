@@ -127,13 +127,7 @@ def _chosen(origin: Origin, options: ReadOptions, rows: StepRows) -> str | None:
 
 
 def _event(data: bytes, tensor_scalars: set[str]) -> _Event:
-    """What an event says of steps.
-
-    Args:
-        data: the bytes of the event.
-        tensor_scalars: the tags of scalars that are written as tensors; only the first point of a
-            tag says so, and is added here.
-    """
+    """What an event says of steps."""
     wall_time_s, step, scalars = None, 0, []
     for field in fields(data):
         if field.number == _WALL_TIME:
@@ -197,15 +191,7 @@ class _Bytes:
 
 
 def _records(origin: Origin, *, check: bool) -> Iterator[FramedMessage]:
-    """The records of a file; a damaged stretch is one, and reading goes on behind it.
-
-    Args:
-        origin: the file.
-        check: whether to check the data's checksums; the lengths' are checked always.
-
-    Raises:
-        SourceError: the file is corrupt or truncated as a compressed file.
-    """
+    """The records of a file; a damaged stretch is one, and reading goes on behind it."""
     try:
         with origin.open() as stream:
             yield from _framed(_Bytes(stream), check=check)

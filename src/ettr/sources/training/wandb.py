@@ -174,12 +174,7 @@ def _text_of(message: bytes, number: int) -> str | None:
 
 
 def _history(data: bytes) -> dict[str, object]:
-    """The values of a record of the history by key; none of another record.
-
-    Raises:
-        WireError: it is no message.
-        ValueError, RecursionError: a value that is needed is no JSON.
-    """
+    """The values of a record of the history by key; none of another record."""
     values: dict[str, object] = {}
     for part in fields(data):
         if part.number == _HISTORY:
@@ -209,11 +204,7 @@ def _item(entry: Field) -> Iterator[tuple[str, object]]:
 
 
 def _records(origin: Origin) -> Iterator[FramedMessage]:
-    """The records of a file; what is damaged is one, and reading goes on behind it.
-
-    Raises:
-        SourceError: the file is corrupt or truncated as a compressed file.
-    """
+    """The records of a file; what is damaged is one, and reading goes on behind it."""
     try:
         with origin.open() as stream:
             yield from _assembled(stream)
