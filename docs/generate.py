@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib.metadata import metadata, version
 from itertools import takewhile
 from math import inf
 from pathlib import Path
@@ -49,6 +50,7 @@ def reference() -> dict[str, str]:
         "reference/commands.md": _commands(),
         "reference/sources.md": _sources(),
         "reference/scenarios.md": _scenarios(),
+        "reference/licences.md": _licences(),
     }
     begun = (DOCS / "reference" / "report-json.md").read_text("utf-8")
     return {
@@ -513,6 +515,31 @@ def _campaigns() -> str:
             for row in rows
         ),
     )
+
+
+# -- licences -------------------------------------------------------------------------------------
+
+
+def _licences() -> str:
+    """The packages of the base installation, each with the licence that it states."""
+    names = re.findall(
+        r"^([\w-]+)==", (DOCS.parent / "requirements-base.txt").read_text("utf-8"), re.M
+    )
+    rows = ((_code(name), version(name), _cell(_licence(metadata(name)))) for name in names)
+    parts = [
+        "# Licences",
+        "What the base installation brings, with the licence that each package states.",
+        _table(("package", "version", "licence"), rows),
+    ]
+    return "\n\n".join(parts)
+
+
+def _licence(of: Any) -> str:
+    """The licence of a package: the expression, else the classifiers, else the free text."""
+    stated = [
+        name.rpartition(" :: ")[2] for name in of.get_all("Classifier", []) if "License ::" in name
+    ]
+    return str(of.get("License-Expression") or "; ".join(stated) or of.get("License", ""))
 
 
 # -- architecture ---------------------------------------------------------------------------------

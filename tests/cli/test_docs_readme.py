@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.docs_pages import ROOT, blocks
+from cli.program import ettr
 
 
 def shown() -> list[tuple[str, list[str]]]:
@@ -69,6 +70,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_readme_shows_what_is_printed(command: str, lines: list[str], folder: Path):
     assert len(lines) > 5
     assert missing(lines, runs(command, folder)) is None
+
+
+def listed() -> list[str]:
+    """The commands of the README's table; `also` names further metrics."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| [^|]+ \| `(ettr [^`]+)`(.*) \|$", text, re.M)
+    also = [f"ettr {name} STORE" for _, rest in rows for name in re.findall(r"`(\w+)`", rest)]
+    return [*(command for command, _ in rows), *also]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", listed())
+def test_a_command_of_the_table_answers_on_the_bundled_day(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(folder)
+    logs = sorted(map(str, (ROOT / "examples/slurm").iterdir()))
+    words = shlex.split(command.replace("STORE FILE...", "again FILES").replace("STORE", "site"))
+    at = words.index("FILES") if "FILES" in words else len(words)
+    words[at : at + 1] = [*logs, "--timezone", "UTC"] if at < len(words) else []
+    done = ettr(*words[1:])
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) >= 3
+
+
+def test_the_table_has_its_commands():
+    assert len(listed()) > 15
 
 
 def test_a_line_that_is_not_printed_is_found():

@@ -92,8 +92,15 @@ def test_the_note_says_the_rate_of_the_example_and_the_published_one(
     assert rate / PUBLISHED_PER_1000_NODE_DAYS == pytest.approx(times, rel=0.1)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/from-sacct-to-a-report.md"])
-def test_the_first_line_of_a_page_that_shows_the_example_says_so(page: str) -> None:
-    lines = (EXAMPLES.parent / page).read_text("utf-8").splitlines()
+def test_the_tutorial_says_in_its_first_line_that_failures_are_injected() -> None:
+    page = EXAMPLES.parent / "docs" / "tutorials" / "from-sacct-to-a-report.md"
+    lines = page.read_text("utf-8").splitlines()
     first = next(line for line in lines if line and not line.startswith("#"))
     assert "injected" in first
+
+
+def test_the_picture_of_the_readme_has_a_caption_that_says_so() -> None:
+    text = (EXAMPLES.parent / "README.md").read_text("utf-8")
+    [caption] = re.findall(r"report\.png\)\n\n\*(.+?)\*\n\n", text, re.S)
+    assert "injected" in caption
+    assert "6.5 failures per 1,000" in caption
