@@ -1,24 +1,122 @@
 """The policy as it is shipped: a clean run is saved by `RunningCheckpoint` itself, to a disk.
 
 It scores a step before the round, in a thread of its own, by blocks and within a budget of bytes,
-and writes slot files. The replay of `checkpoint_replay` scores the very iteration that it saves.
+and writes slot files. The replay of `checkpoint_replay` scores the very iteration that it saves. A
+unit is a block: rows of one tensor where all are of one size, else a parameter of its own, under
+Adam with its moments and its step; a document's topics are rows of zeros with a one, so that the
+squared distance counts the tokens that have changed. Where units differ in size, an eighth of the
+bytes is not an eighth of the units, and those that moved most for their bytes come first.
 """
 
+from __future__ import annotations
+
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ettr.errors import UsageError
+from reproduction.scar.adam import FIRST, PARAMETER, SECOND, STEP, Adam
 from reproduction.scar.checkpoint_replay import Checkpointing, stored
-from reproduction.scar.workload import CleanRun, Workload
+from reproduction.scar.topics import Topics
+from reproduction.scar.workload import CleanRun, State, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_WHOLE = 1 << 40  # bytes of a block, for tensors that are one block each
 
 
-def can_be_shipped(workload: Workload) -> bool:
-    """Whether its units are of one size and of 32-bit floats, as blocks of a tensor are."""
+class _Rows:
+    """Units of one size: rows of one tensor."""
+
+    def __init__(self, workload: Workload, first: State) -> None:
+        import torch
+
+        size = int(workload.offsets[1])
+        self._live = torch.from_numpy(np.array(first))
+        self.state: dict[str, object] = {"state": self._live}
+        self.options: dict[str, object] = {"rows": {"state": size}}
+
+    def put(self, state: State) -> None:
+        """Make the live values those of a state."""
+        import torch
+
+        self._live.copy_(torch.from_numpy(np.array(state)))
+
+    def get(self) -> State:
+        """The live values as a state."""
+        return self._live.numpy()
+
+
+class _Parts:
+    """Each unit a parameter of its own, under Adam or alone."""
+
+    def __init__(self, workload: Workload, first: State) -> None:
+        import torch
+        from torch import nn
+
+        self._offsets, self._shape = workload.offsets, first.shape
+        self._topics = workload.topics if isinstance(workload, Topics) else 0
+        parts = [nn.Parameter(torch.zeros_like(part)) for part in self._cut(first)]
+        self._module = nn.ParameterList(parts)
+        self.state = {"model": self._module}
+        self.options = {"block_bytes": _WHOLE}
+        self._adam = None
+        if isinstance(workload, Adam):
+            self._adam = torch.optim.Adam(parts, lr=0.0)
+            for part in parts:
+                part.grad = torch.zeros_like(part)
+            self._adam.step()
+            self.state["optimizer"] = self._adam
+        self.put(first)
+
+    def put(self, state: State) -> None:
+        """Make the live values those of a state."""
+        import torch
+
+        with torch.no_grad():
+            for part, value in zip(self._module, self._cut(state), strict=True):
+                part.copy_(value)
+        if self._adam is not None:
+            for name, column in (("exp_avg", FIRST), ("exp_avg_sq", SECOND)):
+                for part, value in zip(self._module, self._cut(state, column), strict=True):
+                    self._adam.state[part][name].copy_(value)
+            for part, at in zip(self._module, self._offsets[:-1], strict=True):
+                self._adam.state[part]["step"].fill_(float(state[at, STEP]))
+
+    def get(self) -> State:
+        """The live values as a state."""
+        parts = [part.detach().numpy() for part in self._module]
+        if self._topics:
+            return np.concatenate([part.argmax(1) for part in parts]).astype(np.uint8)
+        found = np.empty(self._shape, dtype=np.float32)
+        found[:, PARAMETER] = np.concatenate(parts)
+        assert self._adam is not None  # noqa: S101 - the units of Adam or of topics
+        held = [self._adam.state[part] for part in self._module]
+        for name, column in (("exp_avg", FIRST), ("exp_avg_sq", SECOND)):
+            found[:, column] = np.concatenate([one[name].numpy() for one in held])
+        steps = [float(one["step"]) for one in held]
+        found[:, STEP] = np.repeat(steps, np.diff(self._offsets))
+        return found
+
+    def _cut(self, state: State, column: int = PARAMETER) -> list[Tensor]:
+        import torch
+
+        values = np.eye(self._topics, dtype=np.float32)[state] if self._topics else state[:, column]
+        return [torch.from_numpy(part) for part in np.split(values, self._offsets[1:-1])]
+
+
+def _live_of(workload: Workload, first: State) -> _Rows | _Parts:
+    if isinstance(workload, Adam | Topics):
+        return _Parts(workload, first)
     sizes = np.diff(workload.offsets)
-    return workload.start(0).dtype == np.float32 and bool((sizes == sizes[0]).all())
+    if first.dtype != np.float32 or (sizes != sizes[0]).any():
+        raise UsageError(f"{workload.name}: units of one size and of 32-bit floats are saved")
+    return _Rows(workload, first)
 
 
 def shipped_at(
@@ -30,41 +128,41 @@ def shipped_at(
     restored and compared with the states of the run.
 
     Raises:
-        UsageError: units differ in size or are no floats; or the interval is no multiple of 1/r.
+        UsageError: the interval is no multiple of 1/r.
         RuntimeError: a round failed, or what was restored is not what was saved.
     """
-    import torch
-
     from ettr.checkpoint import Budget, RunningCheckpoint, restore
 
-    sizes = np.diff(workload.offsets)
-    if interval % how.parts or not can_be_shipped(workload):
+    if interval % how.parts:
         raise UsageError(
-            f"{workload.name}: RunningCheckpoint saves units of one size, of 32-bit floats, at an "
-            f"interval ({interval}) that is a multiple of 1/r = {how.parts}"
+            f"{workload.name}: an interval ({interval}) that is a multiple of 1/r = {how.parts}"
         )
-    ages = np.zeros((clean.states.shape[0], sizes.size), dtype=np.int16)
-    live = torch.from_numpy(np.array(clean.states[0]))
+    ages = np.zeros((clean.states.shape[0], workload.offsets.size - 1), dtype=np.int16)
+    live = _live_of(workload, clean.states[0])
     with tempfile.TemporaryDirectory() as folder:
         with RunningCheckpoint(
             Path(folder),
-            {"state": live},
+            live.state,
             policy="priority",
             budget=Budget(fraction=1 / how.parts),
             every_steps=interval // how.parts,
-            rows={"state": int(sizes[0])},
+            **live.options,  # type: ignore[arg-type]
         ) as checkpoint:
             checkpoint.save_all(0)
+            order: Callable[[str], int] = lambda name: int(name.rpartition(".")[2])  # noqa: E731
             for at in range(1, ages.shape[0]):
-                live.copy_(torch.from_numpy(clean.states[at]))
+                live.put(clean.states[at])
                 report = checkpoint.step(at)
                 if report.skipped or report.error is not None:
                     raise RuntimeError(f"iteration {at}: {report.error or 'the round was skipped'}")
                 checkpoint.wait()
-                in_order = sorted(checkpoint.ages(), key=lambda age: age.offsets)
-                ages[at] = [-1 if age.step is None else age.step for age in in_order]
-        restored = torch.full_like(live, float("nan"))
-        restore(Path(folder), {"state": restored})
-    if not np.array_equal(restored.numpy(), stored(clean, ages[-1], workload.offsets)):
+                of_units = [
+                    (order(age.fqn) if isinstance(live, _Parts) else 0, age.offsets, age.step)
+                    for age in checkpoint.ages()
+                ]
+                ages[at] = [-1 if step is None else step for _, _, step in sorted(of_units)]
+        restored = _live_of(workload, np.zeros_like(clean.states[0]))
+        restore(Path(folder), restored.state)
+    if not np.array_equal(restored.get(), stored(clean, ages[-1], workload.offsets)):
         raise RuntimeError(f"{workload.name}: what was restored is not what was saved")
     return ages

@@ -54,7 +54,7 @@ class Topics:
         """
         self.name = name
         self.offsets = np.concatenate([[0], np.cumsum(lengths)])
-        self._topics, self._alpha, self._beta = topics, float(alpha), float(beta)
+        self.topics, self._alpha, self._beta = topics, float(alpha), float(beta)
         self._types = int(words.max()) + 1
         self._words = words.astype(np.int32)
         self._sweep = compiled(sweep)
@@ -103,7 +103,7 @@ class Topics:
             self.offsets,
             order,
             draws,
-            (self._types, self._topics),
+            (self._types, self.topics),
             (self._alpha, self._beta),
             seen,
         )

@@ -36,7 +36,7 @@ class Settings:
 
     iterations: int  # κ0: the threshold is the clean loss there
     interval: int  # C
-    grid: str  # "full", "headline", "replayed" or "large"; see `arms`
+    grid: str  # "full", "headline", "shipped" or "large"; see `arms`
     streams: int = 1  # clean runs, taken in turn
     smooth: int = 1  # iterations averaged before the loss is compared
     failures: int = 2  # the geometric p is failures / iterations
@@ -92,18 +92,21 @@ def arms(grid: str) -> list[Arm]:
     """The arms that have to be run; full recovery of a full checkpoint is known without running.
 
     `large`: half lost, by nothing, full, and two policies at 1/8. `headline`: those of the first
-    table, and the priority that is shipped; `replayed`: without that one. `full`: all but that one.
+    table, and the priority that is shipped; `shipped`: that one next to its replay. `full`: all
+    others.
     """
     nothing, whole = Checkpointing("none"), Checkpointing("full")
     eighths = [Checkpointing(policy, 8) for policy in POLICIES]
     if grid == "large":
         return [Arm("partial", saving, 0.5) for saving in (nothing, whole, *eighths[:2])]
-    if grid in ("headline", "replayed"):
-        shipped = [Checkpointing("shipped", 8)] if grid == "headline" else []
+    shipped = Checkpointing("shipped", 8)
+    if grid == "shipped":
+        return [Arm("partial", saving, 0.5) for saving in (whole, eighths[0], shipped)]
+    if grid == "headline":
         return [
             *(Arm("partial", whole, p) for p in LOST),
-            *(Arm("partial", saving, 0.5) for saving in (nothing, *eighths, *shipped)),
-            *(Arm("full", saving) for saving in (eighths[0], *shipped)),
+            *(Arm("partial", saving, 0.5) for saving in (nothing, *eighths, shipped)),
+            *(Arm("full", saving) for saving in (eighths[0], shipped)),
         ]
     running = [Checkpointing(policy, parts) for parts in (2, 4, 8) for policy in POLICIES]
     return [

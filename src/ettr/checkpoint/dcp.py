@@ -49,6 +49,7 @@ from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import make_folder, replacing, sync_folder, write_all
 from ettr.checkpoint.slots.reader import BadBlock
 from ettr.checkpoint.tensors.shards import dtype_name
+from ettr.checkpoint.tensors.tensor_slices import flat_bytes
 
 FORMAT = "ettr-dcp"
 FORMAT_VERSION = 1
@@ -265,7 +266,7 @@ def _bytes_of(
         return value.getbuffer(), None, ()
     assert isinstance(value, Tensor)  # noqa: S101 - the planner's contract
     tensor = value.detach().cpu().contiguous()
-    flat = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0)
+    flat = flat_bytes(tensor) if tensor.numel() else tensor.new_empty(0)
     data = flat.numpy().data if tensor.numel() else memoryview(b"")
     return data.cast("B"), dtype_name(tensor.dtype), tuple(tensor.shape)
 

@@ -30,7 +30,7 @@ from ettr.checkpoint.slots.record_selection import (
     open_checkpoint,
 )
 from ettr.checkpoint.tensors.shards import PARAM
-from ettr.checkpoint.tensors.tensor_slices import as_tensor
+from ettr.checkpoint.tensors.tensor_slices import as_tensor, flat_bytes
 from ettr.files import write_text
 
 _SAFE_TYPES = {
@@ -196,7 +196,7 @@ def export_safetensors(
         write_all(file.fileno(), len(header).to_bytes(8, "little") + header)
         for tensor in assembled.tensors.values():
             if tensor.numel():
-                flat = tensor.contiguous().reshape(-1).view(torch.uint8)
+                flat = flat_bytes(tensor.contiguous())
                 write_all(file.fileno(), flat.numpy().data)
     return assembled.exported(Path(path))
 

@@ -25,7 +25,7 @@ from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, align
 from ettr.checkpoint.slots.plan import SlotPlan
 from ettr.checkpoint.tensors.regions import split_dim
 from ettr.checkpoint.tensors.shards import Shard
-from ettr.checkpoint.tensors.tensor_slices import block_view, pack_number
+from ettr.checkpoint.tensors.tensor_slices import block_view, flat_bytes, pack_number
 
 _ALIGN = 64
 _MOST_COPY_THREADS = 4  # more do not make memory faster
@@ -148,7 +148,7 @@ class _Live:
         self._dim = split_dim(shard.sizes)
         self._row_bytes = planned // shard.sizes[self._dim] if shard.sizes else planned
         if self.value.is_cpu and self.value.is_contiguous():
-            self.flat = self.value.view(-1).view(torch.uint8).numpy()
+            self.flat = flat_bytes(self.value).numpy()
 
     def offset(self, spec: BlockSpec) -> int:
         """Where the bytes of a block begin; blocks are cut along the first dimension with rows."""

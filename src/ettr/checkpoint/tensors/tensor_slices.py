@@ -26,8 +26,12 @@ def copy_in_this_thread(target: Tensor, source: Tensor) -> None:
     if not alike or target.is_cuda or source.is_cuda or target.numel() <= _SMALL_ELEMENTS:
         target.copy_(source)
         return
-    into = target.view(-1).view(torch.uint8).numpy()
-    into[:] = source.view(-1).view(torch.uint8).numpy()
+    flat_bytes(target).numpy()[:] = flat_bytes(source).numpy()
+
+
+def flat_bytes(tensor: Tensor) -> Tensor:
+    """View a contiguous tensor as its bytes; one of a single element may have any stride."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def block_view(

@@ -20,6 +20,7 @@ from ettr.checkpoint.object_selection import choose_objects
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.tensors.objects import ObjectRecord, encode_objects, unpack_objects
 from ettr.checkpoint.tensors.shards import Shard
+from ettr.checkpoint.tensors.tensor_slices import flat_bytes
 from ettr.errors import UsageError
 
 _ALIGN = 16
@@ -157,7 +158,7 @@ class ImageReader:
             for piece in self._pieces[bisect_right(self._ends, begin) :]:
                 if piece.offset >= end:
                     break
-                value = _as_tensor(piece.live()).reshape(-1).view(torch.uint8)
+                value = flat_bytes(_as_tensor(piece.live()).contiguous())
                 parts.append((piece.offset, value))
             for at, value in parts:
                 first, last = max(begin, at), min(end, at + value.numel())
@@ -233,7 +234,7 @@ def checksum_of(values: Iterable[Part]) -> int:
     """A checksum of tensors and numbers in their order."""
     digest = checksums.streaming_digest(checksums.default_name())
     for value in values:
-        digest.update(_as_tensor(value).cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(flat_bytes(_as_tensor(value).cpu().contiguous()).numpy().data)
     return digest.intdigest()
 
 
@@ -242,7 +243,7 @@ def fingerprint(pieces: Sequence[Piece]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         value = _as_tensor(piece.live())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(flat_bytes(value.detach().cpu().contiguous()).numpy().data)
     return digest.hexdigest()
 
 

@@ -206,7 +206,7 @@ def _contiguous(output: Tensor) -> tuple[Tensor, list[_Copy]]:
 
 
 def _bytes_of(contiguous: Tensor) -> Tensor:
-    return contiguous.detach().view(-1).view(torch.uint8)
+    return contiguous.detach().as_strided((contiguous.numel(),), (1,)).view(torch.uint8)
 
 
 def _require(output: Tensor, part: Tensor, n_parts: int) -> None:
