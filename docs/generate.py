@@ -387,14 +387,15 @@ def _meanings(path: str, of: type) -> Iterator[tuple[str, str, str]]:
 
 def _answers() -> str:
     """The types of what `ettr.Fleet` answers: one attribute for each part with a question."""
-    imports: set[str] = set()
+    imports: dict[str, set[str]] = {"ettr.api.result": {"Result"}}
     attributes = []
     for name, part in PARTS.items():
         if part.question is None or not part.in_python:
             continue
         found = get_type_hints(part.question)["return"]
         kinds = [one for one in get_args(found) or (found,) if one is not NoneType]
-        imports |= {f"    from {one.__module__} import {one.__name__}" for one in kinds}
+        for one in kinds:
+            imports.setdefault(one.__module__, set()).add(one.__name__)
         optional = " | None" if NoneType in get_args(found) else ""
         says = (inspect.getdoc(part.question) or "").partition("\n")[0]
         answer = " | ".join(one.__name__ for one in kinds) + optional
@@ -408,7 +409,10 @@ def _answers() -> str:
             "from typing import TYPE_CHECKING",
             "",
             "if TYPE_CHECKING:",
-            *sorted({*imports, "    from ettr.api.result import Result"}),
+            *(
+                f"    from {module} import {', '.join(sorted(names))}"
+                for module, names in sorted(imports.items())
+            ),
             "",
             "",
             "class FleetAnswers:",
