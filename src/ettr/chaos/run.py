@@ -254,14 +254,6 @@ class Fault(StrEnum):
     LIMIT = "limit"
 
 
-MEANINGS = {
-    Fault.KILL: "SIGKILL to one process below the command",
-    Fault.STOP: "SIGSTOP to one process, SIGCONT after a while (a hang; a zombie that wakes)",
-    Fault.FLIP: "one bit of one file",
-    Fault.TRUNCATE: "one file cut to a part of its length",
-    Fault.FILL: "a ballast file that takes the room of a folder's disk, for a while",
-    Fault.LIMIT: "one process may write no file further than a limit (RLIMIT_FSIZE), for a while",
-}
 ON_FILES = (Fault.FLIP, Fault.TRUNCATE, Fault.FILL)
 
 

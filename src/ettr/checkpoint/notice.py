@@ -29,8 +29,6 @@ EXIT_STATUS = os.EX_TEMPFAIL
 _KEY = "ettr/stop"
 _POLL_S = 0.02
 
-Handler = Callable[[int, FrameType | None], object]
-
 
 class RunStopped(SystemExit):
     """The run was asked to end, and did after a step; the process ends with status 75.

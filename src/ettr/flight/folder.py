@@ -215,7 +215,6 @@ def _nothing(path: Path, refused: list[Refusal]) -> str:
 COMPLETED = "completed"
 # of this backend no state is known; a call retires when it has ended, well or not
 STATELESS = "gloo:"
-DEFAULT_GROUP_NAME = "default_pg"
 
 
 class Call:

@@ -30,11 +30,6 @@ def moment(microseconds: float) -> datetime:
     return _EPOCH + timedelta(microseconds=int(microseconds))
 
 
-def in_utc(moment: datetime) -> datetime:
-    """The moment with its zone; some backends hand out UTC without saying so."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
 def to_seconds(moment: datetime) -> float:
     """Seconds from 1970 to `moment`."""
     return (moment - _EPOCH).total_seconds()

@@ -10,9 +10,6 @@ from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed
 from ettr.words import spell
 
-FALLING = ("failures_per_node_day", "write_s", "restart_s", "queue_s")
-"""Inputs of which less is better."""
-
 ONE_BY_ONE = ("failures_per_node_day", "interval_s", "write_s", "restart_s", "queue_s")
 _INPUT_NAMES = {
     "failures_per_node_day": "failure rate",
