@@ -19,12 +19,8 @@ class Mismatch:
     """The tensors in which a state and a checkpoint differ.
 
     Attributes:
-        added: Live tensors that were not saved, with their shapes.
         gone: Saved tensors for which a run to be trained has no place, with their shapes.
-        shapes: Live name -> shape saved, shape now.
-        types: Live name -> component, type saved, type now.
         tied: Saved tensors that are one with another now -> that one.
-        nothing_fits: No live tensor was saved in its shape.
     """
 
     added: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

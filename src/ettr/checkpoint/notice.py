@@ -31,12 +31,7 @@ _POLL_S = 0.02
 
 
 class RunStopped(SystemExit):
-    """The run was asked to end, and did after a step; the process ends with status 75.
-
-    Attributes:
-        step: The last step that was made.
-        reason: Who asked.
-    """
+    """The run was asked to end, and did after a step; the process ends with status 75."""
 
     def __init__(self, step: int, reason: str) -> None:
         super().__init__(EXIT_STATUS)
@@ -50,12 +45,8 @@ class StopNotice(AbstractContextManager["StopNotice"]):
     stays with that handler, which may call `ask`.
 
     Args:
-        signals: that ask.
         deadline_s: seconds from now at which the run is killed; None: it may last.
         margin_s: how long before the deadline to ask, at least.
-        clock: seconds.
-        install: as `signal.signal`.
-        installed: as `signal.getsignal`.
 
     Raises:
         UsageError: a time is out of range.
@@ -142,10 +133,6 @@ class AgreedStop:
 
     A rank that was asked names the step after the one that it has made. Ranks that train together
     cannot have finished that step before it was named: it needs this rank too.
-
-    Args:
-        store: shared by the ranks; None: this process is alone.
-        world: number of ranks.
     """
 
     def __init__(self, store: SharedStore | None = None, world: int = 1) -> None:

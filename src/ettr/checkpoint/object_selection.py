@@ -39,12 +39,7 @@ class ObjectChoice:
     """The saved state for each live object, and the options for the parameter groups.
 
     Attributes:
-        record_of: Object -> the record that holds its state.
-        group_options: Parameter -> options of its group; None: none were saved.
-        missing: Names of live objects without a saved state, and `parameter groups`.
         unused: Names of saved objects that were not given.
-        reasons: Why the call must not go on without being asked to.
-        step: Of the record from which most was taken; None: there is none.
         replaced_options: Options of parameter groups that the saved ones replace, in words.
     """
 
@@ -76,12 +71,8 @@ def choose_objects(
     """Find the saved state of every live object.
 
     Args:
-        target: the live state.
-        records: of each slot that is read.
-        objects_slot: the slot whose objects count; None: what all slots agree on.
         own_slot: of this rank, after a resume by another number of ranks: its random states are
             taken; a rank that has none keeps those it was started with.
-        rename: of tensors that have other names now.
     """
     if objects_slot is not None and records:
         if objects_slot not in records:

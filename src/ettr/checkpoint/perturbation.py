@@ -1,8 +1,6 @@
 """The distance ‖δ‖ of a restored state from the one that was lost, measured or estimated.
 
-The values of a dead rank are gone, so their distance from the copies that are left cannot be
-measured. It is estimated: each block is assumed to have moved on as it last did, in a straight
-line. Where the live values are at hand (a drill, a test) the distance is exact.
+It is estimated: each block is assumed to have moved on as it last did, in a straight line.
 """
 
 from __future__ import annotations
@@ -32,11 +30,10 @@ class Perturbation:
     Of parameters and floating-point buffers, without moments.
 
     Attributes:
-        exact: Measured against the live values; otherwise estimated from the last measured movement
-            of each block, assumed to go on in a straight line.
+        exact: Measured against the live values; otherwise estimated from the last measured
+            movement of each block, assumed to go on in a straight line.
         walk_norm: The same estimate if each block wanders instead, its steps independent; a dense
             model is nearer the line, a table whose rows are used now and then nearer the walk.
-        blocks: Number of blocks restored.
         unmeasured: How many of them have no known movement; they count as not moved.
     """
 
@@ -125,10 +122,9 @@ def estimated(
 ) -> Perturbation:
     """‖δ‖ if every block moved on at its last measured speed since its restored copy.
 
-    The speed is the one that the checkpoint recorded (policy `priority`), else the distance between
-    the restored copy and an older one of the same block; what was recorded not to have moved
-    (`touched`, `dirty`) is assumed to move from then on. A block that was restored in part counts
-    in proportion.
+    The speed is the one that the checkpoint recorded (policy `priority`), else the distance
+    between the restored copy and an older one of the same block; what was recorded not to have
+    moved (`touched`, `dirty`) is assumed to move from then on.
     """
     reader = PayloadReader()
     recorded = last_movements(checkpoint, reader)

@@ -8,10 +8,10 @@
     print(costs)
 
 A clean run trains with a running checkpoint. It is stopped in thought at some steps: there the
-state, and the checkpoint as it was, are kept. Then for each of them training goes on from the state
-with one rank's part out of the checkpoint (partial recovery), with all of it (composite), and
-untouched (the noise). The cost is the steps that it needs beyond the clean run to come down to the
-loss at its end; the share is cost over the mean age of the restored blocks.
+state, and the checkpoint as it was, are kept. Then for each of them training goes on from the
+state with one rank's part out of the checkpoint (partial recovery), with all of it (composite),
+and untouched (the noise). The cost is the steps that it needs beyond the clean run to come down to
+the loss at its end; the share is cost over the mean age of the restored blocks.
 
 **Source** of the measure: iteration cost, Qiao, Aragam, Zhang, Xing (2019), "Fault Tolerance in
 Iterative-Convergent Machine Learning", ICML. `docs/results/README.md` has it for others.
@@ -53,13 +53,10 @@ class RecoveryExperiment:
     """How the experiment is run.
 
     Attributes:
-        steps: Of the clean run; the loss at its end is the one to come down to.
         failures: Steps at which a loss is tried, drawn from the second quarter of the run to its
             third.
         ranks: Parts of equal rows; a partial recovery restores one, and each is tried.
-        policy, fraction, every_steps: Of the running checkpoint.
         window: Losses are means over so many steps.
-        seed: Of the steps at which a loss is tried.
     """
 
     steps: int
@@ -104,7 +101,6 @@ class CostShare:
 
     Attributes:
         share: With a 95 % interval, Student's over the steps at which a loss was tried.
-        trials: How many recoveries.
         cut: How many had not come down when they were ended; they count with the steps they had.
     """
 
@@ -115,14 +111,7 @@ class CostShare:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTerms:
-    """Medians of one process in the units of `ettr plan`; rates carry over to another state.
-
-    Attributes:
-        state_bytes: A full save of the state.
-        device_bytes_per_s: While the loop waits for a full save.
-        storage_bytes_per_s: Until a full save is durable.
-        restore_bytes_per_s: Of a checked restore of all blocks.
-    """
+    """Medians of one process in the units of `ettr plan`; rates carry over to another state."""
 
     state_bytes: float
     step_s: float
@@ -159,7 +148,6 @@ class RecoveryCosts:
 
     Attributes:
         noise_steps: Mean cost of going on from the untouched state; 0 where training is exact.
-        terms: Times and rates of the experiment.
     """
 
     partial: CostShare
@@ -209,7 +197,6 @@ def measure_recovery(
             The data of a step must follow from its number, or from an object in the state; random
             numbers are repeated only if `RandomStates` is in it.
         root: an empty folder with room for 3 copies of the state for each failure.
-        progress: is given a line after each failure.
 
     Raises:
         UsageError: the folder is not empty, or a loss is no number.

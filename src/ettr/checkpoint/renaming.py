@@ -40,12 +40,7 @@ def check_rename(saved: Iterable[str], rename: Mapping[str, str]) -> None:
 
 
 def rename_for(saved: Mapping[str, object], live: Mapping[str, object]) -> dict[str, str]:
-    """The `rename` with which saved tensors that have no place may fit live ones; empty: none.
-
-    Args:
-        saved: name -> shape, of what has no place.
-        live: name -> shape, of what was not saved.
-    """
+    """The `rename` with which saved tensors that have no place may fit live ones; empty: none."""
     rename: dict[str, str] = {}
     left, free = dict(saved), dict(live)
     while left:

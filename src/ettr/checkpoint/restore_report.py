@@ -16,29 +16,17 @@ class RestoreReport:
     """What a restore has put into a state.
 
     Attributes:
-        blocks: Blocks restored.
-        known_blocks: Blocks of the checkpoint that lie in this state, restored or not.
         fell_back: Places that could not be trusted; the block's next older copy was taken.
         missing: Parameters of which no good record covers some element (only with
             allow_missing=True).
-        fresh_moments: Parameters that were saved before the optimizer had made their moments: those
-            are zero again, their step counts with them.
-        unused_moments: Saved moments for which the optimizer has no place (only with
-            allow_missing=True).
-        objects: Objects that were handed their state.
+        fresh_moments: Parameters that were saved before the optimizer had made their moments:
+            those are zero again, their step counts with them.
         objects_step: The step that objects and parameter groups are of; after a torn write an
             earlier one than the blocks'. None: none were saved.
-        missing_objects: Objects that kept the state they had, and `parameter groups` if learning
-            rates and the like did.
-        unused_objects: Saved objects that were not given.
         unused_tensors: Saved tensors that a state with an optimizer does not have (only with
             allow_missing=True).
-        replaced_options: Options of the optimizer that the saved ones have replaced, as `lr 0.1 for
-            0.01`.
         restored_fraction: Share of the elements of the model's parameters and buffers, those of
             all ranks counted.
-        mean_step: Mean over the blocks.
-        perturbation: Distance from the lost values; None where `reached_step` was not given.
     """
 
     blocks: int

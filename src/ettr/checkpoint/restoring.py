@@ -87,7 +87,6 @@ def restore(
             differs, an object or a parameter group has no saved state, a saved moment has no place
             in the optimizer, or a saved tensor or object was not given to a state with an
             optimizer; the report names them.
-        cast: convert values that were saved in another type.
         rename: saved names, or beginnings of names up to a dot (`""`: of all), with what they are
             now: `{"body": "trunk", "": "model"}`; the longest that fits counts.
         reached_step: step that the survivors have reached; with it the report says how stale the
@@ -96,8 +95,8 @@ def restore(
 
     Raises:
         UsageError: no such mode, or `rename` does not fit.
-        CheckpointError: no checkpoint, no consistent step, a value of another shape or type, or one
-            that is not restored; an object that does not take its state.
+        CheckpointError: no checkpoint, no consistent step, a value of another shape or type, or
+            one that is not restored; an object that does not take its state.
     """
     given = RestoreOptions(
         slot, mode, step, objects_of, check, allow_missing, cast, rename, reached_step, drill

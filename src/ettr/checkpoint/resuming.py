@@ -31,14 +31,7 @@ _N_OFFERED = 8  # steps that a rank offers to the others; a block has two copies
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a run starts.
-
-    Attributes:
-        step: Training steps done; the run goes on with the next.
-        resumed: Whether a checkpoint was restored; False: the run begins.
-        reason: Why, in a sentence.
-        report: What was restored; None: the run begins.
-    """
+    """Where a run starts."""
 
     step: int
     resumed: bool
@@ -58,7 +51,6 @@ class Existing:
     Attributes:
         slot: To restore from; None: all slots, since this one has nothing or the job had others.
         steps: The oldest and the newest step of a block; None: no block can be restored.
-        damaged: Places and files that cannot be trusted.
     """
 
     slot: str | None
@@ -84,12 +76,6 @@ class StartQuestion:
     """How a run may start; see `RunningCheckpoint.resume_or_begin`.
 
     Attributes:
-        folder: Of this rank's slot.
-        earlier: What the slot held when this process took it.
-        world: Number of slots of this job; None: not known.
-        run: Name of this run; None: any.
-        objects_of: As for `restore`, where all slots are read.
-        allow_missing, cast, rename: As for `restore`.
         step: To go on after this one; None: the newest.
     """
 
@@ -162,9 +148,6 @@ def start_run(
     keep: Callable[[], Path | None],
 ) -> tuple[Start, Mapping[str, ObjectRecord]]:
     """Resume or begin, and log which and why; all ranks of a group do the same.
-
-    Args:
-        keep: moves aside what the slot holds.
 
     Returns:
         The start; and object -> the record that it was restored from.

@@ -30,12 +30,8 @@ class Keep:
     """Which steps are kept as whole copies, of those that a round saves; each may keep more.
 
     Attributes:
-        last: The newest so many.
         every_steps: Those that this divides, always.
-        milestones: These, always.
         best: Those with the smallest values of this metric, given as `metrics` of `step`.
-        n_best: How many of the best.
-        highest: The largest values are the best.
     """
 
     last: int = 0
@@ -58,11 +54,7 @@ class Keep:
             )
 
     def chosen(self, metrics_of: Mapping[int, Mapping[str, float]]) -> set[int]:
-        """The steps to keep, of those that there are.
-
-        Args:
-            metrics_of: step -> its metrics.
-        """
+        """The steps to keep, of those that there are."""
         kept = set(sorted(metrics_of)[-self.last :] if self.last else ())
         kept |= {step for step in metrics_of if self.every_steps and step % self.every_steps == 0}
         kept |= metrics_of.keys() & set(self.milestones)
@@ -119,12 +111,7 @@ class Retention:
         like: SlotWriter,
         records: Mapping[int, memoryview],
     ) -> None:
-        """Write the copy of a step that `wants` it, then remove those that it makes superfluous.
-
-        Args:
-            like: what has just written the step; the copy is for the same slot, world and run.
-            records: of every block, room for the header before each payload.
-        """
+        """Write the copy of a step that `wants` it, then remove those that it makes superfluous."""
         aside = self.root / f".step-{step}-{self.slot}-{os.urandom(4).hex()}"
         try:
             folder = aside / f"slot-{self.slot}"

@@ -41,7 +41,6 @@ class Survey:
     """The ages of the blocks of a running checkpoint, and the slots that are not read any more.
 
     Attributes:
-        ages: Of every block that is read.
         superseded_slots: Slots of a job of another number of ranks. They may be removed, and have
             no ages here, which would grow without end.
     """

@@ -76,16 +76,9 @@ class ElasticGroup:
     """The ranks of a run over all generations, seen from one of them.
 
     Args:
-        store: (host, port) of the supervisor's store.
-        worker: this process's name.
-        protection: what guards the shards.
         recorder: receives steps, saves, stalls, restarts and restores.
-        fingerprints: hash the shard at each recovery, for tests and demonstrations.
-        notice: what asks the run to end, in addition to the supervisor; None: SIGTERM does.
 
     Attributes:
-        state: What this rank is doing.
-        reports: What was recovered in each generation that this process was part of.
         last_failed_s: When the last failure was met (Unix seconds); None: there was none.
     """
 

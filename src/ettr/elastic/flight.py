@@ -36,13 +36,11 @@ class FlightWatcher:
 
     It writes again once the rank moves on, so that a slow rank is not taken for a missing one, and
     when the block is left by an exception. A record of a stall stays as it is until then: what is
-    written after a timeout shows no cause. Stack traces are left out; collecting them imports
-    a compiler, and takes seconds.
+    written after a timeout shows no cause. Stack traces are left out; collecting them imports a
+    compiler, and takes seconds.
 
     Args:
-        folder: for `rank_N.json` of each rank; made if it is absent.
         after_s: longer than the longest pause between collectives, shorter than their timeout.
-        node: the host's name where absent.
 
     Raises:
         UsageError: there is no process group yet, or PyTorch's recorder is switched off.

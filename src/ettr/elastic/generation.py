@@ -44,14 +44,7 @@ _TO_THE_SCRIPT = 4  # warn <- update <- contextlib <- the script's `with`
 
 
 class Generation:
-    """One membership of the group, as `train` sees it.
-
-    Attributes:
-        number: Of the generation; grows with every change.
-        slot: This rank.
-        world: Number of ranks.
-        state: What it is doing.
-    """
+    """One membership of the group, as `train` sees it."""
 
     def __init__(self, group: RankGroup, membership: Membership, slot: int, store: Store) -> None:
         self.number, self.slot, self.world = membership.generation, slot, membership.world
@@ -103,7 +96,6 @@ class Generation:
             parts: modules, optimizers, tensors and objects with `state_dict`, as for
                 `RunningCheckpoint`; or a model alone, with its optimizer: then schedulers and
                 parameter groups are for `train` to set from the step.
-            optimizer: with a model alone.
 
         Raises:
             UsageError: nothing that the policy allows can recover the lost shards; or it was

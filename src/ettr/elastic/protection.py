@@ -21,8 +21,8 @@ class Protection:
         buddy: Every rank keeps its last two updates and those of the previous rank in host memory:
             four images of a shard with its moments. Exact.
         parity: Ranks of a group that keep one XOR parity of their shards, in place of a buddy's
-            copies: 1/(parity - 1) of a shard on each. Exact for one lost rank of a group; but if it
-            is lost between the vote and the end of the copy, another source is taken. 0: none.
+            copies: 1/(parity - 1) of a shard on each. Exact for one lost rank of a group; but if
+            it is lost between the vote and the end of the copy, another source is taken. 0: none.
         parity_images: Keep two images of the own shard and two parities besides, so that there is
             no such moment.
         replicas: Ranks hold the same tensors (DDP, HSDP): nothing is copied at a step, and a lost
@@ -39,7 +39,6 @@ class Protection:
         mttf_s: Mean time to failure of the whole job. With it `full_every_steps` holds only until
             the first save; from then on the distance is the one of largest expected ETTR, from the
             measured stall and step time.
-        recovery: How the planner chooses where several sources are available.
     """
 
     buddy: bool = True

@@ -15,7 +15,6 @@ class RunRecord:
 
     Args:
         recorder: receives steps, saves, stalls, restarts and restores; None: only timed.
-        timings: receives the durations.
     """
 
     def __init__(self, recorder: ProgressRecorder | None, timings: Measuring) -> None:
@@ -24,14 +23,7 @@ class RunRecord:
     def updated(
         self, step: int, step_s: float, save_s: float, *, scheme: str, **where: int
     ) -> None:
-        """An update was made and copied.
-
-        Args:
-            step_s: since the update before.
-            save_s: of that, for copies and checkpoints.
-            scheme: what guards the shards.
-            where: the number of the generation or attempt.
-        """
+        """An update was made and copied."""
         self._add("save", step, save_s, scheme=scheme)
         self._add("step", step, step_s, **where)
 
@@ -44,13 +36,7 @@ class RunRecord:
         failed_s: float | None,
         **where: int,
     ) -> None:
-        """A generation has its state.
-
-        Args:
-            begin_s: when it began to recover, its group being formed (Unix).
-            failed_s: when this rank met the failure before it (Unix); None: not known.
-            where: the number of the generation or attempt.
-        """
+        """A generation has its state."""
         if report.source in ("start", "resume"):
             self._record("start", report.step, None, **where)
             return

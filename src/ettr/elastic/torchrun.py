@@ -75,14 +75,7 @@ class TorchrunGroup:
     """The ranks of one attempt of torchrun; used as `ElasticGroup`.
 
     Args:
-        recorder: receives steps, saves, restarts and restores.
-        fingerprints: hash the shard at each recovery, for tests and demonstrations.
         folder: where shards are saved on exit; None: below /dev/shm, by user and run.
-
-    Attributes:
-        state: What this rank is doing.
-        reports: What was recovered in this attempt.
-        last_failed_s: When the failure was met (Unix seconds); None: there was none.
 
     Raises:
         UsageError: torchrun did not start this process, or a parity was asked for.
@@ -268,11 +261,6 @@ def group_from_env(
 ) -> ElasticGroup | TorchrunGroup:
     """The group for whatever started this process: `ettr elastic`, or torchrun.
 
-    Args:
-        protection: what guards the shards; None: a buddy.
-        recorder: receives steps, saves, stalls, restarts and restores.
-        fingerprints: hash the shard at each recovery, for tests and demonstrations.
-
     Raises:
         UsageError: neither did.
     """
@@ -313,10 +301,7 @@ class ElasticBackend:
     """One way of going on after the loss of a rank.
 
     Attributes:
-        present: What it needs is installed.
-        driven: ettr can use it.
         tried: It was run with real kills in ettr's own tests.
-        active: It started this process.
     """
 
     name: str

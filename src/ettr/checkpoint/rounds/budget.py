@@ -46,14 +46,7 @@ class Budget:
     def round_bytes(
         self, total_bytes: int, since_last_s: float, stage_bytes_per_s: float, steps: int
     ) -> int:
-        """Bytes that the next round may save.
-
-        Args:
-            total_bytes: of the slot.
-            since_last_s: seconds since the round before it.
-            stage_bytes_per_s: measured rate of staging.
-            steps: training steps in that time.
-        """
+        """Bytes that the next round may save."""
         limits = [float(total_bytes)]
         if self.fraction is not None:
             limits.append(math.ceil(self.fraction * total_bytes))

@@ -30,9 +30,6 @@ class FiniteCheck:
 
     A tensor that was not finite when it was first saved (a mask of infinities that is trained, a
     run resumed from such a step) is left alone.
-
-    Args:
-        finite: names of the tensors that were finite when they were last saved; kept up to date.
     """
 
     def __init__(self, plan: SlotPlan, finite: set[str]) -> None:

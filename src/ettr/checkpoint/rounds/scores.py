@@ -1,8 +1,7 @@
 """The distance of each block from its saved value: the writer thread's work between rounds.
 
-Keeps one copy of the parameters as last saved, on the parameters' own device. Blocks are compared
-one at a time, so that they stay in the cache. Parameters are read while training may change them; a
-score that mixes two steps orders blocks as well as one that does not.
+Parameters are read while training may change them; a score that mixes two steps orders blocks as
+well as one that does not.
 """
 
 from __future__ import annotations
@@ -49,11 +48,7 @@ class Scorer:
     def distances2(
         self, reached_step: Callable[[], int]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Squared L2 distance of every block (0: never saved), and the step at which it was read.
-
-        Args:
-            reached_step: the step that the parameters are of now.
-        """
+        """Squared L2 distance of every block (0: never saved), and the step when it was read."""
         squared = np.zeros(self._plan.n_blocks)
         at_step = np.full(len(squared), reached_step(), np.int64)
         if self._stream is not None:

@@ -66,7 +66,6 @@ class Staging:
 
         Args:
             blocks: together no larger than the buffer; see `record_bytes`.
-            reserved: the payloads of the reserved blocks among them.
         """
         staged: list[StagedBlock] = []
         copies: list[tuple[Tensor, Tensor]] = []

@@ -51,8 +51,6 @@ class SavedBlocks:
     """The durable copies of a slot's blocks, one entry per block.
 
     Attributes:
-        step: Of the newest durable record; -1: none.
-        round: Of the newest durable record; -1: none.
         distance2: Squared L2 distance of the parameter from it when last scored, or 0.
         movement: Rows of (distance when last scored, step of the copy, step of the scoring).
     """
@@ -89,13 +87,6 @@ class RoundWriter:
 
     The training loop reads `saved` and `status` while the thread is idle. It sets `reached_step`,
     the step that the parameters are of: a slow disk delays the scoring by many steps.
-
-    Args:
-        under_way: so many rounds at most wait or are written.
-
-    Attributes:
-        saved: The durable copies of the blocks.
-        scored: Whether blocks were scored since the last round.
     """
 
     def __init__(

@@ -20,9 +20,6 @@ class EarlierRecords:
 
     Attributes:
         last_rounds: Generation -> its last round, which is trusted.
-        steps: The oldest and the newest step of a block; None: no block has a record.
-        world: Number of slots of the job that wrote the latest file; None: not known.
-        run: Name of its run; None: it had none.
         damaged: Places and files that cannot be trusted.
     """
 
@@ -74,9 +71,6 @@ def keep_aside(folder: Path, *, before: int) -> Path | None:
     """Move the files of a slot's earlier generations to `kept-<n>` below the root.
 
     That folder is a root of its own, which `restore` and `verify` can read.
-
-    Args:
-        before: the generation that owns the slot now.
 
     Returns:
         Where they are now; None: there were none.

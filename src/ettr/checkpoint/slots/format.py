@@ -66,9 +66,6 @@ class Superblock:
         inherits: Generation -> its last round that this file's writer trusted.
         other_generations: Slot -> generation of its latest file when this one was made, for every
             other slot (`resharding`).
-        slot: The slot that it was written for; None: not recorded.
-        world: Number of slots of the job; None: not known.
-        run: Name of the run; None: it was given none.
     """
 
     file_id: int

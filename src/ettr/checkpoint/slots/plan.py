@@ -80,12 +80,6 @@ def plan_slot(
 
     Blocks of replicated tensors are dealt out among the replicas in turn, so that each is saved
     once.
-
-    Args:
-        block_bytes: size of a block with its moments.
-        rows: rows per block by tensor name, instead of `block_bytes`.
-        objects_bytes: room for objects and parameter groups; 0: none.
-        movement: with a block for the record of movement.
     """
     tensors: list[TensorSpec] = []
     blocks: list[BlockSpec] = []

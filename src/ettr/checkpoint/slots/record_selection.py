@@ -71,11 +71,8 @@ def open_checkpoint(
     """Open one slot, or all of a root.
 
     Args:
-        slot: its name; None: all.
         shared: whether a block is of a tensor that several ranks hold alike. Each of them saves a
             part of its blocks, so those of other slots are read too, where this one has none.
-        preferred: the slot that counts where slots differ; None: see `candidates`.
-        rename: saved names, or beginnings of them, that are others now.
     """
     names = slot_names(root)
     if slot is not None:
@@ -305,11 +302,7 @@ def records_of_step(records_of: Mapping[Key, list[Record]], step: int) -> dict[K
 
 
 def rolled_back(record_lists: Iterable[list[Record]]) -> Callable[[Record], bool]:
-    """A test whether the run went back behind a record's step in a later round of its slot.
-
-    Args:
-        record_lists: the records that are known, in any order.
-    """
+    """A test whether the run went back behind a record's step in a later round of its slot."""
     rounds: dict[Path, dict[tuple[int, int], int]] = {}
     for records in record_lists:
         for record in records:
@@ -330,11 +323,6 @@ def consistent_steps(
 
     Payloads are checked. Steps that a run went back behind are not taken: they would be mixed with
     the same steps done again.
-
-    Args:
-        records_of: by block.
-        reader: of their payloads.
-        preferred: as of `OpenCheckpoint`.
     """
     is_rolled_back = rolled_back(records_of.values())
     current = {
@@ -368,12 +356,7 @@ def newest_consistent(
     step: int | None = None,
     preferred: str | None = None,
 ) -> tuple[int, dict[Key, list[Record]]]:
-    """The latest step of which every block is intact, with its records.
-
-    Args:
-        step: only this one.
-        preferred: as of `OpenCheckpoint`.
-    """
+    """The latest step of which every block is intact, with its records."""
     for complete, of_step in consistent_steps(records_of, reader, preferred):
         if step is None or step == complete:
             return complete, of_step
@@ -458,9 +441,6 @@ def read_ahead(
     """Each record with its payload, or None where that is short or fails its checksum.
 
     The memory is overwritten once the next ones have been asked for: copy it before.
-
-    Args:
-        check: False returns payloads unchecked, to measure what checking costs.
     """
     with ExitStack() as stack:
         checker = _start_checker(stack) if check and _cores() > 1 else None

@@ -88,13 +88,7 @@ class SlotSession:
     """One generation of a slot while it is open for writing; `open` makes its file.
 
     Attributes:
-        plan: The blocks of the slot and the live shards they are cut from.
-        fingerprint: `State.fingerprint()` when it was planned.
         sizes: Bytes of each block in the staging buffer.
-        writer: The writer thread.
-        earlier: What the slot held when it was opened.
-        metadata: The reserved blocks.
-        changes: Touches and changes since each block was saved.
     """
 
     def __init__(
@@ -146,7 +140,6 @@ class SlotSession:
         """Plan the slot and make the file of a new generation.
 
         Args:
-            objects_bytes: size of the record of objects, which may grow.
             finite: as of `FiniteCheck`; None: nothing is checked.
         """
         fingerprint, shards = state.fingerprint(), state.shards()
@@ -272,15 +265,7 @@ _RESERVED = -2
 
 
 class ChangeTracker:
-    """Touches and version counters of one slot's blocks.
-
-    Attributes:
-        touches: Touches of each block since it was last saved.
-
-    Args:
-        count_versions: compare the version counters of tensors; without, every block counts as
-            changed.
-    """
+    """Touches and version counters of one slot's blocks."""
 
     def __init__(self, plan: SlotPlan, *, count_versions: bool) -> None:
         self._plan, self._count_versions = plan, count_versions
@@ -354,9 +339,6 @@ class MetadataRecords:
         """Reserved block -> its payload, for a round.
 
         Args:
-            n_bytes: that the round writes into the other blocks.
-            movement: a row per block: distance, from the step of its copy to the step of the
-                measurement (both the same: not measured).
             objects: their record; empty: none in this round.
         """
         payloads = {}

@@ -71,8 +71,6 @@ class SlotWriter:
         Args:
             generation: None takes the next; a given one must be above all that exist.
             inherits: last round trusted of each earlier generation.
-            world, run: recorded in the file; see `Superblock`.
-            sparse: the disk gives room as it is written: for a file that is written once.
         """
         try:
             make_folder(folder)

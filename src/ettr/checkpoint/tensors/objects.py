@@ -60,7 +60,6 @@ class ObjectRecord:
     """The objects of one slot as they were saved, each still encoded.
 
     Attributes:
-        step: All of them are of this step.
         items: (`object` or `groups`, name) -> its bytes.
     """
 

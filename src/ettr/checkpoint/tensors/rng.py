@@ -62,9 +62,6 @@ def set_rng_state(
 ) -> None:
     """Put back what `rng_state` returned.
 
-    Args:
-        generators: the same names as were saved.
-
     Raises:
         UsageError: a generator is missing or was not saved, or the number of CUDA devices differs.
     """

@@ -50,7 +50,6 @@ class Shard:
     Attributes:
         replica: (index, count) of identical copies.
         optimizers: Those that hold moments of it; they may not have made them yet.
-        uncut: All of it is one block.
     """
 
     spec: TensorSpec
@@ -112,11 +111,7 @@ class Shard:
                 yield moment, (type(self.optimizers[path.holder]).__name__, path.key)
 
     def create(self, component: Component, holders: Sequence[tuple[str, str]]) -> bool:
-        """Make a moment that is not there, for a restore; returns whether it was made.
-
-        Args:
-            holders: the classes that kept it, each with its key.
-        """
+        """Make a moment that is not there, for a restore; returns whether it was made."""
         tensor = self.place.tensor
         for optimizer in self.optimizers:
             key = dict(holders).get(type(optimizer).__name__)

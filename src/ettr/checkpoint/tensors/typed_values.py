@@ -57,12 +57,7 @@ class SavedValues:
 
 
 def encode(values: Mapping[str, object], step: int, *, where: str = "") -> bytes:
-    """The record's bytes.
-
-    Args:
-        values: by name; see the module for their types.
-        where: what the values are of, for the message.
-    """
+    """The record's bytes."""
     encoder = _Encoder(where)
     document = {str(name): encoder.encode(value, str(name)) for name, value in values.items()}
     try:
@@ -78,9 +73,7 @@ def decode(payload: memoryview | bytes, *, version: int = 2, step: int = 0) -> S
     """The values that were given to `encode`.
 
     Args:
-        payload: a record whose checksum holds; bytes may follow it.
         version: of the slot file; in format 1 the record was JSON alone.
-        step: of the record's header, for format 1.
     """
     raw = memoryview(payload)
     try:
@@ -102,9 +95,6 @@ def write_values(path: str | os.PathLike[str], values: Mapping[str, object], ste
     """Put values into a file: durable, complete or not there.
 
     One file per rank; the file of the step before stays where it is, so keep one per step.
-
-    Raises:
-        UsageError: a value cannot be saved.
     """
     record = encode(values, step)
     raw = _FILE_HEAD.pack(_FILE_MAGIC, _FILE_VERSION, len(record)) + record

@@ -49,10 +49,7 @@ class ParityExchange:
     """One rank's share of its group's parity within one generation; in place of `BuddyExchange`.
 
     Args:
-        shards: this rank's memory; its `neighbour` images are the parities.
-        group: the slots of its group, at least 2.
         images: keep images of the own shard and two parities.
-        ring: connections to the next and the previous slot of the group.
     """
 
     def __init__(

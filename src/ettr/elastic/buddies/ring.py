@@ -46,11 +46,7 @@ class Ring:
     """The connections of one generation: one to the next slot, one from the previous slot.
 
     Args:
-        slot: this rank.
-        following: the next slot of the ring, another one.
-        token: this rank's secret, without which it accepts no connection; None: a random one.
         idle_s: a transfer of which no byte moves for so long has failed.
-        over: whether the generation is over, so that waiting is pointless.
         reachable_host: a host that all ranks reach; None: all ranks are on this machine.
     """
 
@@ -88,13 +84,7 @@ class Ring:
         self._connections["previous"] = _ready(self._accept())
 
     def exchange(self, step: int, image: Tensor, into: Tensor) -> None:
-        """Send this rank's image to the next slot while that of the previous slot comes in.
-
-        Args:
-            step: of both images.
-            image: uint8 on the host, contiguous.
-            into: receives the other one; of its exact size.
-        """
+        """Send this rank's image to the next slot while that of the previous slot comes in."""
         self._move([self._outgoing("next", step, image), self._incoming("previous", step, into)])
 
     def send(self, side: Side, step: int, image: Tensor) -> None:

@@ -96,9 +96,8 @@ class ShardStore:
     Attributes:
         live: The local tensors themselves at `live_step`; None where the process is new, or where
             an update was broken off half way.
-        own: Images of this rank's shard.
-        neighbour: Images of the previous slot's shard, or this rank's parity of its group.
-        checksums: Step -> of this rank's shard and of the previous one's in the group; parity only.
+        checksums: Step -> of this rank's shard and of the previous one's in the group; parity
+            only.
         drifting: Step -> what changes between updates too, and the random state, where no image
             holds them.
     """
@@ -165,8 +164,6 @@ class BuddyExchange:
     """One rank's copies within one generation: its own, and those it exchanges with neighbours.
 
     Args:
-        shards: this rank's memory.
-        stride: slots from a rank to its buddy.
         ring: connections to both neighbours; None: nothing is exchanged.
     """
 

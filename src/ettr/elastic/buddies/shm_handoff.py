@@ -39,9 +39,7 @@ class Handoff:
     """What a rank of an attempt left.
 
     Attributes:
-        attempt: The one that was broken off.
         images: (kind, step) -> bytes; the shard itself, or the previous slot's.
-        failed_s: When the rank met the failure (Unix seconds).
     """
 
     attempt: int
@@ -80,7 +78,6 @@ def load_from_shm(folder: Path, slot: int, *, before: int, world: int) -> Handof
 
     Args:
         before: this attempt; what it has left itself does not count.
-        world: ranks of this attempt; shards of another number of ranks do not fit.
     """
     path = _file_of(folder, slot)
     try:

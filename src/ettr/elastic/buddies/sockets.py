@@ -32,9 +32,6 @@ def shut_down_connections(except_for: Collection[str]) -> int:
     """Shut down every connected TCP socket but those named; returns how many.
 
     Files stay open, so that their owner closes them in its own time and no number is used twice.
-
-    Args:
-        except_for: kernel names of the sockets to leave alone.
     """
     n_shut_down = 0
     for name, fd in open_sockets().items():

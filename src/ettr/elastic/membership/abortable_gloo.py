@@ -53,11 +53,7 @@ _COLLECTIVES = (
 
 
 class AbortableGloo(dist.ProcessGroup):
-    """A process group over gloo whose collectives, sends and receives can be aborted.
-
-    Args:
-        over: whether the generation of the group is over.
-    """
+    """A process group over gloo whose collectives, sends and receives can be aborted."""
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, over: Callable[[], bool]
@@ -77,13 +73,7 @@ class AbortableGloo(dist.ProcessGroup):
         inputs: list[Tensor],
         options: dist.ReduceScatterOptions | None = None,
     ) -> ComposedWork:
-        """Reduce tensors over all ranks; each keeps its part of the first dimension.
-
-        Args:
-            outputs: receive the parts.
-            inputs: as many tensors, each as long as all its parts.
-            options: None: a sum.
-        """
+        """Reduce tensors over all ranks; each keeps its part of the first dimension."""
         of_all = dist.AllreduceOptions()
         if options is not None:
             of_all.reduceOp, of_all.timeout = options.reduceOp, options.timeout

@@ -40,11 +40,7 @@ class AbortableWork(dist.Work):
         group.issued(inner)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the operation.
-
-        Args:
-            timeout: 0: that of the group.
-        """
+        """Wait for the operation."""
         waited = timedelta(0)
         while True:
             # In gloo's own wait, so that an operation that ends is known at once; it may be
@@ -91,11 +87,7 @@ class AbortableWork(dist.Work):
 
 
 class ComposedWork(dist.Work):
-    """Operations that are one for the caller; what they have brought is copied once all are over.
-
-    Args:
-        copies: (to, from) of the same number of elements.
-    """
+    """Operations that are one for the caller; what they brought is copied once all are over."""
 
     def __init__(
         self, works: list[AbortableWork], outputs: list[Tensor], copies: list[tuple[Tensor, Tensor]]
@@ -208,12 +200,7 @@ class TransferWaiters:
 
 
 class AbortableTransfer(dist.Work):
-    """A send or a receive whose wait also ends with the generation.
-
-    Args:
-        limit: how long to wait where the caller says nothing.
-        over: whether the generation is over.
-    """
+    """A send or a receive whose wait also ends with the generation."""
 
     def __init__(
         self,
@@ -227,11 +214,7 @@ class AbortableTransfer(dist.Work):
         self._awaited: _Awaited | None = None
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the transfer.
-
-        Args:
-            timeout: 0: as long as for a collective.
-        """
+        """Wait for the transfer."""
         awaited = self._awaited = self._awaited or self._waiters.wait_for(self._inner)
         limit = timeout or self._limit()
         end_s = time.monotonic() + limit.total_seconds()

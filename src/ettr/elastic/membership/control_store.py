@@ -39,25 +39,14 @@ def prefixed(prefix: str, store: Store) -> Store:
 
 
 class RankMessages:
-    """Messages that all ranks of one generation exchange, as JSON through their store.
-
-    Args:
-        store: of this generation alone.
-        slot: this rank.
-        world: number of ranks.
-    """
+    """Messages that all ranks of one generation exchange, as JSON through their store."""
 
     def __init__(self, store: Store, slot: int, world: int) -> None:
         self._store, self._slot, self._world = store, slot, world
         self._n_gathered = 0
 
     def gather(self, topic: str, message: MessageT) -> list[MessageT]:
-        """The messages of all ranks, in the order of the slots; every rank calls it.
-
-        Args:
-            topic: the same on all ranks.
-            message: a dataclass whose fields JSON holds.
-        """
+        """The messages of all ranks, in the order of the slots; every rank calls it."""
         self._n_gathered += 1
         prefix = f"messages/{self._n_gathered}-{topic}"
         self._store.set(f"{prefix}/{self._slot}", json.dumps(asdict(message)))

@@ -30,11 +30,7 @@ class HeartbeatThread:
     being formed may open sockets later. A process whose supervisor is gone ends itself.
 
     Args:
-        store: a connection to the supervisor's store that nothing else uses.
-        worker: this process's name.
-        collective_s: how long its collectives wait; sent with the heartbeats.
         poll_s: seconds between two polls while the loop is in a generation; else HEARTBEAT_S.
-        abort: also called, for backends that have an abort of their own (NCCL).
     """
 
     def __init__(

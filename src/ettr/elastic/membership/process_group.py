@@ -34,7 +34,6 @@ def form(
     Meshes that are created afterwards are of this generation (`mesh_identity`).
 
     Args:
-        store: of this generation alone.
         over: whether the generation is over; waits for collectives then end, where gloo is the
             only backend.
     """
@@ -120,9 +119,9 @@ def warm_up() -> None:
 def rehearse() -> None:
     """Make a first step alone, then keep what is loaded out of the garbage collector's sight.
 
-    torch loads and builds much at its first sharded step only; a spare does it before it is needed.
-    A survivor collects garbage between two generations, which takes as long as there are objects:
-    with torch's own 0.15 s of a core, without them a hundredth of that.
+    torch loads and builds much at its first sharded step only; a spare does it before it is
+    needed. A survivor collects garbage between two generations, which takes as long as there are
+    objects: with torch's own 0.15 s of a core, without them a hundredth of that.
     """
     if device() == "cpu":  # NCCL is set up by the first collective on the device, and not before
         _step_alone()

@@ -39,11 +39,6 @@ class Membership:
     """One generation: which worker holds each slot, and what ended the generation before.
 
     Attributes:
-        workers: Worker names in the order of the slots.
-        lost: Slots whose worker is new.
-        cause: Why the generation began.
-        noticed_s: Unix seconds at which the supervisor noticed.
-        hung_s: Seconds without a heartbeat before that.
         nodes: The node of each slot's worker; empty: all are on one machine.
         local_ranks: The place of each slot's worker on its node, which it keeps; empty: the slot.
         buddy_stride: The buddy of a slot is so many slots further on. One number for the whole
@@ -92,10 +87,7 @@ class Heartbeat:
     """A worker's sign of life.
 
     Attributes:
-        count: Number of this heartbeat.
         step: The last training step that the worker made; -1: none.
-        generation: The one that its loop is in; 0: none.
-        collective_s: How long its collectives wait without an answer.
     """
 
     count: int = 0

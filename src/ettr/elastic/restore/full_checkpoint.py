@@ -210,12 +210,7 @@ _TO_THE_SCRIPT = 5
 
 
 class FullSchedule:
-    """Saves full checkpoints of one generation as they become due; every rank calls it alike.
-
-    Args:
-        step: training steps done when the generation began.
-        timings: what was timed of the run.
-    """
+    """Saves full checkpoints of one generation as they become due; every rank calls it alike."""
 
     def __init__(self, protection: Protection, slot: int, timings: Measuring, step: int) -> None:
         self._protection, self._slot, self._timings = protection, slot, timings
@@ -225,11 +220,7 @@ class FullSchedule:
         self.stalls_s: list[float] = []
 
     def save_if_due(self, step: int, shard: ModelShard, *, stops: bool = False) -> None:
-        """Save all ranks' state if a checkpoint is due; warn where it could not be written.
-
-        Args:
-            stops: it is due because the run ends here.
-        """
+        """Save all ranks' state if a checkpoint is due; warn where it could not be written."""
         root = self._protection.full
         if root is None or (step < self.due_step and not stops):
             return

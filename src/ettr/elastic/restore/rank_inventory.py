@@ -16,22 +16,11 @@ class RecoveryReport:
     """What a generation began with.
 
     Attributes:
-        generation: Its number; 1 is the start of the run.
         source: `start`, `replica`, `partial`, `rollback`; where no process had lived, `composite`
             or `resume` (a full checkpoint).
-        step: Training steps done; training goes on with the next.
         reached_step: The furthest step of a survivor before; where none lived, of a block in the
             running checkpoint, if that was read. -1 at a start.
-        lost_slots: Slots whose shard was in no survivor's process.
-        stale_steps: Mean age of what was restored from the running checkpoint.
-        oldest_step: Oldest step of a block restored from it.
         relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery or a composite.
-        decision: The planner's choice and what the others would have cost.
-        restore_s: From the formed group to the agreed state.
-        source_s: Of that, from the choice on.
-        source_bytes: Bytes that were restored on all ranks together.
-        fingerprint_before: Hash of this rank's live shard when the failure was met; None: new.
-        fingerprint_after: Hash of it when training went on.
     """
 
     generation: int
@@ -61,15 +50,7 @@ class Holdings:
 
     Attributes:
         live: Step of its live shard; None: it has none.
-        own: Steps of the images of its shard.
-        neighbour: Steps of the images of the previous slot's shard, or of its parity.
-        n_bytes: Of an image of its shard.
-        full: Steps of the full checkpoints that it sees, the newest first.
-        timed: What it has timed of the run (`RunTimings.to_dict`).
-        noted: What a job that has lost every process had timed.
-        address: Where the previous slot finds it.
         region: Names which parts of which tensors it holds; None: it alone has its values.
-        checksum: Of their live values.
     """
 
     live: int | None
@@ -90,10 +71,7 @@ class RankInventory:
 
     Attributes:
         full: Steps of the full checkpoints that every rank sees, the newest first.
-        timed: What the survivors have timed, as one.
         buddy_stride: Slots from a rank to the one that holds its copies.
-        parity_groups: Slots that share a parity; empty: copies are whole.
-        regions: What each slot holds; equal where they hold the same values. None: it alone.
     """
 
     live: tuple[int | None, ...]

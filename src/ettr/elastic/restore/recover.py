@@ -50,19 +50,7 @@ from ettr.recovery.restore_costs import RunTimingsJson, read_timings
 
 @dataclass(frozen=True, slots=True)
 class RecoveryScope:
-    """What a recovery works with besides the model.
-
-    Attributes:
-        number: Of the generation.
-        slot: This rank.
-        protection: What guards the shards.
-        shards: This rank's memory over the generations.
-        messages: To all ranks of the generation.
-        buddies: The connections to the neighbours.
-        buddy_stride, parity_groups: Which rank holds what of a lost one.
-        timed: What this rank has timed of the run.
-        fingerprints: Hash the shard before and after.
-    """
+    """What a recovery works with besides the model."""
 
     number: int
     slot: int
@@ -385,7 +373,6 @@ def settle_objects(
     """Bring common objects of ranks that lag behind to the step reached; every rank calls it.
 
     Args:
-        buffer: this rank's objects, as restored.
         root: of the running checkpoint; None: there is no such checkpoint.
     """
     own = buffer.record

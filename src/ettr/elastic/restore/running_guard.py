@@ -151,9 +151,6 @@ def keep_earlier_run(
 
     A run that starts at step 0 would overwrite it.
 
-    Args:
-        stop: an error instead, if there is something.
-
     Returns:
         Where it is now, with a warning; None: there was nothing.
     """
@@ -197,12 +194,7 @@ def _move_aside(root: Path, *, stop: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelShard:
-    """The rebuilt model of one generation.
-
-    Attributes:
-        state: The model and optimizer as a checkpoint sees them.
-        pieces: Every tensor of the local shard, with the moments.
-    """
+    """The rebuilt model of one generation."""
 
     state: TrainingState
     pieces: tuple[Piece, ...]
@@ -220,7 +212,6 @@ class ModelShard:
         Args:
             parts: a dictionary as for `RunningCheckpoint`; or a model, with its optimizer: then
                 parameter groups stay as `train` sets them.
-            objects_bytes: room for objects; see `Protection`.
         """
         if isinstance(parts, nn.Module) and optimizer is not None:
             state = TrainingState(parts, optimizer, groups=False)

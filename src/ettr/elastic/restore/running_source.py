@@ -29,8 +29,6 @@ class CopyAge:
 
     Attributes:
         stale_steps: Mean age of the copy of a lost shard; None: not lost, or not covered.
-        oldest_step: Of a block of that copy.
-        relative_perturbation: ‖live − saved‖/‖live‖ of a survivor's own shard.
     """
 
     stale_steps: float | None = None
@@ -40,11 +38,7 @@ class CopyAge:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A state put together of every slot's running checkpoint, in the live tensors.
-
-    Attributes:
-        began_s: When reading it began (monotonic clock).
-    """
+    """A state put together of every slot's running checkpoint, in the live tensors."""
 
     situation: Situation
     oldest_step: int
@@ -67,12 +61,7 @@ class _Covered:
 
 @dataclass(frozen=True, slots=True)
 class _CompositePart:
-    """Message of each rank that read its shard for a composite.
-
-    Attributes:
-        mean_step: None: it could not be read.
-        delta_norm: ‖δ‖ and `parameter_norm`: ‖x‖; None where some block's movement is unknown.
-    """
+    """Message of each rank that read its shard for a composite."""
 
     mean_step: float | None = None
     oldest_step: int | None = None
@@ -81,15 +70,7 @@ class _CompositePart:
 
 
 class RunningSource:
-    """The running checkpoint as a source for one recovery of one rank.
-
-    Args:
-        root: its folder.
-        slot: this rank.
-        shards: this rank's memory.
-        messages: to all ranks of the generation.
-        shard: the rebuilt model.
-    """
+    """The running checkpoint as a source for one recovery of one rank."""
 
     def __init__(
         self, root: Path, slot: int, shards: ShardStore, messages: RankMessages, shard: ModelShard
@@ -243,11 +224,6 @@ def copy_from_survivors(
 
     Every rank of the generation calls it, after the lost ones were restored. A region of which no
     survivor has a copy stays as it was restored.
-
-    Args:
-        pieces: of this rank's rebuilt model.
-        slot: this rank.
-        lost: slots whose shard was in no survivor's process.
     """
     mine = _replicated(pieces)
     held = [rank.regions for rank in messages.gather("replicas", _Replicated(sorted(mine)))]

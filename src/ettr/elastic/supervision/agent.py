@@ -42,9 +42,7 @@ class AgentReport:
     """How a node's part of a run ended.
 
     Attributes:
-        reason: Why it did not come to its end; None: every rank trained to the end.
         n_fenced: How often the node ended its own processes because it was cut off.
-        stopped: Whether the run was asked to end, and every rank has saved the same step.
     """
 
     node: str
@@ -92,13 +90,7 @@ def serve_node(
     """Serve a run until it has ended; returns how.
 
     Args:
-        command: what every process of the run is.
-        n_ranks: room on this node.
-        environment: of the processes.
-        token: the secret of the run; empty: none.
         join_s: how long to look for the supervisor, at the start and after the connection is lost.
-        notice: what asks the whole run to end, through the supervisor.
-        on_event: called with each event, in a sentence.
     """
     n_fenced = 0
     notice = notice or StopNotice(signals=())

@@ -30,7 +30,6 @@ class NodeSetting:
     """Which node this is, and where the nodes of the run meet.
 
     Attributes:
-        n_nodes: That training begins with.
         supervises: Whether the supervisor runs here; None: if this node can listen there.
     """
 
@@ -48,12 +47,7 @@ def node_setting(
     name: str | None = None,
     rack: str | None = None,
 ) -> NodeSetting | None:
-    """From what was given and, under `srun`, from the step; None: a run on this machine alone.
-
-    Args:
-        environment: of this process.
-        meeting, n_nodes, name, rack: where given, they count.
-    """
+    """From what was given and, under `srun`, from the step; None: a run on this machine alone."""
     node = this_node(environment, name, rack)
     if not in_slurm_step(environment):
         if meeting is None and (n_nodes or 1) > 1:
@@ -91,14 +85,7 @@ def run_node(
     notice: StopNotice | None = None,
     on_event: Callable[[str], None] = lambda _text: None,
 ) -> SupervisorReport | AgentReport:
-    """Supervise the run from this node, or serve its supervisor; returns how it ended.
-
-    Args:
-        command: what every rank is; the same on every node.
-        n_ranks: ranks on each node.
-        environment: of the ranks; None: this process's.
-        notice: what asks the run to end; see `supervise`.
-    """
+    """Supervise the run from this node, or serve its supervisor; returns how it ended."""
     environment = dict(os.environ if environment is None else environment)
     token = environment.get(ENV_SECRET, "")
     options = replace(options, n_nodes=setting.n_nodes)

@@ -136,12 +136,7 @@ def new_nonce() -> str:
 
 
 def proof(token: str, role: str, supervisor_nonce: str, agent_nonce: str) -> str:
-    """What shows knowledge of the secret.
-
-    Args:
-        token: the secret; empty: there is none, and the proof proves nothing.
-        role: `agent` or `supervisor`, so that neither can send back what the other has sent.
-    """
+    """What shows knowledge of the secret."""
     text = f"ettr elastic {role} {supervisor_nonce} {agent_nonce}"
     return hmac.digest(token.encode(), text.encode(), "sha256").hex()
 
@@ -161,12 +156,7 @@ def check_node(identity: NodeIdentity) -> None:
 
 
 def read_hello(message: Message, *, token: str, nonce: str, n_ranks: int) -> Hello:
-    """The hello of an agent.
-
-    Args:
-        nonce: that it was sent.
-        n_ranks: of every node of the run.
-    """
+    """The hello of an agent."""
     if message["kind"] != "hello":
         raise RefusedHelloError("not an agent: it says no hello")
     if message.get("protocol") != PROTOCOL:

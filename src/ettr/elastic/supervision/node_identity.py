@@ -23,13 +23,7 @@ _FIRST_PORT, _N_PORTS = 20_000, 10_000
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """One node of a run.
-
-    Attributes:
-        name: As in messages.
-        index: Its place among the nodes, where the scheduler numbers them.
-        rack: Where it stands; None: unknown.
-    """
+    """One node of a run."""
 
     name: str
     index: int | None = None
@@ -38,12 +32,7 @@ class NodeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the nodes of a run meet.
-
-    Attributes:
-        host: A name or address that every node reaches.
-        port: Of the supervisor.
-    """
+    """Where the nodes of a run meet."""
 
     host: str
     port: int
@@ -128,9 +117,6 @@ class Gathering:
 
     Attributes:
         meeting: Where; the host is this machine, by an address that all nodes reach.
-        listener: Listens there.
-        node: This machine.
-        token: The secret that agents must know; empty: none.
     """
 
     meeting: Meeting

@@ -45,12 +45,6 @@ class _Arrival:
 class NodePool:
     """All nodes of a run; lets agents join at any time.
 
-    Args:
-        local: the supervisor's own node.
-        listener: where agents connect; None: there is no other node.
-        store: HOST:PORT of the run's store, which agents pass to their processes.
-        token: the secret that an agent must know; empty: none.
-
     Attributes:
         remote: The nodes whose agents have joined, without those that are known to be lost.
     """

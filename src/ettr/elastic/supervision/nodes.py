@@ -139,9 +139,7 @@ class RemoteNode:
 
     Attributes:
         timeout_s: Without a message for so long it is lost.
-        heard_s: When the last one came (monotonic).
         joined: Whether it has confirmed the welcome; until then it counts for nothing.
-        stop_reason: Why it asks the run to end; None: it does not.
     """
 
     identity: NodeIdentity
@@ -230,11 +228,7 @@ _STAT_BYTES = 1024
 
 
 class ExitWatch:
-    """Watches one process through its open stat file, so that no later process of its pid is met.
-
-    Args:
-        pid: a child that was not waited for yet.
-    """
+    """Watches one process through its open stat file, never a later process of its pid."""
 
     def __init__(self, pid: int) -> None:
         self._fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)

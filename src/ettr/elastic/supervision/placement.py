@@ -13,12 +13,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Room for one rank.
-
-    Attributes:
-        node: Its name.
-        local_rank: Which of the node's places, and so which GPU.
-    """
+    """Room for one rank."""
 
     node: str
     local_rank: int
@@ -26,13 +21,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class UnplacedSlots:
-    """Lost slots without a place yet, and what is known of the loss.
-
-    Attributes:
-        slots: Slot -> the worker that held it.
-        noticed_s: Unix seconds.
-        since_s: Since when they wait (monotonic).
-    """
+    """Lost slots without a place yet, and what is known of the loss."""
 
     slots: Mapping[int, str] = field(default_factory=dict)
     cause: Cause = Cause.DIED
@@ -53,12 +42,7 @@ def buddy_stride(racks: Sequence[str], ranks_per_node: int) -> tuple[int, bool]:
     """Slots from a rank to its buddy, and whether that always lies outside the rank's rack.
 
     Slots fill the nodes one after another, so a stride of whole nodes puts every buddy on another
-    node. The smallest that leaves every rack is chosen; where none does, the next node. One node:
-    the next rank.
-
-    Args:
-        racks: of each node, in the order of the slots; without a topology each node's own name.
-        ranks_per_node: the same on every node.
+    node. The smallest that leaves every rack is chosen; where none does, the next node.
     """
     n_nodes = len(racks)
     if n_nodes == 1:
@@ -70,12 +54,7 @@ def buddy_stride(racks: Sequence[str], ranks_per_node: int) -> tuple[int, bool]:
 
 
 def free_places(capacity: Mapping[str, int], taken: Iterable[Place]) -> dict[str, list[int]]:
-    """Free places of each node, lowest first.
-
-    Args:
-        capacity: ranks that each living node has room for.
-        taken: the places of ranks that live.
-    """
+    """Free places of each node, lowest first."""
     occupied = set(taken)
     return {
         node: [rank for rank in range(n_ranks) if Place(node, rank) not in occupied]
@@ -94,12 +73,6 @@ def choose_node(
 
     First the node that the slot was on, since its other ranks stay neighbours. Then a node that
     keeps slot and buddy apart, has a warm process, and has the most room.
-
-    Args:
-        free: free places of each living node.
-        warm: waiting processes of each node.
-        before: the node that the slot was on.
-        avoid: the nodes of the slot's buddy, and of the slot whose buddy it is.
     """
     candidates = [node for node, places in free.items() if places]
     if not candidates:
@@ -119,12 +92,7 @@ def choose_node(
 def first_membership(
     membership: Membership, nodes: Sequence[str], racks: Sequence[str], ranks_per_node: int
 ) -> tuple[Membership, bool]:
-    """The slots of a run on its nodes, and whether every buddy is in another rack.
-
-    Args:
-        membership: without nodes.
-        racks: of each node.
-    """
+    """The slots of a run on its nodes, and whether every buddy is in another rack."""
     # the nodes of one rack in a row, so that a stride of whole racks leaves it
     order = sorted(range(len(nodes)), key=lambda i: racks.index(racks[i]))
     stride, apart = buddy_stride([racks[i] for i in order], ranks_per_node)
@@ -143,13 +111,7 @@ def place_lost(
     capacity: Mapping[str, int],
     warm: Mapping[str, int],
 ) -> dict[int, Place] | None:
-    """A place for each lost slot; None: there is not room for all.
-
-    Args:
-        membership: in which they were lost.
-        capacity: ranks that each living node has room for.
-        warm: waiting processes of each node.
-    """
+    """A place for each lost slot; None: there is not room for all."""
     world, stride = membership.world, membership.buddy_stride
     nodes = list(membership.nodes) or [next(iter(capacity))] * world
     local_ranks = membership.local_ranks or tuple(range(world))
@@ -173,12 +135,7 @@ def next_membership(
     workers: Mapping[int, str],
     places: Mapping[int, Place],
 ) -> Membership:
-    """The generation after a loss.
-
-    Args:
-        workers: the new worker of each lost slot.
-        places: where it runs.
-    """
+    """The generation after a loss."""
     nodes = {slot: place.node for slot, place in places.items()}
     local_ranks = {slot: place.local_rank for slot, place in places.items()}
     return replace(

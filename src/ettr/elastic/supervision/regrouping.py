@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 class Regrouping:
     """Places slots on nodes and publishes generations.
 
-    Args:
-        n_ranks: of each node.
-        node_wait_s: how long lost slots wait for a node with room.
-
     Attributes:
         unplaced: Lost slots that wait for a node with room, and all ranks with them.
     """
@@ -139,11 +135,7 @@ _SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its s
 
 
 class Staffing:
-    """Starts the processes of a run; every method takes the time now (monotonic, seconds).
-
-    Args:
-        n_spares: that a node with ranks keeps warm.
-    """
+    """Starts the processes of a run; every method takes the time now (monotonic, seconds)."""
 
     def __init__(self, roster: Roster, nodes: NodePool, n_spares: int) -> None:
         self._roster, self._nodes, self._n_spares = roster, nodes, n_spares

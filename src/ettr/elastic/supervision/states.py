@@ -151,11 +151,7 @@ class TransitionError(UsageError):
 def transition(
     now: StateT, to: StateT, transitions: Mapping[StateT, frozenset[StateT]], what: str
 ) -> StateT:
-    """Return the new state, if it may follow.
-
-    Args:
-        what: what is in this state, for the message.
-    """
+    """Return the new state, if it may follow."""
     if to not in transitions[now]:
         allowed = ", ".join(sorted(transitions[now])) or "nothing"
         raise TransitionError(f"{what} is {now} and cannot become {to}; {allowed} may follow")

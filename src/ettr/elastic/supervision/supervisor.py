@@ -68,9 +68,6 @@ def supervise(
 
     Args:
         command: the program and its arguments; it calls `ElasticGroup.from_env().run(train)`.
-        n_ranks: number of ranks on each node.
-        environment: of the ranks; None: this process's.
-        on_event: called with each event, in a sentence.
         gathering: where other nodes join; None: all ranks are on this machine.
         notice: what asks the run to end: every rank saves the same step. None: nothing does.
 
@@ -89,11 +86,7 @@ def supervise(
 
 
 class Supervisor:
-    """One supervised run; see `supervise`.
-
-    Args:
-        monotonic: the clock by which ranks are judged.
-    """
+    """One supervised run; see `supervise`."""
 
     def __init__(
         self,
@@ -211,9 +204,6 @@ class Supervisor:
         """Fill the lost slots and call all ranks to the next generation.
 
         Slots for which no node has room wait, and all ranks with them.
-
-        Args:
-            lost: slot -> the worker that held it.
         """
         now_s = self._monotonic()
         since_s = time.time() if noticed_s is None else noticed_s
@@ -411,7 +401,6 @@ class OwnErrors:
         """Read the reports.
 
         Args:
-            workers: all that may have left one.
             ended: those found dead or hung in this generation. Without a report of their own they
                 may be the reason for the errors of others.
         """
@@ -459,14 +448,7 @@ _TEXT_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class OwnError:
-    """One error that a rank met and that seems to be the script's own.
-
-    Attributes:
-        generation, slot: Of the rank that met it.
-        step: The last step that the rank had made; -1: none.
-        place: The kind of error and the line that raised it.
-        text: The error in words.
-    """
+    """One error that a rank met and that seems to be the script's own."""
 
     generation: int
     slot: int

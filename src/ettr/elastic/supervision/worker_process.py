@@ -19,11 +19,7 @@ class Worker:
     """One process, a rank or a spare.
 
     Attributes:
-        heartbeat: The latest that arrived, at `heard_s` (monotonic).
-        n_heartbeats: How many have arrived.
         behind_since_s: Since when its generation is an older one (monotonic); None: it is not.
-        loss: Index of its loss in the roster.
-        node: Name of the node that it runs on.
     """
 
     name: str
@@ -66,10 +62,8 @@ class Roster:
     """Every process that was started, and the membership of the current generation.
 
     Attributes:
-        workers: By name, in the order in which they were started.
         losses: In the order in which they were noticed; the status of a process that has not ended
             yet is 0.
-        best_step: The furthest step of any rank so far.
     """
 
     membership: Membership
@@ -110,19 +104,17 @@ class SupervisorOptions:
     """How a group is watched.
 
     Attributes:
-        spares: Warm processes that wait for a slot.
         heartbeat_timeout_s: A rank without a heartbeat for this long is killed and replaced.
         leave_s: So is one whose loop stays in a generation for this long after the next began;
             None: 15 s longer than the rank's own `collective_s`, within which a wait for the dead
             ends by itself.
-        failed_grace_s: Seconds after the first rank reports that a collective failed, until all are
-            called to a new generation though none died. A rank that does not leave the old one
+        failed_grace_s: Seconds after the first rank reports that a collective failed, until all
+            are called to a new generation though none died. A rank that does not leave the old one
             within as long again, or has sent no heartbeat until then, is hung.
         n_nodes: Nodes that training begins with; further ones that join are spare nodes.
         node_timeout_s: A node that is silent for so long is lost. It ends its own processes after
             0.6 of this time without an answer, before their slots are given away.
         node_wait_s: How long a lost slot waits for a node with room, and a start for its nodes.
-        max_failures: More losses end the run.
         max_idle_failures: More failures in a row, without a step between them, end it too.
     """
 
