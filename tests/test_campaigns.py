@@ -1,5 +1,6 @@
 """Each campaign at a twentieth of its size: it runs, and its table says what the whole one says."""
 
+import csv
 import importlib
 
 import numpy as np
@@ -21,9 +22,9 @@ def test_a_campaign_has_a_page_of_its_whole_run(name: str) -> None:
     from campaigns.__main__ import RESULTS
 
     module = importlib.import_module(f"campaigns.{name.replace('-', '_')}")
-    page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
-    assert page.startswith(f"# {module.TITLE}\n")
-    assert f"{module.SIZE} draws a row" in page
+    kept = _index()[name]
+    assert (kept["measured"], kept["draws_a_row"]) == (module.TITLE, str(module.SIZE))
+    assert (RESULTS / f"{name}.csv").exists()
 
 
 def test_intervals_hold_under_bursts() -> None:
@@ -169,18 +170,23 @@ def test_lemons_are_claimed_and_ordinary_nodes_are_left_alone() -> None:
 def _rows_of_page(name: str) -> list[tuple[str, ...]]:
     from campaigns.__main__ import RESULTS
 
-    lines = (RESULTS / f"{name}.md").read_text(encoding="utf-8").splitlines()
-    cells = [line.strip("|").split("|") for line in lines if line.startswith("|")]
-    return [tuple(cell.strip() for cell in row) for row in cells[2:]]
+    with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return [tuple(row) for row in csv.reader(file)][1:]
+
+
+def _index() -> dict[str, dict[str, str]]:
+    from campaigns.__main__ import RESULTS
+
+    with (RESULTS / "index.csv").open(encoding="utf-8", newline="") as file:
+        return {row["campaign"]: row for row in csv.DictReader(file)}
 
 
 def test_what_the_page_of_lemons_says_to_hold_follows_from_its_rows() -> None:
     from campaigns import lemons
-    from campaigns.__main__ import RESULTS
 
     rows = _rows_of_page("lemons")
     said = lemons.verdict(rows)
-    assert (RESULTS / "lemons.md").read_text(encoding="utf-8").endswith(f"\n\n{said}\n")
+    assert _index()["lemons"]["verdict"] == said
     # the rows decide: a worse one moves to what does not hold
     worse = [
         ("20 times", "ettr", "0.600", *row[3:]) if row[:2] == ("20 times", "ettr") else row
@@ -193,11 +199,10 @@ def test_what_the_page_of_lemons_says_to_hold_follows_from_its_rows() -> None:
 
 def test_what_the_page_of_slow_runs_says_to_miss_follows_from_its_rows() -> None:
     from campaigns import slow_runs
-    from campaigns.__main__ import RESULTS
 
     rows = _rows_of_page("slow-runs")
     said = slow_runs.verdict(rows)
-    assert (RESULTS / "slow-runs.md").read_text(encoding="utf-8").endswith(f"\n\n{said}\n")
+    assert _index()["slow-runs"]["verdict"] == said
     # the rows decide: a worse one is listed, and counts among all claims
     worse = [
         (*row[:-4], "0.900", "80 (0)", "100", "0.800") if row[:2] == ("alike", "1 by 10%") else row
