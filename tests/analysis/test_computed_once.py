@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ettr.analysis import Analysis, lemon_nodes
+from ettr.analysis.previous import previous
 from ettr.lemons import claims, model
 from ettr.lemons.model import LemonFit, NodeCounts
 from ettr.sources.base import ReadOptions
@@ -52,7 +53,7 @@ def test_the_weights_of_workloads_are_computed_once(
     with open_store(tmp_path / "store", create=True) as store:
         ingest_file(store, path, ReadOptions(timezone="UTC"))
         analysis = Analysis(store)
-        found = analysis.previous
+        found = analysis.ask(previous)
         assert found is not None
         assert found.before is not None
         assert found.comparison is not None

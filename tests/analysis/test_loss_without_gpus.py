@@ -9,6 +9,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
+from ettr.analysis.previous import previous
 from ettr.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ def test_hours_of_jobs_without_gpus_are_unknown(
     store = site(tmp_path, *logs(failed, preempted))
     with open_store(store) as opened:
         analysis = Analysis(opened)
-        found, trend = analysis.goodput, analysis.previous
+        found, trend = analysis.goodput, analysis.ask(previous)
     (link,) = found.preemption_links.links
     assert link.n_gpus == preempted
     (cause,), (size,) = found.by_cause, found.by_size

@@ -9,6 +9,7 @@ import pytest
 from attempt_tables import site_of_attempts
 from cli.program import ettr
 from ettr.analysis import Analysis
+from ettr.analysis.previous import previous
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.store import open_store
 
@@ -31,7 +32,7 @@ def test_a_failure_of_unknown_runtime_is_left_out_and_counted(tmp_path: Path) ->
     """Eight GPUs for the half hour that the cap leaves: 4 GPU-hours of the one that says it."""
     with open_store(site_of_attempts(tmp_path, UNSAID, TEN_HOURS, COMPLETED)) as store:
         analysis = Analysis(store)
-        lost, trend = analysis.goodput, analysis.previous
+        lost, trend = analysis.goodput, analysis.ask(previous)
     assert lost.first_order_gpu_hours == 4.0
     assert (lost.failures_without_runtime, lost.failures_without_gpus) == (1, 0)
     assert trend is not None

@@ -11,6 +11,7 @@ import pytest
 import ettr
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.fit import fit_site
+from ettr.analysis.previous import previous
 from ettr.errors import UsageError
 from ettr.metrics.dump_window import DumpWindow
 from ettr.models.compare import Direction
@@ -205,15 +206,15 @@ def test_a_rate_that_only_the_dump_makes_rise_has_no_direction(seed: int, tmp_pa
         whole = Analysis(store)
         assert whole.clustering.direction.verdict is Direction.UNDECIDED
         assert "begins in the middle of jobs" in whole.clustering.direction.meaning
-        assert whole.previous is not None
-        assert whole.previous.direction in (None, Direction.UNDECIDED)
+        assert whole.ask(previous) is not None
+        assert whole.ask(previous).direction in (None, Direction.UNDECIDED)
         (window,) = whole.dump_windows
         known = whole.of(Selection(since=window.first_end))
         assert "begins in the middle" not in known.clustering.direction.meaning
         # a period from after that moment on: the one before it reaches back to before the dump
         assert window.first_end is not None
         later = window.first_end + 0.3 * (whole.logs_period.end - window.first_end)
-        last = whole.of(Selection(since=later)).previous
+        last = whole.of(Selection(since=later)).ask(previous)
         assert last is not None
         assert last.direction is Direction.UNDECIDED
         assert "begins in the middle of jobs" in last.meaning

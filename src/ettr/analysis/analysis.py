@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.node_names import OtherName
-    from ettr.analysis.previous import PeriodTrend
-    from ettr.analysis.projecting import ScaleProjection
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.node_records import NodeRecords
     from ettr.metrics.rates import RatesWithoutFalse
@@ -83,7 +81,7 @@ class Analysis(SharedStages):
         if question in questions.OF_COVERED_TIME and self.covered is not self:
             return self.covered.ask(question)
         if question not in self._answers:
-            self._answers[question] = answer(question, self)
+            self._answers[question] = answer(question, self.given)
         found: AnswerT = self._answers[question]
         return found
 
@@ -113,13 +111,6 @@ class Analysis(SharedStages):
         if self.covered is self:
             return super().clustering
         return replace(super().clustering, direction=self.covered.clustering.direction)
-
-    @cached_property
-    def previous(self) -> PeriodTrend | None:
-        """The latest period against the one before it; None where the logs hold no jobs."""
-        from ettr.analysis.previous import period_trend
-
-        return period_trend(self)
 
     @cached_property
     def failure_rows(self) -> list[dict[str, Any]]:
@@ -230,7 +221,7 @@ class Analysis(SharedStages):
 
     def runs_listed(self, listed: int) -> JobRuns:
         """The same, with so many runs listed and measured by their progress."""
-        given = Given(self, taken_by(questions.runs))
+        given = Given(self.given, taken_by(questions.runs))
         return questions.runs_listed(self.facts, given, listed)
 
     @cached_property
@@ -269,7 +260,7 @@ class Analysis(SharedStages):
         """Nodes that may be lemons."""
         from ettr.analysis.lemon_nodes import lemons_of
 
-        return lemons_of(self, false_discovery)
+        return lemons_of(self.given, false_discovery)
 
     @cached_property
     def lemon_nodes(self) -> LemonReport:
@@ -281,7 +272,7 @@ class Analysis(SharedStages):
         """Totals of the causes of interruptions; None where `ettr causes` takes too long."""
         from ettr.analysis.causes import cause_summary
 
-        return cause_summary(self)
+        return cause_summary(self.given)
 
     @cached_property
     def node_records(self) -> NodeRecords:
@@ -309,7 +300,7 @@ class Analysis(SharedStages):
         """Nodes whose events go by another name than their jobs."""
         from ettr.analysis.node_names import other_names
 
-        return other_names(self)
+        return other_names(self.facts)
 
     @cached_property
     def evidence(self) -> EvidenceCoverage:
@@ -368,13 +359,6 @@ class Analysis(SharedStages):
         from ettr.analysis.fleet import fleet_models
 
         return self.ask(fleet_models)
-
-    @cached_property
-    def projection(self) -> ScaleProjection | None:
-        """The fleet's failures at larger scales; None where nothing ran."""
-        from ettr.analysis.projecting import project_store
-
-        return project_store(self, ", ".join(self.clusters))
 
     @cached_property
     def checkpoint_advice(self) -> CheckpointAdvice | None:

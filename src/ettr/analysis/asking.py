@@ -15,10 +15,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
+from ettr.facts import Facts
 
 MOST_TAKEN = 12
 """Fields that a question may take at most."""
@@ -26,12 +26,23 @@ AnswerT = TypeVar("AnswerT")
 Question = Callable[..., AnswerT]
 
 
+WHOLE = "analysis"
+"""The one parameter of a question that compares selections: it takes the whole analysis."""
+
+
+class Answering(Protocol):
+    """What has an answer to a question: it also has the stages that questions name."""
+
+    facts: Facts
+    assumptions: Assumptions
+
+
 class Given:
     """What a question takes, by name."""
 
     __slots__ = ("_analysis", "_names")
 
-    def __init__(self, analysis: Analysis, names: frozenset[str]) -> None:
+    def __init__(self, analysis: Answering, names: frozenset[str]) -> None:
         self._analysis = analysis
         self._names = names
 
@@ -54,14 +65,21 @@ def taken_by(question: Question[Any]) -> frozenset[str]:
         return frozenset()
     hint = question.__annotations__[parameters[1]]
     takes = question.__globals__[hint] if isinstance(hint, str) else hint
-    names = frozenset(name for kind in takes.__mro__ for name in inspect.get_annotations(kind))
+    names = frozenset(
+        name
+        for kind in takes.__mro__
+        for name in (*inspect.get_annotations(kind), *vars(kind))
+        if not name.startswith("_")
+    )
     if len(names) > MOST_TAKEN:
         raise TypeError(f"{question.__name__} takes {len(names)} things; {MOST_TAKEN} at most")
     return names
 
 
-def answer(question: Question[AnswerT], analysis: Analysis) -> AnswerT:
+def answer(question: Question[AnswerT], analysis: Answering) -> AnswerT:
     """What a question finds in the store of an analysis."""
+    if WHOLE in question.__annotations__:
+        return question(analysis)
     if len(question.__annotations__) < 3:
         return question(analysis.facts)
     return question(analysis.facts, Given(analysis, taken_by(question)))

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import pyarrow as pa
 
+from ettr.facts import Facts
 from ettr.lemons.blame import Blame, PlacedFailure, blame, rates_of
 from ettr.lemons.candidates import MIN_NODES
-from ettr.lemons.fleet import Stratum
-from ettr.lemons.model import LemonFit
-from ettr.lemons.signals import NodeName
+from ettr.lemons.fleet import Placement, Stratum
+from ettr.lemons.model import LemonFit, NodeCounts
+from ettr.lemons.signals import FleetSignals, NodeName
 from ettr.tables.schemas import BLAME
 
-if TYPE_CHECKING:
-    from ettr.analysis.shared import SharedStages
+
+class OfBlame(Protocol):
+    """What blame takes."""
+
+    facts: Facts
+    lemon_strata: tuple[tuple[Stratum, ...], FleetSignals]
+    placement: Placement
+    workload_weights: dict[str, float]
+
+    def lemon_fit(self, counts: NodeCounts) -> LemonFit:
+        """The model of the lemons of a group."""
+        ...
 
 
 def summed(weights: Iterable[Blame]) -> dict[NodeName, float]:
@@ -42,14 +53,14 @@ def placed(weights: Iterable[Blame], attempts: Container[str]) -> dict[NodeName,
     return summed(replace(one, weight=one.weight / total[one.attempt_id]) for one in kept)
 
 
-def blame_table(stages: SharedStages) -> pa.Table:
+def blame_table(made: Iterable[Blame]) -> pa.Table:
     """The table `blame`."""
-    made = stages.blame
+    made = list(made)
     columns = {name: [getattr(one, name) for one in made] for name in BLAME.names}
     return BLAME.check(pa.table(columns, schema=BLAME.arrow_schema))
 
 
-def blame_of(stages: SharedStages) -> list[Blame]:
+def blame_of(stages: OfBlame) -> list[Blame]:
     """Each failure divided over the nodes of its attempt."""
     fleet, _ = stages.lemon_strata
     parts = {
@@ -77,7 +88,7 @@ def blame_of(stages: SharedStages) -> list[Blame]:
     return blame(failures, rates, parts, stages.workload_weights)
 
 
-def _fit(group: Stratum, stages: SharedStages) -> LemonFit | None:
+def _fit(group: Stratum, stages: OfBlame) -> LemonFit | None:
     """The model of a group; None where the group is too small, or has no failure to divide."""
     if len(group.nodes) < MIN_NODES or not group.counts.shared:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,14 +24,13 @@ from ettr.attribution.hazards import Interruptions
 from ettr.attribution.run_ages import ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
+from ettr.facts import Facts
 from ettr.metrics.black_holes import owed_to_holes
+from ettr.metrics.instants import Period
+from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.outages import ended_by_person
-from ettr.taxonomy import UNATTRIBUTED
+from ettr.taxonomy import UNATTRIBUTED, Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
-    from ettr.facts import Facts
 
 OPERATOR = "operator"
 BLACK_HOLE = "black-hole"
@@ -86,18 +85,27 @@ class LedgerRows:
     settled: list[Settled | None]
 
 
-def fleet_evidence_table(analysis: Analysis, kinds: tuple[str, ...]) -> np.ndarray:
+class OfInterruptions(Protocol):
+    """What the rows of the ledger take."""
+
+    facts: Facts
+    period: Period
+    taxonomy: Taxonomy
+    logs_read: LogsRead
+
+
+def fleet_evidence_table(analysis: OfInterruptions, kinds: tuple[str, ...]) -> np.ndarray:
     """`evidence_table` of what occurs on this fleet."""
     return evidence_table(kinds, analysis.taxonomy.symptoms, has_checks(analysis))
 
 
-def has_checks(analysis: Analysis) -> bool:
+def has_checks(analysis: OfInterruptions) -> bool:
     """Whether any log could have shown a symptom of a node."""
     logs = analysis.logs_read
     return logs.errors or logs.node_states
 
 
-def ledger_rows(analysis: Analysis) -> LedgerRows:
+def ledger_rows(analysis: OfInterruptions) -> LedgerRows:
     """Every interruption of the logs but preemptions, and the view that the model has of them."""
     facts = analysis.facts
     ends = sorted(
@@ -163,7 +171,7 @@ def _evidence(failure: Row | None, end: Row) -> str:
 
 
 def _interruptions(
-    analysis: Analysis, ends: list[Row], evidence: list[str], named: list[str | None]
+    analysis: OfInterruptions, ends: list[Row], evidence: list[str], named: list[str | None]
 ) -> tuple[Interruptions, list[tuple[str, str]]]:
     facts = analysis.facts
     kinds: _PlacesOfKeys[str] = _PlacesOfKeys()
@@ -330,5 +338,5 @@ def _burst_odds(
     return odds
 
 
-def _period_s(analysis: Analysis) -> float:
+def _period_s(analysis: OfInterruptions) -> float:
     return analysis.period.days * SECONDS_PER_DAY

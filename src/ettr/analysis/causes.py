@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from ettr.analysis.cause_rows import (
     OPERATOR,
     LedgerRows,
+    OfInterruptions,
     fleet_evidence_table,
     has_checks,
     ledger_rows,
@@ -28,7 +29,7 @@ from ettr.tables.schemas import CAUSES_TABLE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ettr.analysis.analysis import Analysis
+    from ettr.analysis.assumptions import Assumptions
 
 REPORTED_UP_TO = 100_000
 """Interruptions beyond which a report leaves the ledger to its own command."""
@@ -126,8 +127,23 @@ class CauseLedger:
     not_listed: int
 
 
+class OfLedger(OfInterruptions, Protocol):
+    """What the ledger takes; `of`: the same logs under another selection."""
+
+    assumptions: Assumptions
+
+    @property
+    def selected(self) -> Selection | None:
+        """The selection; None where nothing is left out."""
+        ...
+
+    def of(self, selection: Selection) -> Self:
+        """The same logs under another selection."""
+        ...
+
+
 def cause_ledger(
-    analysis: Analysis, default: Analysis | None = None, most_listed: int = MOST_CAUSES_LISTED
+    analysis: OfLedger, default: OfLedger | None = None, most_listed: int = MOST_CAUSES_LISTED
 ) -> CauseLedger:
     """The causes of every interruption but preemptions.
 
@@ -156,7 +172,7 @@ def causes(_: Facts, given: OfCauses) -> CauseSummary | None:
     return given.causes
 
 
-def cause_summary(analysis: Analysis) -> CauseSummary | None:
+def cause_summary(analysis: OfLedger) -> CauseSummary | None:
     """Totals of the ledger for a report; None where it would hold up the report."""
     kinds = _of_all_logs(analysis).facts.rows("ending_kinds")
     if sum(row["n"] for row in kinds) > REPORTED_UP_TO:
@@ -164,7 +180,7 @@ def cause_summary(analysis: Analysis) -> CauseSummary | None:
     return _summary(analysis, *_judged(analysis), None)
 
 
-def causes_table(analysis: Analysis) -> pa.Table:
+def causes_table(analysis: OfLedger) -> pa.Table:
     """The table `causes`, of all interruptions."""
     import pyarrow as pa
 
@@ -173,11 +189,11 @@ def causes_table(analysis: Analysis) -> pa.Table:
     return CAUSES_TABLE.check(pa.table(found, CAUSES_TABLE.arrow_schema))
 
 
-def _of_all_logs(analysis: Analysis) -> Analysis:
+def _of_all_logs(analysis: OfLedger) -> OfLedger:
     return analysis if analysis.selected is None else analysis.of(Selection())
 
 
-def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
+def _judged(analysis: OfLedger) -> tuple[LedgerRows, LedgerFit]:
     """The selected interruptions, judged by all of the logs: a selection changes no verdict."""
     whole = _of_all_logs(analysis)
     rows = ledger_rows(whole)
@@ -205,7 +221,7 @@ def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
     )
 
 
-def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
+def _fit(analysis: OfLedger, rows: LedgerRows) -> LedgerFit:
     """The causes of all ends: those that the model weighs, and those that are settled."""
     fit = fit_ledger(rows.given, fleet_evidence_table(analysis, rows.given.kinds))
     if len(fit.probability) == len(rows.ends):
@@ -227,7 +243,7 @@ def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
 
 
 def _summary(
-    analysis: Analysis, rows: LedgerRows, fit: LedgerFit, before: np.ndarray | None
+    analysis: OfLedger, rows: LedgerRows, fit: LedgerFit, before: np.ndarray | None
 ) -> CauseSummary:
     worth = _reliability(analysis)
     if not analysis.logs_read.jobs:
@@ -253,7 +269,7 @@ def _summary(
     return CauseSummary(n, kinds.get(PREEMPTION, 0), in_bursts, totals, worth, notes)
 
 
-def _reliability(analysis: Analysis) -> tuple[StatedCause, ...]:
+def _reliability(analysis: OfLedger) -> tuple[StatedCause, ...]:
     stated = np.tile(np.array(STATED)[:, None], (1, len(CAUSES)))
     low, high = true_shares(stated, has_checks(analysis), analysis.assumptions.confidence)
     return tuple(
@@ -263,7 +279,7 @@ def _reliability(analysis: Analysis) -> tuple[StatedCause, ...]:
     )
 
 
-def _notes(analysis: Analysis, rows: LedgerRows, worth: tuple[StatedCause, ...]) -> list[str]:
+def _notes(analysis: OfLedger, rows: LedgerRows, worth: tuple[StatedCause, ...]) -> list[str]:
     shown = ", ".join(
         f"{one.low:.2f} to {one.high:.2f} for {one.cause.replace('_', ' ')}"
         for one in worth

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.analysis.fleet import counts_by_node
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.spread import FleetSpread, fleet_spread
 from ettr.facts import Facts
-from ettr.facts.facts import Columns
+from ettr.facts.files import Columns
 from ettr.metrics.availability import Service
 from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.trend import calendar_step_s, cumulative_node_days
@@ -23,6 +23,9 @@ from ettr.models.dispersion import FailureTimeline, spread_over_nodes, spread_ov
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 NODE = "node"
+
+FLEET = "fleet"
+"""The one unit of a fleet whose nodes the logs do not distinguish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +189,35 @@ def timeline(rows: Columns, edges_s: Floats, node_days: Floats) -> FailureTimeli
     """Failures by their end, and the node-days before each edge; edges in seconds since 1970."""
     times_s = rows["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
     return FailureTimeline(times_s / SECONDS_PER_DAY, edges_s / SECONDS_PER_DAY, node_days)
+
+
+def counts_by_node(
+    used: Sequence[Mapping[str, Any]], failed: Mapping[tuple[str, str | None], int]
+) -> Counts | None:
+    """Failures and node-days of each node; None where nothing ran.
+
+    Jobs whose nodes are not named count in the rate of the fleet, not of any node. Where no job
+    names its nodes, the fleet is the one unit.
+
+    Args:
+        used: rows of the fact `node_seconds`.
+        failed: how many failures each node is blamed for, None those that blame none.
+    """
+    used = [row for row in used if (row["exposure_s"] or 0.0) > 0]
+    if not used:
+        return None
+    total = sum(failed.values())
+    unnamed_days = sum(row["exposure_s"] for row in used if row["node"] is None) / SECONDS_PER_DAY
+    named = [row for row in used if row["node"] is not None]
+    if not named:
+        return Counts([total], [unnamed_days], unit=FLEET)
+    several = len({row["cluster"] for row in named}) > 1
+    placed = [failed.get((row["cluster"], row["node"]), 0) for row in named]
+    return Counts(
+        np.array(placed),
+        np.array([row["exposure_s"] for row in named]) / SECONDS_PER_DAY,
+        np.array([f"{row['cluster']}/{row['node']}" if several else row["node"] for row in named]),
+        "node",
+        total - sum(placed),
+        unnamed_days,
+    )

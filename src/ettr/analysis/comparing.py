@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ettr.analysis.fleet import FLEET
+from ettr.analysis.clustering import FLEET
 from ettr.analysis.fleet_evidence import FleetEvidence, same_nodes
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate

@@ -160,8 +160,8 @@ def _run_row(run: JobRun) -> Row:
 
 
 _MADE: dict[str, Callable[[Analysis], pa.Table]] = {
-    "blame": blame_table,
-    "causes": causes_table,
+    "blame": lambda analysis: blame_table(analysis.blame),
+    "causes": lambda analysis: causes_table(analysis.given),
     "runs": runs_table,
     "outages": outages_table,
     "node_summary": node_summary,

@@ -26,7 +26,6 @@ from ettr.metrics.instants import to_seconds
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
     from ettr.attribution.job_history import AttemptHistory, JobHistory
     from ettr.metrics.availability import Service
     from ettr.metrics.instants import Period
@@ -106,20 +105,29 @@ class AttemptEvidence:
     silent_nodes: tuple[str, ...]
 
 
-def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvidence, ...]:
+class OfPeriod(Protocol):
+    """What the days of a selection take."""
+
+    period: Period
+    selection: Selection
+
+
+def evidence_of_job(
+    facts: Facts, given: OfPeriod, history: JobHistory
+) -> tuple[AttemptEvidence, ...]:
     """Whether evidence of a job's nodes was arriving, for each attempt that ended."""
     ended = {one: _day_of(one.end) for one in history.attempts if one.end is not None}
     if not ended:
         return ()
     names = frozenset(node for attempt in ended for node in attempt.nodes)
-    asked = analysis.facts.under(asked_cluster=history.cluster, asked_node_names=names)
+    asked = facts.under(asked_cluster=history.cluster, asked_node_names=names)
     with_rows = {(row["node"], row["day"]) for row in asked.rows("errors_of_nodes")}
     by_day = {
         row["day"]: row["n_rows"]
         for row in asked.rows("cluster_error_days")
         if row["cluster"] == history.cluster
     }
-    uncovered = uncovered_days(by_day, *_period_days(analysis))
+    uncovered = uncovered_days(by_day, *_period_days(given))
     return tuple(
         _attempt_evidence(attempt, day, with_rows, day in uncovered)
         for attempt, day in ended.items()
@@ -246,7 +254,7 @@ def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
     return silent
 
 
-def _period_days(given: OfEvidence | Analysis) -> tuple[int, int]:
+def _period_days(given: OfPeriod) -> tuple[int, int]:
     period = given.period
     last = last_day(period, given.selection, SECONDS_PER_DAY)
     return int(to_seconds(period.start) // _DAY_S), last

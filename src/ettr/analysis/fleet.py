@@ -6,13 +6,13 @@ node however many jobs ran.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.clustering import FLEET
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 WORST_NODES = 10
 LEAST_NODES = 3
-FLEET = "fleet"
-"""The one unit of a fleet whose nodes the logs do not distinguish."""
 BAND_SEED = 20_241_029
 """Seed of the draws behind the band of independent gaps: the same data give the same report."""
 
@@ -93,34 +91,6 @@ def fleet_models(_: Facts, given: OfModels) -> FleetModels:
         notes=(chosen.meaning, *_unplaced(counts)),
         funnel=_funnel(counts),
         clustering=given.clustering.all_jobs,
-    )
-
-
-def counts_by_node(
-    used: Sequence[Mapping[str, Any]], failed: Mapping[tuple[str, str | None], int]
-) -> Counts | None:
-    """Failures and node-days of each node; None where nothing ran.
-
-    Jobs whose nodes are not named count in the rate of the fleet, not of any node. Where no job
-    names its nodes, the fleet is the one unit.
-    """
-    used = [row for row in used if (row["exposure_s"] or 0.0) > 0]
-    if not used:
-        return None
-    total = sum(failed.values())
-    unnamed_days = sum(row["exposure_s"] for row in used if row["node"] is None) / SECONDS_PER_DAY
-    named = [row for row in used if row["node"] is not None]
-    if not named:
-        return Counts([total], [unnamed_days], unit=FLEET)
-    several = len({row["cluster"] for row in named}) > 1
-    placed = [failed.get((row["cluster"], row["node"]), 0) for row in named]
-    return Counts(
-        np.array(placed),
-        np.array([row["exposure_s"] for row in named]) / SECONDS_PER_DAY,
-        np.array([f"{row['cluster']}/{row['node']}" if several else row["node"] for row in named]),
-        "node",
-        total - sum(placed),
-        unnamed_days,
     )
 
 

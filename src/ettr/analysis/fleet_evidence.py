@@ -10,8 +10,9 @@ from datetime import datetime
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.clustering import FailuresOfSize, clustering_of_all
-from ettr.analysis.fleet import FLEET
+from ettr.analysis.clustering import FLEET, FailuresOfSize, clustering_of_all
+from ettr.analysis.node_faults import fault_counts, faults_of
+from ettr.analysis.without_jobs import gpus_of_a_node, recorded_hours, recorded_restarts
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
@@ -23,6 +24,10 @@ from ettr.metrics.rates import FailuresByConfidence, failures_by_confidence
 from ettr.models.compare import PairedCounts
 from ettr.models.data import Counts, Labels
 from ettr.selection import Selection
+from ettr.units import HOURS_PER_DAY
+
+FAULTS = "faults of nodes in service, whether or not a job ran"
+RESTARTS = "restarts within recorded runs, whatever their cause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +163,6 @@ def evidence_without_jobs(analysis: Analysis, name: str) -> FleetEvidence:
     Raises:
         UsageError: neither is recorded, or not on how many nodes.
     """
-    from ettr.analysis.without_jobs import counts_without_jobs, gpus_of_a_node
-
     counts, of_what, by_category, spread = counts_without_jobs(analysis, name)
     return FleetEvidence(
         name=name,
@@ -328,3 +331,45 @@ def _evidence(
         span_days=analysis.period.days,
         by_confidence=failures_by_confidence(chosen),
     )
+
+
+def counts_without_jobs(
+    analysis: Analysis, name: str
+) -> tuple[Counts, str, dict[str, int], FleetSpread | None]:
+    """Failures and exposure of a store without jobs: counts, of what, by category, clustering.
+
+    Args:
+        analysis: of the store.
+        name: what to call it in a message.
+
+    Raises:
+        UsageError: neither faults nor restarts are recorded, or not on how many nodes.
+    """
+    logs = analysis.logs_read
+    if logs.progress and not (logs.errors or logs.node_states):
+        return _restart_counts(analysis, name), RESTARTS, {}, None
+    counts = fault_counts(analysis.given, name)
+    faults, _ = faults_of(analysis.facts, analysis.given)
+    rates = analysis.faults
+    return (
+        counts,
+        FAULTS,
+        dict(Counter(faults.category.tolist())),
+        None if rates is None else rates.clustering,
+    )
+
+
+def _restart_counts(analysis: Analysis, name: str) -> Counts:
+    n_nodes = analysis.assumptions.n_nodes
+    if n_nodes is None:
+        raise UsageError(
+            f"{name}: progress records do not say on how many nodes the runs were; say so with "
+            "--fleet-nodes N"
+        )
+    rate = FailureRate(
+        recorded_restarts(analysis.facts),
+        recorded_hours(analysis.facts, analysis.assumptions.run_rule) * n_nodes / HOURS_PER_DAY,
+    )
+    if not rate.node_days > 0:
+        raise UsageError(f"{name}: the progress records span no time, so there is no exposure")
+    return Counts([rate.failures], [rate.node_days], unit=FLEET)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 # facts made in Python
 import ettr.attribution.cancellations
@@ -17,14 +17,31 @@ from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
 from ettr.facts.opening import facts_of_store
+from ettr.metrics.instants import Period
+from ettr.selection import Selection
+from ettr.store import Store
 from ettr.store.opening import on_duckdb
+from ettr.taxonomy import Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
-if TYPE_CHECKING:
-    from ettr.analysis.shared import SharedStages
+
+class OfStore(Protocol):
+    """What the facts of an analysis take."""
+
+    store: Store
+    assumptions: Assumptions
+    selection: Selection
+    taxonomy: Taxonomy
+    period: Period
+    logs_period: Period
+
+    @property
+    def every_node_is_listed(self) -> bool:
+        """Whether the allocations say no more than their attempts."""
+        ...
 
 
-def facts_of(stages: SharedStages, shared: Facts | None) -> Facts:
+def facts_of(stages: OfStore, shared: Facts | None) -> Facts:
     """The facts of an analysis; `shared`: those of another one of the same store."""
     chosen = stages.selection
     own = {

@@ -146,10 +146,10 @@ def lemon_evidence(analysis: Analysis, name: str, false_discovery: float) -> Lem
     Raises:
         UsageError: no log names such a node, or nodes of several clusters have the name.
     """
-    history = node_history(analysis, name)
+    history = node_history(analysis.given, name)
     record = history.record
     node = (record.cluster, record.node)
-    report = lemons_of(analysis, false_discovery, asked=node)
+    report = lemons_of(analysis.given, false_discovery, asked=node)
     candidate = next((one for one in report.candidates if (one.cluster, one.node) == node), None)
     group = None if candidate is None else _group(report, candidate)
     logs = analysis.logs_read
@@ -209,7 +209,7 @@ def _ordinary_chance(one: LemonCandidate | None, group: ComparedNodes | None) ->
 def _failed_jobs(
     analysis: Analysis, node: tuple[str, str], candidate: LemonCandidate | None
 ) -> tuple[FailedJob, ...]:
-    name, facts = node[1], facts_on(analysis, node)
+    name, facts = node[1], facts_on(analysis.facts, node)
     found = facts.rows("failures_on_node")
     rows = sorted(found, key=lambda row: (row["end_us"], row["attempt_id"]))
     files = file_names(analysis.facts)
@@ -260,7 +260,7 @@ def _neighbours(
     failed = {job.attempt_id for job in jobs if job.names == name and job.other_nodes}
     if not failed:
         return None
-    beside, _ = _beside(facts_on(analysis, node), name)
+    beside, _ = _beside(facts_on(analysis.facts, node), name)
     others = {(cluster, one) for attempt_id in failed for one in beside[attempt_id]}
     node_s = sum(
         row["node_s"] or 0.0
@@ -276,7 +276,7 @@ def _neighbours(
 
 def _checks(analysis: Analysis, node: tuple[str, str]) -> tuple[CheckedThing, ...]:
     files = file_names(analysis.facts)
-    rows = facts_on(analysis, node).rows("node_checks")
+    rows = facts_on(analysis.facts, node).rows("node_checks")
     made = (_checked(row, files, analysis) for row in rows)
     return tuple(sorted(made, key=lambda one: (-one.events, one.check, str(one.code), one.first)))
 
@@ -297,7 +297,7 @@ def _onset(
 ) -> NodeOnset | None:
     if one is None or group is None or not one.jobs or group.bulk_per_1000_node_days is None:
         return None
-    rows = facts_on(analysis, (one.cluster, one.node)).rows("held_on_node")
+    rows = facts_on(analysis.facts, (one.cluster, one.node)).rows("held_on_node")
     times_s, days = _exposure_by_time(rows)
     # what a node did before a repair is no part of its record
     before = max(0.0, float(days[-1]) - one.exposure_node_days)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from ettr.analysis.lemon_signals import fleet_signals
+from ettr.analysis.lemon_signals import OfSignals, fleet_signals
+from ettr.analysis.node_faults import OfFaults, faults_of
 from ettr.facts import Facts
 from ettr.lemons.candidates import LemonReport, lemon_report
 from ettr.lemons.fleet import (
@@ -24,18 +25,52 @@ from ettr.lemons.fleet import (
     unplaced_failures,
     workload_parts,
 )
-from ettr.lemons.signals import FleetSignals, NodeName
+from ettr.lemons.model import LemonFit, NodeCounts
+from ettr.lemons.signals import FleetSignals, NodeName, NodeSignals
+from ettr.metrics.availability import Service
+from ettr.metrics.exposure import NodeJobs
 from ettr.metrics.instants import to_datetime
+from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.node_records import ran_node_days
+from ettr.selection import Selection
 from ettr.units import SECONDS_PER_DAY
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
-    from ettr.analysis.shared import SharedStages
 
 BY_FAULTS = (
     "The logs hold no jobs: failures are faults of nodes, and node-days are those in service."
 )
+
+
+class OfPlacement(Protocol):
+    """What the places of failures take."""
+
+    facts: Facts
+    node_jobs: Mapping[NodeName, NodeJobs]
+
+    @property
+    def selected(self) -> Selection | None:
+        """The selection; None where nothing is left out."""
+        ...
+
+
+class OfStrata(OfSignals, Protocol):
+    """What groups of comparable nodes take, in addition to the signals."""
+
+    fleet: Service
+    placement: Placement
+    workload_weights: dict[str, float]
+
+
+class OfRanking(OfPlacement, OfFaults, Protocol):
+    """What the ranking of lemons takes, by failures of jobs or by faults of nodes."""
+
+    logs_read: LogsRead
+    placement: Placement
+    lemon_strata: tuple[tuple[Stratum, ...], FleetSignals]
+    node_signals: Mapping[NodeName, NodeSignals]
+
+    def lemon_fit(self, counts: NodeCounts) -> LemonFit:
+        """The model of the lemons of a group."""
+        ...
 
 
 class OfLemons(Protocol):
@@ -50,7 +85,7 @@ def lemons(_: Facts, given: OfLemons) -> LemonReport:
 
 
 def lemons_of(
-    stages: Analysis, false_discovery: float, asked: NodeName | None = None
+    stages: OfRanking, false_discovery: float, asked: NodeName | None = None
 ) -> LemonReport:
     """Nodes of a store that may be lemons: by failures of jobs, without jobs by faults of nodes."""
     if not stages.logs_read.jobs:
@@ -66,7 +101,7 @@ def lemons_of(
     return replace(found, notes=(*found.notes, *_rename_notes(stages)))
 
 
-def _rename_notes(stages: SharedStages) -> list[str]:
+def _rename_notes(stages: OfPlacement) -> list[str]:
     if stages.selected is not None:
         # a selection begins and ends nodes by itself
         return []
@@ -84,13 +119,13 @@ def _rename_notes(stages: SharedStages) -> list[str]:
     ]
 
 
-def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | None) -> LemonReport:
-    fleet = fault_fleet_of(analysis)
+def _by_faults(analysis: OfRanking, false_discovery: float, asked: NodeName | None) -> LemonReport:
+    fleet = fault_fleet_of(analysis.facts, analysis)
     found = lemon_report(fleet, UnplacedFailures(0, 0), false_discovery, asked=asked)
     return replace(found, notes=(*found.notes, BY_FAULTS))
 
 
-def placement_of(stages: SharedStages) -> Placement:
+def placement_of(stages: OfPlacement) -> Placement:
     """Node-days of each node of a store, and the nodes of failures that blame none."""
     if stages.selected is None:
         ran = {node: one.elapsed_s / SECONDS_PER_DAY for node, one in stages.node_jobs.items()}
@@ -101,7 +136,7 @@ def placement_of(stages: SharedStages) -> Placement:
 
 
 def fleet_of(
-    stages: SharedStages, edges_s: Sequence[float] = ()
+    stages: OfStrata, edges_s: Sequence[float] = ()
 ) -> tuple[tuple[Stratum, ...], FleetSignals]:
     """The nodes of a store in groups that are comparable, and their signals.
 
@@ -145,18 +180,18 @@ def workload_weights(facts: Facts) -> dict[str, float]:
     return {row["attempt_id"]: part.get((row["cluster"], row["user"]), 1.0) for row in failed}
 
 
-def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[Stratum, ...]:
+def fault_fleet_of(
+    facts: Facts, given: OfFaults, edges_s: Sequence[float] = ()
+) -> tuple[Stratum, ...]:
     """The nodes of a store without jobs: faults by time in service. None where no log names all.
 
     Args:
         edges_s: as for `fleet_of`.
     """
-    from ettr.analysis.node_faults import faults_of
-
-    fleet = analysis.fleet
+    fleet = given.fleet
     if not fleet.is_known:
         return ()
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(facts, given)
     listed = [
         ((cluster, node), start_s, category)
         for (cluster, node), start_s, category in zip(
@@ -167,4 +202,4 @@ def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[S
         )
         if node is not None
     ]
-    return fault_strata(fleet.spans_s, listed, node_kinds(analysis.facts), edges_s)
+    return fault_strata(fleet.spans_s, listed, node_kinds(facts), edges_s)

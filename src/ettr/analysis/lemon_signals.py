@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sized
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ettr.facts import Facts
+from ettr.lemons.fleet import Stratum
 from ettr.lemons.signals import (
     EXCLUSIONS,
     OUTAGES,
@@ -16,22 +18,50 @@ from ettr.lemons.signals import (
     NodeName,
     NodeSignals,
 )
-from ettr.metrics.exposure import NOTHING_RAN
-from ettr.metrics.instants import to_seconds
+from ettr.metrics.exposure import NOTHING_RAN, NodeJobs
+from ettr.metrics.instants import Period, to_seconds
+from ettr.metrics.logs_read import LogsRead
+from ettr.metrics.outages import Outage
 from ettr.sources.node_lists import NodeLists
 from ettr.units import MICROSECONDS_PER_SECOND
-
-if TYPE_CHECKING:
-    from ettr.analysis.shared import SharedStages
 
 XID, TICKET, SERIAL = "xid", "ticket", "serial"
 """Checks of events: of GPUs, tickets, and of a node that reports its serial number as the code."""
 REPAIRED = ("repaired", "replaced")
 """Codes of tickets after whose end the node counts as another one."""
 _TimesOf = dict[NodeName, list[float]]
+Exclusions = dict[NodeName, list[tuple[str | None, str, float]]]
 
 
-def fleet_signals(stages: SharedStages) -> FleetSignals:
+class OfExclusions(Protocol):
+    """What exclusions of nodes take."""
+
+    facts: Facts
+    period: Period
+
+
+class OfSignals(OfExclusions, Protocol):
+    """What the times of signals take."""
+
+    logs_period: Period
+    logs_read: LogsRead
+    outages: tuple[Outage, ...]
+    exclusions: Exclusions | None
+
+    def outages_in(self, period: Period) -> tuple[Outage, ...]:
+        """Outages of a period; open ones are cut at its end."""
+        ...
+
+
+class OfNodeSignals(Protocol):
+    """What the signals of each node take."""
+
+    lemon_strata: tuple[tuple[Stratum, ...], FleetSignals]
+    node_jobs: Mapping[NodeName, NodeJobs]
+    exclusions: Exclusions | None
+
+
+def fleet_signals(stages: OfSignals) -> FleetSignals:
     """When each node had which signal in the selected period, and when nodes were changed."""
     tickets, repairs = _tickets(stages)
     excluded = stages.exclusions
@@ -44,7 +74,7 @@ def fleet_signals(stages: SharedStages) -> FleetSignals:
     return FleetSignals({name: one for name, one in times.items() if one is not None}, repairs)
 
 
-def node_signals(stages: SharedStages) -> dict[NodeName, NodeSignals]:
+def node_signals(stages: OfNodeSignals) -> dict[NodeName, NodeSignals]:
     """The paper's signals of the nodes that have any.
 
     Apart from `fleet_signals`: only the list of lemons asks for them, and they need all that ran.
@@ -77,11 +107,11 @@ def _count(of_nodes: Mapping[NodeName, Sized] | None, node: NodeName) -> int | N
     return None if of_nodes is None else len(of_nodes.get(node, ()))
 
 
-def _inside(stages: SharedStages, time_s: float) -> bool:
+def _inside(stages: OfExclusions, time_s: float) -> bool:
     return to_seconds(stages.period.start) <= time_s <= to_seconds(stages.period.end)
 
 
-def _outages(stages: SharedStages) -> _TimesOf:
+def _outages(stages: OfSignals) -> _TimesOf:
     down: _TimesOf = defaultdict(list)
     # only the end of a period changes them: there those are cut that are still open
     whole = stages.period.end == stages.logs_period.end
@@ -91,7 +121,7 @@ def _outages(stages: SharedStages) -> _TimesOf:
     return down
 
 
-def _xid_episodes(stages: SharedStages) -> _TimesOf | None:
+def _xid_episodes(stages: OfExclusions) -> _TimesOf | None:
     """Episodes of XIDs that the taxonomy takes for faults; None where no log holds an XID."""
     if not _has_check(stages, XID):
         return None
@@ -107,12 +137,12 @@ def _xid_episodes(stages: SharedStages) -> _TimesOf | None:
     return made
 
 
-def _has_check(stages: SharedStages, *checks: str) -> bool:
+def _has_check(stages: OfExclusions, *checks: str) -> bool:
     """Whether any event is of one of these checks."""
     return not set(checks).isdisjoint(stages.facts.columns("event_census")["check"].tolist())
 
 
-def _tickets(stages: SharedStages) -> tuple[_TimesOf | None, _TimesOf]:
+def _tickets(stages: OfExclusions) -> tuple[_TimesOf | None, _TimesOf]:
     """When tickets were opened (None: no log holds any), and when nodes were changed."""
     rows = stages.facts.rows("tickets") if _has_check(stages, TICKET, SERIAL) else []
     opened: _TimesOf = defaultdict(list)
@@ -138,10 +168,7 @@ def _tickets(stages: SharedStages) -> tuple[_TimesOf | None, _TimesOf]:
     return (opened if has_tickets else None), {n: sorted(t) for n, t in changed.items()}
 
 
-Exclusions = dict[NodeName, list[tuple[str | None, str, float]]]
-
-
-def exclusions_of(stages: SharedStages) -> Exclusions | None:
+def exclusions_of(stages: OfExclusions) -> Exclusions | None:
     """For each node who excluded it, in which job, and when; None where no log says it of any."""
     rows = stages.facts.rows("exclusions")
     if not rows:
@@ -163,8 +190,12 @@ def _votes(excluded: Exclusions | None, place: int) -> dict[NodeName, set[object
     return {node: {one[place] for one in some} for node, some in excluded.items()}
 
 
-def _independent(stages: SharedStages, excluded: Exclusions) -> _TimesOf:
-    """When each user first excluded a node, unless it had failed a job of that user before."""
+def _independent(stages: OfExclusions, excluded: Exclusions) -> _TimesOf:
+    """When each user first excluded a node, unless it had failed a job of that user before.
+
+    One vote a user, however many jobs carry the same list; after a failed job the vote repeats what
+    is counted as a failure.
+    """
     failed: dict[tuple[NodeName, str | None], float] = {}
     for row in stages.facts.rows("failures_of_users"):
         key = ((row["cluster"], row["node"]), row["user"])

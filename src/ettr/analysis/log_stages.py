@@ -6,6 +6,7 @@ Each is computed once, when it is first asked for.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
@@ -40,8 +41,13 @@ class LogStages:
         self.selection = selection or Selection()
         if self.selection.counts_back or any(map(is_pattern, self.selection.node)):
             bare = type(self)(store, assumptions)
-            self.selection = resolved(self.selection, bare)
-            self.facts = facts_of(self, bare.facts)  # type: ignore[arg-type]
+            self.selection = resolved(self.selection, bare.given)
+            self.facts = facts_of(self.given, bare.facts)
+
+    @property
+    def given(self) -> Any:
+        """Itself, for what says what it takes: to mypy a cached property is read-only."""
+        return self
 
     @property
     def naming(self) -> Naming:
@@ -58,7 +64,7 @@ class LogStages:
     @cached_property
     def facts(self) -> Facts:
         """The facts of the store under the selection."""
-        return facts_of(self, None)  # type: ignore[arg-type]
+        return facts_of(self.given, None)
 
     @cached_property
     def taxonomy(self) -> Taxonomy:

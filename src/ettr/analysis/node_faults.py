@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +22,12 @@ from ettr.metrics.faults import (
     recorded_faults,
 )
 from ettr.metrics.instants import Floats, Period, to_datetime
+from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.outages import Outage
 from ettr.models.data import Counts
 from ettr.selection import Selection
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
 
 
 class OfFaults(Protocol):
@@ -43,13 +41,21 @@ class OfFaults(Protocol):
     outages: tuple[Outage, ...]
 
 
-def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
-    """The faults of a store's nodes, and whether they are put together from errors and outages."""
-    return _faults(analysis.facts, analysis)
+class OfCounts(OfFaults, Protocol):
+    """What counts of faults by node take."""
+
+    facts: Facts
+    logs_read: LogsRead
 
 
-def _faults(facts: Facts, given: OfFaults | Analysis) -> tuple[NodeFaults, bool]:
-    """The same of what a question takes."""
+def faults_of(facts: Facts, given: OfFaults) -> tuple[NodeFaults, bool]:
+    """The faults of a store's nodes, and whether they are put together from errors and outages.
+
+    A log that records faults decides; an outage that it names is the same fault again. Errors and
+    outages belong to one fault of a node where no silence between them is longer than the window
+    in which an event explains an end. Those of machines outside the fleet do not count: there is no
+    exposure for them.
+    """
     chosen = given.selection
     recorded = recorded_faults(facts, given.logs_period)
     if len(recorded):
@@ -61,7 +67,7 @@ def _faults(facts: Facts, given: OfFaults | Analysis) -> tuple[NodeFaults, bool]
     return (here if chosen.is_everything else _selected(here, given)), True
 
 
-def _selected(faults: NodeFaults, given: OfFaults | Analysis) -> NodeFaults:
+def _selected(faults: NodeFaults, given: OfFaults) -> NodeFaults:
     """The faults that began in the selected period, on selected nodes."""
     chosen, in_fleet = given.selection, given.fleet.spans_s
 
@@ -79,7 +85,7 @@ def _selected(faults: NodeFaults, given: OfFaults | Analysis) -> NodeFaults:
 
 def node_faults(facts: Facts, given: OfFaults) -> FleetFaults | None:
     """Faults of the fleet; None where the logs hold none."""
-    faults, observed = _faults(facts, given)
+    faults, observed = faults_of(facts, given)
     confidence = given.assumptions.confidence
     fleet, period = given.fleet, given.period
 
@@ -92,14 +98,14 @@ def node_faults(facts: Facts, given: OfFaults) -> FleetFaults | None:
     )
 
 
-def fault_counts(analysis: Analysis, name: str) -> Counts:
+def fault_counts(analysis: OfCounts, name: str) -> Counts:
     """Faults and days in service of each node, as failure models take them.
 
     Raises:
         UsageError: no fault or no time in service is known, or not how many nodes there were.
     """
     fleet = analysis.fleet
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(analysis.facts, analysis)
     if not len(faults) and not analysis.logs_read.errors and not analysis.logs_read.node_states:
         raise UsageError(f"{name}: no job has run and no fault of a node is recorded")
     if not fleet.is_known:
@@ -122,14 +128,14 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
     return Counts(counts[served], node_days[served], names[served], "node", len(faults) - placed)
 
 
-def fault_tables(analysis: Analysis) -> tuple[pa.Table, pa.Table]:
+def fault_tables(analysis: OfCounts) -> tuple[pa.Table, pa.Table]:
     """Faults as rows of failures (end, node, symptom), and time in service (node, start, ...).
 
     A node's name holds over several clusters. The second table has `start`, `elapsed_s` and
     `n_nodes`, one row a time of a node in service.
     """
     moment = pa.timestamp("us", tz="UTC")
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(analysis.facts, analysis)
     named = faults.of_nodes([node is not None for _, node in faults.nodes])
     names = [f"{cluster}/{node}" for cluster, node in named.nodes]
     ended = pa.table(

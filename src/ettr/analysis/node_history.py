@@ -25,9 +25,6 @@ from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ettr.analysis.analysis import Analysis
     from ettr.lemons.blame import Blame
     from ettr.metrics.logs_read import LogsRead
     from ettr.selection import Selection
@@ -108,8 +105,11 @@ class OfRecords(Protocol):
     logs_period: Period
     logs_fleet: Service
     outages: tuple[Outage, ...]
-    outages_in: Callable[[Period], tuple[Outage, ...]]
     blame: list[Blame]
+
+    def outages_in(self, period: Period) -> tuple[Outage, ...]:
+        """Outages of a period; open ones are cut at its end."""
+        ...
 
 
 def records_of(facts: Facts, given: OfRecords) -> NodeRecords:
@@ -140,7 +140,7 @@ def recovery_of(facts: Facts, given: OfRecords) -> tuple[SymptomTimes, ...]:
     )
 
 
-def _outages(given: OfRecords | Analysis, period: Period, fleet: Service) -> list[Outage] | None:
+def _outages(given: OfRecords, period: Period, fleet: Service) -> list[Outage] | None:
     if not given.logs_read.node_states:
         return None
     if period == given.logs_period:
@@ -159,7 +159,14 @@ def _reaches_into(outage: Outage, selection: Selection) -> bool:
     return outage.end_s > to_seconds(since)
 
 
-def node_history(analysis: Analysis, name: str) -> NodeHistory:
+class OfHistory(OfRecords, Protocol):
+    """What the history of a node takes."""
+
+    facts: Facts
+    node_records: NodeRecords
+
+
+def node_history(analysis: OfHistory, name: str) -> NodeHistory:
     """The history of a node.
 
     Args:
@@ -223,15 +230,15 @@ def _similar(records: tuple[NodeRecord, ...], name: str) -> list[str]:
     ][:_SIMILAR]
 
 
-def facts_on(analysis: Analysis, node: tuple[str, str]) -> Facts:
+def facts_on(facts: Facts, node: tuple[str, str]) -> Facts:
     """The facts of the selection that ask about one node, by cluster and name."""
-    return analysis.facts.under(asked_cluster=node[0], asked_node=node[1])
+    return facts.under(asked_cluster=node[0], asked_node=node[1])
 
 
-def _failures(analysis: Analysis, record: NodeRecord) -> tuple[NodeFailure, ...]:
+def _failures(analysis: OfHistory, record: NodeRecord) -> tuple[NodeFailure, ...]:
     if not analysis.logs_read.jobs:
         return ()
-    found = facts_on(analysis, (record.cluster, record.node)).rows("failures_on_node")
+    found = facts_on(analysis.facts, (record.cluster, record.node)).rows("failures_on_node")
     columns = ("job_id", "user", "state", "n_nodes", "symptom", "confidence")
     return tuple(
         NodeFailure(
@@ -241,9 +248,9 @@ def _failures(analysis: Analysis, record: NodeRecord) -> tuple[NodeFailure, ...]
     )
 
 
-def _devices(analysis: Analysis, record: NodeRecord) -> tuple[DeviceCode, ...]:
+def _devices(analysis: OfHistory, record: NodeRecord) -> tuple[DeviceCode, ...]:
     by_device: dict[tuple[str, str, str | None], list[dict[str, Any]]] = defaultdict(list)
-    for row in facts_on(analysis, (record.cluster, record.node)).rows("node_checks"):
+    for row in facts_on(analysis.facts, (record.cluster, record.node)).rows("node_checks"):
         if row["check"] in GPU_CHECKS and row["code"] is not None:
             by_device[row["check"], row["code"], row["entity"]].append(row)
     found = [

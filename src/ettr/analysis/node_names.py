@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ettr.facts import Facts
 from ettr.metrics.availability import event_nodes, nodes_of
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +16,13 @@ class OtherName:
     in_jobs: str
 
 
-def other_names(analysis: Analysis) -> tuple[OtherName, ...]:
+def other_names(facts: Facts) -> tuple[OtherName, ...]:
     """Nodes of events that ran no job, and jobs' nodes with the same host name.
 
     Host names are the part before the first dot, in lower case. A node that ran no job under
     either name is not listed: it may have been idle.
     """
-    events, jobs = event_nodes(analysis.facts), nodes_of(analysis.facts, "allocations")
+    events, jobs = event_nodes(facts), nodes_of(facts, "allocations")
     by_host: dict[tuple[str, str], str] = {
         (cluster, _host(node)): node for cluster, node in sorted(jobs)
     }

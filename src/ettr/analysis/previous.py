@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.comparing import FleetComparison, compare_fleets
 from ettr.analysis.fleet_evidence import period_evidence
 from ettr.estimates.exact import sum_interval
 from ettr.estimates.interval import Interval
-from ettr.facts import Facts
 from ettr.metrics.dump_window import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
@@ -77,15 +75,9 @@ class PeriodTrend:
     is_comparable: bool = True
 
 
-class OfPrevious(Protocol):
-    """What `previous` takes."""
-
-    previous: PeriodTrend | None
-
-
-def previous(_: Facts, given: OfPrevious) -> PeriodTrend | None:
+def previous(analysis: Analysis) -> PeriodTrend | None:
     """The selected period, else the last 30 days, against the one before it."""
-    return given.previous
+    return period_trend(analysis)
 
 
 def latest_period(analysis: Analysis) -> Period:

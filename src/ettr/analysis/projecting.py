@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
@@ -16,7 +15,6 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
-from ettr.facts import Facts
 from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
@@ -368,15 +366,9 @@ def scales_of_gpus(n_gpus: Sequence[int], gpus_per_node: float | None) -> tuple[
     return tuple(nodes_of(n, per_node) for n in n_gpus)
 
 
-class OfProjection(Protocol):
-    """What `projection_of` takes."""
-
-    projection: ScaleProjection | None
-
-
-def projection_of(_: Facts, given: OfProjection) -> ScaleProjection | None:
+def projection_of(analysis: Analysis) -> ScaleProjection | None:
     """The fleet's failures at larger scales; None where nothing ran."""
-    return given.projection
+    return project_store(analysis, ", ".join(analysis.clusters))
 
 
 def project_store(

@@ -259,11 +259,11 @@ def runs(facts: Facts, given: OfRuns) -> JobRuns:
 
 def runs_listed(facts: Facts, given: OfRuns, listed: int) -> JobRuns:
     """The same, with so many runs listed and measured by their progress."""
+    long_enough_h = MIN_SCHEDULED_H if given.logs_period.days >= FULL_WEEK_DAYS else 0.0
     if not given.logs_read.jobs:
         from ettr.analysis.without_jobs import recorded_runs
 
-        return recorded_runs(facts, given, listed)
-    long_enough_h = MIN_SCHEDULED_H if given.logs_period.days >= FULL_WEEK_DAYS else 0.0
+        return recorded_runs(facts, given.assumptions, long_enough_h, listed)
     large_enough = MIN_GPUS if given.totals.attempts > SMALL_SITE_ATTEMPTS else 1
     return job_runs(
         facts,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
@@ -24,8 +24,7 @@ from ettr.units import SECONDS_PER_DAY
 from ettr.words import by_number
 
 if TYPE_CHECKING:
-    from ettr.analysis.log_stages import LogStages
-    from ettr.analysis.shared import SharedStages
+    from ettr.metrics.logs_read import LogsRead
 
 MOST_NAMED = 10
 LEAST_MISSING = 0.01
@@ -67,7 +66,23 @@ class SelectionHead:
         return "" if self.is_everything else f"Selected: {self.words}."
 
 
-def selection_head(stages: SharedStages) -> SelectionHead:
+class OfNames(Protocol):
+    """What the moments and the names of a selection take."""
+
+    facts: Facts
+    logs_period: Period
+
+
+class OfSelection(OfNames, Protocol):
+    """What the head of a selection takes."""
+
+    selection: Selection
+    logs_read: LogsRead
+    logs_clusters: tuple[str, ...]
+    logs_fleet: Service
+
+
+def selection_head(stages: OfSelection) -> SelectionHead:
     """The selection of an analysis, with what its reader must know."""
     chosen = stages.selection
     runs = _simulations(stages.facts)
@@ -131,7 +146,7 @@ def is_pattern(name: str) -> bool:
     return any(mark in name for mark in "*?[")
 
 
-def resolved(selection: Selection, logs: LogStages) -> Selection:
+def resolved(selection: Selection, logs: OfNames) -> Selection:
     """A selection with the moments and the nodes that it means in some logs.
 
     Raises:
@@ -225,7 +240,7 @@ def _column(facts: Facts, name: str) -> dict[NodeKey, str | None]:
     }
 
 
-def _notes(stages: SharedStages) -> Iterator[str]:
+def _notes(stages: OfSelection) -> Iterator[str]:
     chosen = stages.selection
     if chosen.is_everything:
         return
@@ -271,7 +286,7 @@ def _is_outside(logs: Period, chosen: Selection) -> bool:
     )
 
 
-def _is_empty(stages: SharedStages) -> bool:
+def _is_empty(stages: OfSelection) -> bool:
     """Whether nothing is of the selection: no time, no node, or no job where jobs are named."""
     chosen = stages.selection
     if chosen.is_everything:
@@ -302,7 +317,7 @@ def _not_covered(logs: Period, chosen: Selection) -> str:
     return f"The logs cover {covered} asked for: {ends}."
 
 
-def _jobs_without_nodes(stages: SharedStages) -> int:
+def _jobs_without_nodes(stages: OfSelection) -> int:
     anywhere = stages.selection.without_nodes.at_any_time
     return int(stages.facts.under(selection=anywhere).row("ran_unplaced")["attempts"])
 
@@ -316,7 +331,7 @@ def _without_gpus(facts: Facts, selection: Selection) -> set[tuple[str, str]]:
 
 
 def _names_and_known(
-    stages: SharedStages,
+    stages: OfSelection,
 ) -> Iterator[tuple[str, tuple[str, ...], set[str]]]:
     """Each filter by name that is given: its names, and those that the store has."""
     given = {**stages.selection.of_jobs}
@@ -338,7 +353,7 @@ def _names_and_known(
         yield column, names, known
 
 
-def _unknown_names(stages: SharedStages) -> Iterator[str]:
+def _unknown_names(stages: OfSelection) -> Iterator[str]:
     """Names that the store does not know: nearly always a misspelling."""
     for column, names, known in _names_and_known(stages):
         unknown = [name for name in names if name not in known]

@@ -79,12 +79,12 @@ class SharedStages(LogStages):
             if name in other.__dict__:
                 self.__dict__[name] = other.__dict__[name]
         if "facts" in other.__dict__:
-            self.facts = facts_of(self, other.facts)
+            self.facts = facts_of(self.given, other.facts)
 
     @cached_property
     def selection_head(self) -> SelectionHead:
         """The selection as the head of a report states it."""
-        return selection_head(self)
+        return selection_head(self.given)
 
     @cached_property
     def fleet(self) -> Service:
@@ -240,14 +240,14 @@ class SharedStages(LogStages):
         """Node-days of each node, and the nodes of failures that blame none."""
         from ettr.analysis.lemon_nodes import placement_of
 
-        return placement_of(self)
+        return placement_of(self.given)
 
     @cached_property
     def lemon_strata(self) -> tuple[tuple[Stratum, ...], FleetSignals]:
         """The nodes in groups that are comparable, with their failures, and their signals."""
         from ettr.analysis.lemon_nodes import fleet_of
 
-        return fleet_of(self)
+        return fleet_of(self.given)
 
     def lemon_fit(self, counts: NodeCounts) -> LemonFit:
         """The model of the lemons of a group, fitted once for the list of lemons and for blame."""
@@ -268,21 +268,21 @@ class SharedStages(LogStages):
         """For each node who excluded it, in which job, and when; None where no log says it."""
         from ettr.analysis.lemon_signals import exclusions_of
 
-        return exclusions_of(self)
+        return exclusions_of(self.given)
 
     @cached_property
     def node_signals(self) -> Mapping[NodeName, NodeSignals]:
         """What users, kernels, tickets and outages say of each node, as counts."""
         from ettr.analysis.lemon_signals import node_signals
 
-        return node_signals(self)
+        return node_signals(self.given)
 
     @cached_property
     def blame(self) -> list[Blame]:
         """Each failure divided over the nodes of its attempt."""
         from ettr.analysis.blame import blame_of
 
-        return blame_of(self)
+        return blame_of(self.given)
 
     @cached_property
     def totals(self) -> Totals:

@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
-from ettr.analysis.analysis import Analysis
-from ettr.analysis.fleet import FLEET
-from ettr.analysis.node_faults import fault_counts, faults_of
-from ettr.analysis.questions import FULL_WEEK_DAYS, OfMttf, OfRuns
-from ettr.errors import UsageError
+from ettr.analysis.assumptions import Assumptions
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate, mean_time_interval
-from ettr.estimates.spread import FleetSpread
+from ettr.estimates.exact import mean_time_interval
 from ettr.facts import Facts
 from ettr.metrics.availability import Service
+from ettr.metrics.faults import FleetFaults
+from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.mttf import MttfBySize, projected_line
 from ettr.metrics.rates import EstimatedRate, estimated_rate
-from ettr.metrics.runs import MIN_SCHEDULED_H, JobRun, JobRuns, job_runs
+from ettr.metrics.runs import JobRun, JobRuns, job_runs
 from ettr.metrics.sizes import SizeUnit
 from ettr.metrics.stitching import RunRule
-from ettr.models.data import Counts
-from ettr.units import HOURS_PER_DAY
-
-FAULTS = "faults of nodes in service, whether or not a job ran"
-RESTARTS = "restarts within recorded runs, whatever their cause"
 
 
-def recorded_runs(facts: Facts, of: OfRuns, listed: int) -> JobRuns:
+def recorded_runs(facts: Facts, given: Assumptions, long_enough_h: float, listed: int) -> JobRuns:
     """The runs that progress records name, with what they measure.
 
     How long a run waited before its first event is not known: its ETTR has an upper end alone, and
     `ettr_without_queue_ratio` is the productive share of the time from the first event to the
     last.
     """
-    given = of.assumptions
     found = job_runs(
         facts,
         rule=given.run_rule,
         assumptions=given.checkpoints,
-        min_scheduled_h=MIN_SCHEDULED_H if of.logs_period.days >= FULL_WEEK_DAYS else 0.0,
+        min_scheduled_h=long_enough_h,
         min_gpus=0,
         listed=listed,
         of_record=True,
@@ -93,7 +84,16 @@ def recorded_hours(facts: Facts, rule: RunRule) -> float:
     return sum(size.wallclock_h for size in found.by_size)
 
 
-def mttf_without_jobs(facts: Facts, of: OfMttf) -> MttfBySize:
+class OfFaultRates(Protocol):
+    """What the time to failure takes where there are no jobs."""
+
+    assumptions: Assumptions
+    logs_read: LogsRead
+    fleet: Service
+    faults: FleetFaults | None
+
+
+def mttf_without_jobs(facts: Facts, of: OfFaultRates) -> MttfBySize:
     """Time to failure from faults of nodes; time between restarts from progress records.
 
     Without jobs there are no sizes and nothing that the scheduler saw; the line projects the rate
@@ -119,7 +119,7 @@ def mttf_without_jobs(facts: Facts, of: OfMttf) -> MttfBySize:
     )
 
 
-def _fault_rate(of: OfMttf) -> EstimatedRate:
+def _fault_rate(of: OfFaultRates) -> EstimatedRate:
     faults = of.faults
     if faults is None or not faults.fleet_is_known:
         return estimated_rate(0, 0.0, of.assumptions.confidence)
@@ -132,41 +132,3 @@ def gpus_of_a_node(assumed: float | None, fleet: Service) -> float | None:
         return assumed
     known = [gpus for gpus in fleet.gpus.values() if not np.isnan(gpus) and gpus > 0]
     return float(np.median(known)) if known else None
-
-
-def counts_without_jobs(
-    analysis: Analysis, name: str
-) -> tuple[Counts, str, dict[str, int], FleetSpread | None]:
-    """Failures and exposure of a store without jobs: counts, of what, by category, clustering.
-
-    Raises:
-        UsageError: neither faults nor restarts are recorded, or not on how many nodes.
-    """
-    logs = analysis.logs_read
-    if logs.progress and not (logs.errors or logs.node_states):
-        return _restart_counts(analysis, name), RESTARTS, {}, None
-    counts = fault_counts(analysis, name)
-    faults, _ = faults_of(analysis)
-    rates = analysis.faults
-    return (
-        counts,
-        FAULTS,
-        dict(Counter(faults.category.tolist())),
-        None if rates is None else rates.clustering,
-    )
-
-
-def _restart_counts(analysis: Analysis, name: str) -> Counts:
-    n_nodes = analysis.assumptions.n_nodes
-    if n_nodes is None:
-        raise UsageError(
-            f"{name}: progress records do not say on how many nodes the runs were; say so with "
-            "--fleet-nodes N"
-        )
-    rate = FailureRate(
-        recorded_restarts(analysis.facts),
-        recorded_hours(analysis.facts, analysis.assumptions.run_rule) * n_nodes / HOURS_PER_DAY,
-    )
-    if not rate.node_days > 0:
-        raise UsageError(f"{name}: the progress records span no time, so there is no exposure")
-    return Counts([rate.failures], [rate.node_days], unit=FLEET)

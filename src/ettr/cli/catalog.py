@@ -28,7 +28,7 @@ def catalog(
     in a report; re-run a report with another to see what the choice does to the failure rate.
     """
     from ettr.errors import UsageError
-    from ettr.taxonomy.catalogue import load_taxonomy
+    from ettr.taxonomy import load_taxonomy
 
     judging.check()
     taxonomy = load_taxonomy(judging.taxonomy, believe=judging.believe)

@@ -65,7 +65,10 @@ def causes(
             shipped = replace(rating, taxonomy=None, believe=None).assumptions()
             default = Analysis(opened, shipped, selection)
         most = 0 if printing.as_text else limit
-        ledger, head = cause_ledger(analysis, default, most), analysis.selection_head
+        ledger, head = (
+            cause_ledger(analysis.given, None if default is None else default.given, most),
+            analysis.selection_head,
+        )
     if printing.as_text:
         say_selection(head)
         say(section_text(causes_section(ledger.summary)))

@@ -116,7 +116,7 @@ def _explain_job(
             printing.show("ettr-explain-array", array, job_array_section, "tasks", head)
             return
         head, history = analysis.selection_head, analysis.explain(job, look_back_s)
-        evidence = evidence_of_job(analysis, history)
+        evidence = evidence_of_job(analysis.facts, analysis.given, history)
     document = plain_fields(history)
     if printing.csv:
         complain_of_selection(head)

@@ -42,7 +42,7 @@ def node(
 
     with open_store(store) as opened:
         analysis = Analysis(opened, metric.assumptions(None), selecting.selection())
-        history = None if name is None else node_history(analysis, name)
+        history = None if name is None else node_history(analysis.given, name)
         if printing.csv:
             complain_of_selection(analysis.selection_head)
             rows = part_rows("node_records", analysis)

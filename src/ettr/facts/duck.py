@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ettr.facts.facts import Columns
-from ettr.facts.files import Rows
+from ettr.facts.files import Columns, Rows
 
 if TYPE_CHECKING:
     import duckdb

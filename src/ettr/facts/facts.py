@@ -11,9 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
-from ettr.facts.files import Fact, fact, fact_names
+from ettr.facts.files import Columns, Fact, fact, fact_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from ettr.facts.duck import Duck
 
 Given = Mapping[str, Any]
-Columns = dict[str, npt.NDArray[Any]]
 _NUMBER = count()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_KEPT_ROWS = 200_000

@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from ettr.facts.facts import Facts
+import numpy.typing as npt
 
 SQL = Path(__file__).parent / "sql"
 _READS = re.compile(r"\b(FROM|JOIN)(\s+)([a-z_][a-z0-9_]*)\b(?!\s*\()", re.IGNORECASE)
@@ -28,6 +27,7 @@ _TAKES = re.compile(r"\$([a-z_][a-z0-9_]*)")
 _COMMENT = re.compile(r"--[^\n]*")
 _KEEP = re.compile(r"^-- keep: (view|no)$", re.MULTILINE)
 Rows = Sequence[tuple[object, ...]]
+Columns = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Fact:
     reads: tuple[str, ...]
     takes: tuple[str, ...]
     columns: tuple[tuple[str, str], ...] = ()
-    make: Callable[[Facts], Rows | str] | None = None
+    make: Callable[[Any], Rows | str] | None = None
 
     def code_with(self, physical: Callable[[str], str]) -> str:
         """The statement with every table that it reads under another name."""
@@ -67,14 +67,14 @@ def made(
     *,
     reads: Sequence[str] = (),
     takes: Sequence[str] = (),
-) -> Callable[[Callable[[Facts], Rows | str]], Callable[[Facts], Rows | str]]:
+) -> Callable[[Callable[[Any], Rows | str]], Callable[[Any], Rows | str]]:
     """Register a function that makes the rows of a small fact in Python.
 
     Args:
         columns: its columns with their SQL types, in the order of the rows' values.
     """
 
-    def register(make: Callable[[Facts], Rows | str]) -> Callable[[Facts], Rows | str]:
+    def register(make: Callable[[Any], Rows | str]) -> Callable[[Any], Rows | str]:
         _MADE[name] = Fact(name, "", "", "table", tuple(reads), tuple(takes), tuple(columns), make)
         return make
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.facts import Facts
-from ettr.facts.facts import Columns
+from ettr.facts.files import Columns
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import to_datetime
 from ettr.units import SECONDS_PER_DAY

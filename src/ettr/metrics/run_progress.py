@@ -10,8 +10,7 @@ from operator import itemgetter
 import numpy as np
 
 from ettr.facts import Facts, made
-from ettr.facts.facts import Columns
-from ettr.facts.files import Rows
+from ettr.facts.files import Columns, Rows
 from ettr.progress.events import LATEST_S
 from ettr.progress.goodput import Row, in_order, merged
 from ettr.progress.split import GOING_ON, RunState, WallClockSplit, WallClockSplitter

@@ -20,8 +20,7 @@ import ettr.metrics.clock_shifts  # noqa: F401  # makes the fact `shifted_jobs`
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.facts import Facts, made
-from ettr.facts.facts import Columns
-from ettr.facts.files import Rows
+from ettr.facts.files import Columns, Rows
 from ettr.metrics.instants import Floats, to_datetime
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.run_progress import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ettr.analysis import Analysis
-from ettr.analysis.previous import USUAL_DAYS, PeriodFigures, PeriodTrend
+from ettr.analysis.previous import USUAL_DAYS, PeriodFigures, PeriodTrend, previous
 from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
@@ -58,7 +58,7 @@ def five_lines(analysis: Analysis, steps: Sequence[str]) -> tuple[Answer, ...]:
 
 
 def _cost(analysis: Analysis) -> Answer:
-    trend = analysis.previous
+    trend = analysis.ask(previous)
     if trend is None:
         return Answer("Lost to failures", NOT_MEASURED, _NO_JOBS)
     this = trend.this
@@ -103,7 +103,7 @@ def _period_words(analysis: Analysis, this: PeriodFigures) -> str:
 
 
 def _trend(analysis: Analysis) -> Answer:
-    trend, question = analysis.previous, "Is it getting better than the period before?"
+    trend, question = analysis.ask(previous), "Is it getting better than the period before?"
     if trend is None:
         return Answer(question, NOT_MEASURED, _NO_JOBS)
     if trend.direction is None or trend.before is None:

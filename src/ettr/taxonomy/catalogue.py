@@ -1,7 +1,7 @@
 """The taxonomy as one object: everything that turns raw words into symptoms, with its reasons.
 
-`load_taxonomy` reads the package's data and lays a site's own rows over it. Classification needs
-only check, code and severity, so that a stage can classify the distinct triples and join them back.
+`load_taxonomy` reads it from the package's data. Classification needs only check, code and
+severity, so that a stage can classify the distinct triples and join them back.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
@@ -23,11 +22,8 @@ from ettr.taxonomy.rules import (
     Rule,
     Symptom,
     lowered,
-    read_reasons,
-    read_rules,
-    read_symptoms,
 )
-from ettr.taxonomy.slurm import JobState, read_job_states
+from ettr.taxonomy.slurm import JobState
 from ettr.taxonomy.xid import (
     CONFLICT_VENDORS,
     VENDORS,
@@ -35,8 +31,6 @@ from ettr.taxonomy.xid import (
     Xid,
     XidCode,
     parse_xid_code,
-    read_subcodes,
-    read_xids,
 )
 
 # linear: one word, a device and a few characters of limited length, at most four digits
@@ -293,34 +287,7 @@ def check_vendor(believe: str) -> str:
     return believe.lower()
 
 
-def load_taxonomy(site_file: Path | None = None, *, believe: str | None = None) -> Taxonomy:
-    """The taxonomy of the package, with the rows of a site's file laid over it.
-
-    Args:
-        site_file: TOML or CSV file of the site's own rows; docs/how-to/taxonomy.md shows its form.
-        believe: whose verdict on XID codes decides: nvidia (default), gpud, gcm, aws or aznhc; it
-            wins over the site's file.
-
-    Raises:
-        UsageError: the file cannot be read, or holds rows that cannot be; all problems at once.
-    """
-    taxonomy = Taxonomy(
-        symptoms=read_symptoms(),
-        xids=read_xids(),
-        subcodes=read_subcodes(),
-        states=read_job_states(),
-        rules=read_rules(),
-        reasons=read_reasons(),
-        believe=check_vendor(believe or "nvidia"),
-    )
-    if site_file is None:
-        return taxonomy
-    from ettr.taxonomy.site import with_site_file
-
-    return with_site_file(taxonomy, site_file, believe=believe)
-
-
-__all__ = ["CONFLICT_VENDORS", "VENDORS", "Taxonomy", "Verdict", "check_vendor", "load_taxonomy"]
+__all__ = ["CONFLICT_VENDORS", "VENDORS", "Taxonomy", "Verdict", "check_vendor"]
 
 
 def xid_of_reason(text: str) -> int | None:

@@ -33,9 +33,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ettr.errors import UsageError
+from ettr.taxonomy.catalogue import Taxonomy, check_vendor
 from ettr.taxonomy.rules import (
     REASON_CATALOGUE,
     SEVERITIES,
@@ -45,13 +46,13 @@ from ettr.taxonomy.rules import (
     ReasonRule,
     Rule,
     Symptom,
+    read_reasons,
+    read_rules,
+    read_symptoms,
     rules_of_kernel,
 )
-from ettr.taxonomy.slurm import KINDS, JobState
-from ettr.taxonomy.xid import VENDORS, Role, Xid
-
-if TYPE_CHECKING:
-    from ettr.taxonomy.catalogue import Taxonomy
+from ettr.taxonomy.slurm import KINDS, JobState, read_job_states
+from ettr.taxonomy.xid import VENDORS, Role, Xid, read_subcodes, read_xids
 
 # what may be set in each table, and of which type
 _FIELDS: dict[str, dict[str, type]] = {
@@ -118,6 +119,31 @@ class _Overlay:
     kernel: list[KernelForm] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+
+def load_taxonomy(site_file: Path | None = None, *, believe: str | None = None) -> Taxonomy:
+    """The taxonomy of the package, with the rows of a site's file laid over it.
+
+    Args:
+        site_file: TOML or CSV file of the site's own rows; docs/how-to/taxonomy.md shows its form.
+        believe: whose verdict on XID codes decides: nvidia (default), gpud, gcm, aws or aznhc; it
+            wins over the site's file.
+
+    Raises:
+        UsageError: the file cannot be read, or holds rows that cannot be; all problems at once.
+    """
+    taxonomy = Taxonomy(
+        symptoms=read_symptoms(),
+        xids=read_xids(),
+        subcodes=read_subcodes(),
+        states=read_job_states(),
+        rules=read_rules(),
+        reasons=read_reasons(),
+        believe=check_vendor(believe or "nvidia"),
+    )
+    if site_file is None:
+        return taxonomy
+    return with_site_file(taxonomy, site_file, believe=believe)
 
 
 def with_site_file(taxonomy: Taxonomy, path: Path, *, believe: str | None = None) -> Taxonomy:

@@ -70,7 +70,7 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     Args:
         end_s: End of the fitted part: a repair that is over later is not over.
     """
-    of_all, _ = faults_of(analysis)
+    of_all, _ = faults_of(analysis.facts, analysis.given)
     raw = of_all.of_nodes([machine.has(*node) for node in of_all.nodes])
     fleet = _fleet_of(analysis, machine)
     zero = {

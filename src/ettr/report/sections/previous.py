@@ -107,7 +107,8 @@ def _notes(trend: PeriodTrend) -> list[str]:
 
 
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
-    return () if analysis.previous is None else (previous_section(analysis.previous),)
+    found = analysis.ask(previous)
+    return () if found is None else (previous_section(found),)
 
 
 PREVIOUS = Part(

@@ -211,12 +211,13 @@ def _figures(projection: ScaleProjection) -> tuple[Figure, Figure]:
 
 
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
-    if analysis.projection is None and not analysis.logs_read.jobs:
+    found = analysis.ask(projection_of)
+    if found is None and not analysis.logs_read.jobs:
         from ettr.analysis.fleet_evidence import why_nothing_to_plan_with
 
         words = f"No rate to project: {why_nothing_to_plan_with(analysis)}."
         return (Section("projection", _TITLE, words),)
-    return (projection_section(analysis.projection),)
+    return (projection_section(found),)
 
 
 PROJECTION = Part(
