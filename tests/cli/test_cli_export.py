@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator
 
-from cli.program import SACCT, ettr
+from cli.program import SACCT, ettr, program
 from ettr.report.json_schema import published_schema, report_schema
 from ettr.report.rows import cell
 from ettr.tables import DERIVED, TABLES
@@ -42,6 +42,21 @@ def test_every_table_goes_into_one_duckdb_file(site: Path, tmp_path: Path):
         ]
         hours = database.execute("SELECT sum(hours) FROM outages WHERE NOT is_planned").fetchall()
         assert hours == [(6.0,)]
+        facts = dict(
+            database.execute(
+                "SELECT table_name, table_comment FROM information_schema.tables "
+                "WHERE table_schema = 'facts'"
+            ).fetchall()
+        )
+        listed = ettr("sql", site, "--json").json
+        assert facts == {one["name"]: one["means"] for one in listed}
+        for statement in (
+            "SELECT state, attempts, gpu_s FROM {}status ORDER BY state",
+            "SELECT cluster, max(start_us) AS last_us FROM {}attempts GROUP BY cluster",
+        ):
+            rows = database.execute(statement.format("facts.")).fetchall()
+            answer = program("sql", site, statement.format(""), "--json").json
+            assert [list(row) for row in rows] == [list(row.values()) for row in answer]
     again = ettr("export", site, "--to", out)
     assert again.code == 2
     assert "is there already" in again.err

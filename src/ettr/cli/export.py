@@ -42,7 +42,8 @@ def export(
     """Export tables, stored and derived, to Parquet, CSV or a DuckDB file.
 
     Derived are interruptions, failures, blame, runs, outages and node_summary: what dashboards
-    and notebooks want. Text in a CSV never begins like a formula.
+    and notebooks want. A DuckDB file has what `ettr sql` reads too, in its schema `facts`. Text in
+    a CSV never begins like a formula.
     """
     from ettr.analysis import Analysis
     from ettr.report import export as exporting
@@ -54,7 +55,7 @@ def export(
     assumptions = analysing.assumptions(gpus_per_node)
     with open_store(store) as opened:
         analysis = Analysis(opened, assumptions, selection)
-        done = exporting.export(analysis, to, chosen)
+        done = exporting.export(analysis, to, chosen, with_facts=not table)
         complain_of_selection(analysis.selection_head)
     for one in done:
         if one.not_measured:

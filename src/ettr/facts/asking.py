@@ -23,11 +23,12 @@ _OF_A_QUESTION = frozenset(
         *("run_jobs", "restarts", "linked"),
         *("first_day", "last_day", "fleet_in_service", "repaired", "scored_from_s", "scored_to_s"),
         *("first_rows", "least_share"),
-        *("least_size", "most_shown", "sized_by_nodes"),
+        *("least_size", "most_shown", "sized_by_nodes", "cells_origin_s"),
+        *("best_lost_s", "run_gap_s", "run_min_gpus", "run_rule"),
     }
 )
 """Values that one question gives to its facts."""
-_INNER = re.compile(r"^(raw|named|parts|whole|het|given|history)_")
+_INNER = re.compile(r"^(raw|named|parts|whole|het|given|history)_|_(counted|summed)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
 from ettr.analysis import Analysis
 from ettr.analysis.derived import table_sql
+from ettr.analysis.given_facts import documented_facts
 from ettr.errors import UsageError
 from ettr.files import DRAFT_ENDING, written_whole
 from ettr.report.rows import write_header, write_rows
 from ettr.selection import Selection
 from ettr.tables import DERIVED, TABLES
+from ettr.tables.columns import Kind
+
+if TYPE_CHECKING:
+    import duckdb
 
 PLACE_OF_TABLE = "{table}"
 ENDINGS = (".parquet", ".csv", ".duckdb")
 SIMULATED_COLUMN = "simulated"
 """Of derived tables of a store that is simulated: that it is, in a sentence."""
+FACTS = "facts"
+"""The schema of a DuckDB file that has what `ettr sql` reads."""
 _ROWS_AT_ONCE = 100_000
 _OF_JOBS = frozenset({"interruptions", "failures", "blame"})
 
@@ -78,12 +85,15 @@ def check_target(to: str, tables: Sequence[str], selection: Selection) -> tuple[
     return chosen
 
 
-def export(analysis: Analysis, to: str, tables: Sequence[str]) -> list[ExportedTable]:
+def export(
+    analysis: Analysis, to: str, tables: Sequence[str], *, with_facts: bool = False
+) -> list[ExportedTable]:
     """Write tables to a file, or one file each; a file is written whole or not at all.
 
     Args:
         to: The file; a place for the table's name in it makes one file a table.
         tables: Their names, as `check_target` gives them.
+        with_facts: Whether a DuckDB file has what `ettr sql` reads too, in the schema `facts`.
 
     Raises:
         OSError: a file cannot be written.
@@ -91,7 +101,7 @@ def export(analysis: Analysis, to: str, tables: Sequence[str]) -> list[ExportedT
     ending = Path(to).suffix
     Path(to).parent.mkdir(parents=True, exist_ok=True)
     if ending == ".duckdb":
-        counts = _write_duckdb(analysis, Path(to), tables)
+        counts = _write_duckdb(analysis, Path(to), tables, with_facts)
         return [_exported(analysis, name, n, to) for name, n in counts.items()]
     write = _write_csv if ending == ".csv" else _write_parquet
     done, file = [], to
@@ -156,7 +166,9 @@ def _write_csv(analysis: Analysis, name: str, out: BinaryIO) -> int:
     return n_rows
 
 
-def _write_duckdb(analysis: Analysis, path: Path, tables: Sequence[str]) -> dict[str, int]:
+def _write_duckdb(
+    analysis: Analysis, path: Path, tables: Sequence[str], with_facts: bool
+) -> dict[str, int]:
     import duckdb
 
     # the beginning of a relative name such as sqlite:x is the kind of a database to DuckDB
@@ -170,12 +182,51 @@ def _write_duckdb(analysis: Analysis, path: Path, tables: Sequence[str]) -> dict
                 database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM rows_of_a_table')  # noqa: S608 - of ours
                 database.unregister("rows_of_a_table")
                 counts[name] = rows.num_rows
+            if with_facts:
+                _write_facts(analysis, database, tables)
         draft.replace(path)
     except BaseException:
         for left in (draft, draft.with_name(f"{draft.name}.wal")):
             left.unlink(missing_ok=True)
         raise
     return counts
+
+
+def _write_facts(
+    analysis: Analysis, database: duckdb.DuckDBPyConnection, tables: Sequence[str]
+) -> None:
+    """What `ettr sql` reads, each with what it means; stored tables are views of those exported."""
+    engine = analysis.facts.engine
+    database.execute(f"CREATE SCHEMA {FACTS}")
+    for one in documented_facts():
+        kind, place = "TABLE", f'{FACTS}."{one.name}"'
+        if one.name in TABLES:
+            if one.name not in tables:
+                continue
+            kind = "VIEW"
+            columns = ", ".join(
+                f'epoch_us("{column.name}") AS "{column.name}_us"'
+                if column.kind is Kind.TIME
+                else f'"{column.name}"'
+                for column in TABLES[one.name]
+            )
+            database.execute(f'CREATE VIEW {place} AS SELECT {columns} FROM main."{one.name}"')  # noqa: S608 - of ours
+        else:
+            source = analysis.facts.table(one.name)
+            types = {row[0]: row[1] for row in engine.run(f"DESCRIBE {source}").fetchall()}
+            wide = [
+                f'CAST("{name}" AS DECIMAL(38, 0)) AS "{name}"'
+                for name in types
+                if types[name] == "HUGEINT"
+            ]
+            # Arrow has no integers so wide
+            changed = f" REPLACE ({', '.join(wide)})" if wide else ""
+            rows = engine.arrow(f"SELECT *{changed} FROM {source}", {})  # noqa: S608 - of ours
+            database.register("rows_of_a_fact", rows)
+            database.execute(f"CREATE TABLE {place} AS SELECT * FROM rows_of_a_fact")  # noqa: S608 - of ours
+            database.unregister("rows_of_a_fact")
+        means = one.means.replace("'", "''")
+        database.execute(f"COMMENT ON {kind} {place} IS '{means}'")
 
 
 @contextmanager
