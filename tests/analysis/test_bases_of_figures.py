@@ -87,7 +87,7 @@ def test_restarts_are_of_the_jobs_that_record_them(tmp_path: Path) -> None:
     assert between_h == pytest.approx([100 / 3, 50.0, None])
     assert found.interruption_mttf_h.estimate == pytest.approx(200 / 5)
     assert found.recorded_job_hours == 200.0
-    text = ettr("mttf", tmp_path / "site").out
+    text = ettr("mttf", tmp_path / "site", "--detail").out
     assert "5 restarts within jobs are counted too in the 200 job-hours" in " ".join(text.split())
 
 
@@ -134,7 +134,7 @@ def test_hours_of_runs_whose_gpus_no_log_names_are_unknown(tmp_path: Path) -> No
         assert "b" in found or analysis.runs.attempts_without_gpus == 1
         by_size = {one.size.label: one.gpu_hours for one in analysis.runs.by_size}
         assert by_size.get("unknown") is None
-    text = " ".join(ettr("runs", tmp_path / "site").out.split())
+    text = " ".join(ettr("runs", tmp_path / "site", "--detail").out.split())
     assert "b" in found or "since no log names their GPUs: 1 attempt that ran" in text
 
 

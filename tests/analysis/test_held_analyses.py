@@ -79,7 +79,7 @@ def test_a_store_that_decayed_is_asked_anew(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
     assert digest_of(store) != digest_of(site(tmp_path / "b"))
-    done = ettr("status", store)
+    done = ettr("status", store, "--detail")
     assert done.code != 0
     assert part.name in done.err
 

@@ -83,7 +83,7 @@ def test_hours_of_jobs_without_gpus_are_unknown(
 
 def test_the_report_says_what_adds_nothing(tmp_path: Path) -> None:
     store = site(tmp_path, *logs(8, None))
-    said = " ".join(ettr("goodput", store).out.split())
+    said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "1 preemption without a GPU count adds nothing to the loss." in said
     said = " ".join(ettr("report", store, "-o", tmp_path / "report.html").out.split())
     assert "1 preemption without a GPU count adds nothing to the loss" in said
@@ -92,7 +92,7 @@ def test_the_report_says_what_adds_nothing(tmp_path: Path) -> None:
 
 def test_the_report_of_failures_without_gpus_is_not_of_none(tmp_path: Path) -> None:
     store = site(tmp_path, *logs(None, None))
-    said = " ".join(ettr("goodput", store).out.split())
+    said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "Not measured: no job that failed or was preempted says its GPUs" in said
     assert "cost none of the" not in said
     said = " ".join(ettr("report", store, "-o", tmp_path / "report.html").out.split())
@@ -115,7 +115,7 @@ def test_money_of_listed_failures_is_of_known_losses(
 ) -> None:
     """Half an hour of 8 GPUs, and of the 4 of the job that had to go, at 2 USD a GPU-hour."""
     store = site(tmp_path, *logs(failed, preempted))
-    done = ettr("failures", store, "--list", "--gpu-hour-price", "2USD")
+    done = ettr("failures", store, "--list", "--gpu-hour-price", "2USD", "--detail")
     said = " ".join(done.out.split())
     assert says in said, said
     unsaid = "does not say its GPUs or how long it ran: what it lost is not measured"
@@ -126,7 +126,9 @@ def test_money_of_listed_failures_is_of_known_losses(
 def test_money_of_some_listed_failures_is_a_lower_bound(tmp_path: Path) -> None:
     """Job 4 fails, too, and nobody knows on how many GPUs."""
     store = site(tmp_path, *logs(8, 4), job(4, "NODE_FAIL", 0, 5, node="n4", gpus=None))
-    said = " ".join(ettr("failures", store, "--list", "--gpu-hour-price", "2USD").out.split())
+    said = " ".join(
+        ettr("failures", store, "--list", "--gpu-hour-price", "2USD", "--detail").out.split()
+    )
     assert "8 USD lost in the failed jobs, a lower bound, 4 USD in preempted jobs." in said, said
     listed = ettr("failures", store, "--list", "--json").json["failures"]
     assert [one["lost_gpu_hours"] for one in listed] == [None, 4.0]

@@ -90,7 +90,7 @@ def test_since_the_step_the_fleet_is_four_times_as_good(site: Path):
 
 
 def test_the_day_of_the_step_is_told(site: Path):
-    done = ettr("project", site, "--nodes", "64", "--model", "piecewise")
+    done = ettr("project", site, "--nodes", "64", "--model", "piecewise", "--detail")
     text = " ".join(done.out.split())
     told_at = re.search(r"piecewise constant: the rate last stepped at ([0-9: -]+) UTC;", text)
     assert told_at is not None
@@ -137,6 +137,6 @@ def test_with_service_dates_the_fall_of_the_rate_is_one_of_age(dated: Path):
 
 
 def test_a_law_of_age_asks_for_the_ages(site: Path):
-    done = ettr("project", site, "--model", "weibull")
+    done = ettr("project", site, "--model", "weibull", "--detail")
     assert done.code == 2
     assert "give --ages FROM,TO, such as 0d,90d" in done.err

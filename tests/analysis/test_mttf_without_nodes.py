@@ -45,7 +45,7 @@ def test_nodes_of_a_class_are_those_of_the_attempts_that_say_them(
     assert (small.projected_mttf_h.estimate, large.job_hours) == (None, 15.0)
     # one failure in the 40 node-hours known is one in 10 h of 4 nodes
     assert large.projected_mttf_h.estimate == pytest.approx(10.0)
-    said = " ".join(ettr("mttf", store).out.split())
+    said = " ".join(ettr("mttf", store, "--detail").out.split())
     assert "2 attempts that ran do not say their nodes" in said
 
 

@@ -70,7 +70,7 @@ def test_a_node_that_worked_again_was_back(tmp_path: Path) -> None:
         "state": "DOWN",
         "since": "2026-03-01T00:00:00Z",
     }
-    said = " ".join(ettr("quality", tmp_path / "site").out.split())
+    said = " ".join(ettr("quality", tmp_path / "site", "--detail").out.split())
     assert "1 state of nodes without an end (such as n1, DOWN since 2026-03-01 00:00)" in said
 
 

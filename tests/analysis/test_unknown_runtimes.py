@@ -51,7 +51,7 @@ def test_failures_of_unknown_runtime_alone_did_not_lose_nothing(tmp_path: Path) 
     assert (found["first_order_gpu_hours"], found["by_cause"][0]["gpu_hours"]) == (None, None)
     assert found["by_size"][0]["first_order_gpu_hours"] is None
     assert found["failures_without_runtime"] == 1
-    said = " ".join(ettr("goodput", store).out.split())
+    said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "Not measured: no job that failed or was preempted says how long it ran" in said
 
 
@@ -106,7 +106,7 @@ def test_the_exposure_counts_and_names_what_does_not_say_how_long_it_ran(tmp_pat
         "come out too high."
     )
     assert says in quality["assumptions"]
-    assert says in " ".join(ettr("quality", store).out.split())
+    assert says in " ".join(ettr("quality", store, "--detail").out.split())
     rest = ettr("quality", store, "--until", "2026-03-01T00:00:00Z", "--json").json
     assert rest["exposure"]["attempts_without_runtime"] == 0
 

@@ -58,7 +58,9 @@ def test_hours_of_a_group_without_gpus_are_unknown(
 def test_the_page_says_what_adds_nothing(tmp_path: Path) -> None:
     """Of 16 known GPU-hours at 2 USD; 96 are known to have run."""
     store = site(tmp_path, job(1, "ann", 2, 8), job(2, "bob", 2, None), RAN)
-    said = " ".join(ettr("user-failures", store, "--gpu-hour-price", "2USD").out.split())
+    said = " ".join(
+        ettr("user-failures", store, "--gpu-hour-price", "2USD", "--detail").out.split()
+    )
     assert "They held at least 16 GPU-hours, 16.7 % of all that ran" in said, said
     assert "32 USD held by them, a lower bound" in said
     assert "1 attempt without a GPU count or a runtime adds nothing to the GPU-hours" in said
@@ -68,6 +70,8 @@ def test_none_that_says_its_gpus_did_not_hold_none(tmp_path: Path) -> None:
     store = site(tmp_path, job(1, "ann", 2, None), RAN)
     found = ettr("user-failures", store, "--json").json
     assert (found["gpu_hours"], found["attempts_without_gpus"]) == (None, 1)
-    said = " ".join(ettr("user-failures", store, "--gpu-hour-price", "2USD").out.split())
+    said = " ".join(
+        ettr("user-failures", store, "--gpu-hour-price", "2USD", "--detail").out.split()
+    )
     assert "What they held is not measured: none of them says its GPUs" in said
     assert "0 USD" not in said

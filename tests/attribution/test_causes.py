@@ -102,7 +102,7 @@ def test_totals_export_and_csv_agree(store: Path, tmp_path: Path):
     for total in found["totals"]:
         summed = sum(float(row[total["cause"]]) for row in exported)
         assert summed == pytest.approx(total["expected"], abs=1e-6)
-    assert "user's program" in ettr("causes", store).out
+    assert "user's program" in ettr("causes", store, "--detail").out
 
 
 def test_a_list_that_is_cut_says_so_and_leaves_the_totals_alone(store: Path):
@@ -146,7 +146,7 @@ def test_another_catalogue_shows_what_it_changes(store: Path, tmp_path: Path):
     assert done.code == 0, done.err
     for before, after in zip(plain["totals"], done.json["totals"], strict=True):
         assert after["by_default"] == pytest.approx(before["expected"])
-    assert "change" in ettr("causes", tmp_path / "store", "--believe", "aws").out
+    assert "change" in ettr("causes", tmp_path / "store", "--believe", "aws", "--detail").out
 
 
 @given(
@@ -381,7 +381,7 @@ def test_without_jobs_no_interruption_was_counted(tmp_path: Path):
     assert [found[name] for name in ("interruptions", "preemptions", "bursts")] == [None] * 3
     assert found["totals"] == []
     assert found["listed"] == []
-    assert "not measured" in ettr("causes", tmp_path / "store").out
+    assert "not measured" in ettr("causes", tmp_path / "store", "--detail").out
 
 
 def test_phillips_blames_the_user_not_the_node(tmp_path: Path):

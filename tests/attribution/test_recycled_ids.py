@@ -25,5 +25,5 @@ def test_the_history_is_of_the_last_job_with_the_id(tmp_path: Path):
         ["NODE_FAIL", "COMPLETED"],
     )
     assert found["earlier_jobs"] == ["a of ann, submitted 2017-10-03"]
-    text = ettr("explain", tmp_path / "s", "77").out
+    text = ettr("explain", tmp_path / "s", "77", "--detail").out
     assert "The id was that of another job before: a of ann" in " ".join(text.split())

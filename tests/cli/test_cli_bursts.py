@@ -77,7 +77,7 @@ def test_the_headline_admits_that_failures_come_together(stores: list[Path]):
     for store in stores:
         rate = shown("failures", store)["all_jobs"]
         assert width(rate["per_1000_node_days"]) > 1.8 * width(rate["exact_per_1000_node_days"])
-        assert "vary" in ettr("failures", store).out
+        assert "vary" in ettr("failures", store, "--detail").out
 
 
 def test_mttf_plan_and_project_agree_with_the_headline(stores: list[Path]):
@@ -119,7 +119,7 @@ def test_a_constant_rate_in_bursts_is_not_getting_better_or_worse(stores: list[P
         assert direction["ratio"]["low"] < 1.0 < direction["ratio"]["high"]
         assert direction["spread"]["index"] > 2.0
         assert "Whether it is getting better is undecided: " in " ".join(
-            ettr("failures", store).out.split()
+            ettr("failures", store, "--detail").out.split()
         )
 
 

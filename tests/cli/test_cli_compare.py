@@ -33,7 +33,7 @@ def test_what_cannot_be_compared_is_told(words: tuple[str, ...], says: str):
 
 def test_a_ratio_without_an_upper_end_is_told_in_words():
     """One failure against none in as long a time: the odds are at least 0.05 / 0.95."""
-    text = " ".join(ettr("compare", "a=1/100", "b=0/100").out.split())
+    text = " ".join(ettr("compare", "a=1/100", "b=0/100", "--detail").out.split())
     assert "a fails 0.053 or more times as often (90 % interval)" in text
     assert "inf" not in text.replace("infra", "")
 
@@ -41,6 +41,6 @@ def test_a_ratio_without_an_upper_end_is_told_in_words():
 def test_a_store_without_jobs_says_that_it_has_none(tmp_path: Path):
     (tmp_path / "kernel.log").write_text(KERNEL)
     assert ettr("ingest", tmp_path / "store", tmp_path / "kernel.log", "--cluster", "c").code == 0
-    done = ettr("compare", tmp_path / "store", "--before", "2026-03-02T00:00:00Z")
+    done = ettr("compare", tmp_path / "store", "--before", "2026-03-02T00:00:00Z", "--detail")
     assert done.code == 2
     assert "its logs hold no jobs, and compare counts failures of jobs" in done.err

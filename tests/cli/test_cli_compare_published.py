@@ -51,13 +51,13 @@ def test_counts_are_tested_exactly():
 
 
 def test_text_says_what_each_counts():
-    done = ettr("compare", "ours=30/5000", "--published")
+    done = ettr("compare", "ours=30/5000", "--published", "--detail")
     assert done.code == 0, done.err
     assert "ours has 6 [" in done.out
     assert "unexpected interruptions of one run" in " ".join(done.out.split())
 
 
 def test_one_fleet_is_given():
-    done = ettr("compare", "a=30/5000", "b=3/500", "--published")
+    done = ettr("compare", "a=30/5000", "b=3/500", "--published", "--detail")
     assert done.code == 2
     assert "give exactly one" in done.err

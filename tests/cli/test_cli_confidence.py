@@ -38,7 +38,7 @@ def test_a_count_of_failures_says_how_sure_they_are(
     site: Path, command: tuple[str, ...], place: tuple[str, ...]
 ):
     name, *options = command
-    assert WORDS in words(ettr(name, site, *options))
+    assert WORDS in words(ettr(name, site, *options, "--detail"))
     found: Any = ettr(name, site, *options, "--json").json
     for key in place:
         found = found[key]
@@ -47,7 +47,7 @@ def test_a_count_of_failures_says_how_sure_they_are(
 
 def test_both_periods_say_how_sure_their_failures_are(site: Path):
     options = ("--previous", "--since", "2026-03-02", "--until", "2026-03-03")
-    text = words(ettr("compare", site, *options))
+    text = words(ettr("compare", site, *options, "--detail"))
     assert "share lost by confidence" in text
     assert "1 high" in text
     found = ettr("compare", site, *options, "--json").json
@@ -56,7 +56,7 @@ def test_both_periods_say_how_sure_their_failures_are(site: Path):
 
 
 def test_a_node_without_failures_has_none_to_be_sure_of(site: Path):
-    assert "by confidence" not in words(ettr("node", site, "n4"))
+    assert "by confidence" not in words(ettr("node", site, "n4", "--detail"))
     assert ettr("node", site, "n4", "--json").json["by_confidence"] == {**HIGH, "high": 0}
 
 

@@ -176,7 +176,7 @@ def test_a_folder_of_logs_is_no_store(logs: list[Path]):
 
 
 def test_a_log_where_a_store_belongs_says_how_to_read_it(logs: list[Path]):
-    done = ettr("status", logs[1])
+    done = ettr("status", logs[1], "--detail")
     assert done.code == 1
     assert f"`ettr ingest STORE {logs[1]}` reads a log into one" in done.err
 
@@ -200,7 +200,7 @@ def test_an_empty_store_says_how_to_fill_it(tmp_path: Path):
     done = ettr("report", tmp_path / "store", "--json")
     assert done.code == 1
     assert "holds no rows yet; `ettr ingest" in done.err
-    assert ettr("status", tmp_path / "store").out.startswith("How jobs end")
+    assert ettr("status", tmp_path / "store", "--detail").out.startswith("How jobs end")
 
 
 def test_the_script_runs_as_installed(site: Path, tmp_path: Path):
@@ -294,7 +294,7 @@ def test_the_catalogue_shows_each_vendors_verdict(site: Path):
 
 
 def test_explain_tells_one_jobs_story(site: Path):
-    done = ettr("explain", site, "2")
+    done = ettr("explain", site, "2", "--detail")
     assert done.code == 0
     for piece in (
         "Attempt 1: NODE_FAIL",
@@ -310,7 +310,7 @@ def test_explain_tells_one_jobs_story(site: Path):
 
 
 def test_a_job_that_is_not_there_says_how_to_find_one(site: Path):
-    done = ettr("explain", site, "31415")
+    done = ettr("explain", site, "31415", "--detail")
     assert done.code == 2
     assert "31415" in done.err
 

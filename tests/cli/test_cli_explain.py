@@ -52,7 +52,7 @@ def test_both_commands_test_each_event_against_the_window(
 def test_flight_records_need_no_store(tmp_path: Path) -> None:
     records = {rank: record(calls(6, True) if rank == 2 else calls(7)) for rank in range(4)}
     folder = write(tmp_path / "records", records)
-    done = ettr("explain", "--flight", folder, "--nodes", "n[1-2]")
+    done = ettr("explain", "--flight", folder, "--nodes", "n[1-2]", "--detail")
     assert done.code == 0, done.err
     assert "Verdict: missing" in done.out
     assert "rank 2 on n2: did not start it" in done.out
@@ -67,7 +67,7 @@ def test_flight_records_need_no_store(tmp_path: Path) -> None:
 def test_a_torn_record_is_named(tmp_path: Path) -> None:
     folder = write(tmp_path, {0: record(calls(7)), 1: record(calls(7))})
     (folder / "rank_2").write_text('{"version":"2.10","entries":[')
-    assert "not read: rank_2: no whole JSON" in ettr("explain", "--flight", folder).out
+    assert "not read: rank_2: no whole JSON" in ettr("explain", "--flight", folder, "--detail").out
     refused = ettr("explain", "--flight", folder, "--json").json["refused_files"]
     assert [one["file"] for one in refused] == ["rank_2"]
 

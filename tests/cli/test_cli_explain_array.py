@@ -47,7 +47,7 @@ def test_the_id_of_an_array_lists_its_tasks_in_order(store: Path):
 
 
 def test_the_text_says_how_tasks_ended_and_what_to_ask_next(store: Path):
-    done = ettr("explain", store, "7")
+    done = ettr("explain", store, "7", "--detail")
     assert done.code == 0
     text = " ".join(done.out.split())
     assert "4 tasks: 2 COMPLETED, 1 FAILED, 1 PENDING." in text

@@ -76,7 +76,7 @@ def test_what_projects_a_rate_says_how_much_of_it_may_be_false(
     noisy: NoisySite, rate: Any, command: tuple[str, ...]
 ):
     name, *options = command
-    text = words(ettr(name, noisy.store, *options))
+    text = words(ettr(name, noisy.store, *options, "--detail"))
     assert (
         f"Of the {rate['failures']} failures behind the failure rate some "
         f"{shown(rate['expected_false'])} are expected to be false" in text

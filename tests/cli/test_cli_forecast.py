@@ -63,7 +63,7 @@ def test_more_nodes_make_more_failures(twenty_weeks: Path):
 
 
 def test_the_text_prints_the_coverage(twenty_weeks: Path):
-    out = " ".join(ettr("forecast", twenty_weeks).out.split())
+    out = " ".join(ettr("forecast", twenty_weeks, "--detail").out.split())
     assert "8 of 8 bands of 90% held what came" in out
 
 
@@ -88,7 +88,7 @@ def test_faults_without_jobs_are_forecast_from_the_time_in_service(tmp_path: Pat
     trace = shared("data/traces/infinitehbd") / "fault_trace.json.zst"
     assert ettr("ingest", tmp_path / "store", trace, "--nodes", 400).code == 0
     # the report prints the interval of independent faults and that over time, and names the wider
-    rows = [line.split() for line in ettr("nodes", tmp_path / "store").out.splitlines()]
+    rows = [line.split() for line in ettr("nodes", tmp_path / "store", "--detail").out.splitlines()]
     windows = next(row for row in rows if "windows" in row and "clustered," in row)
     assert windows[-1] == "yes"
     assert 2.8 < float(windows[-3].strip("[,")) < 3.2

@@ -62,7 +62,7 @@ def test_two_options_of_one_name_are_refused_at_once():
 
 @pytest.mark.parametrize("name", ["report", "plan", "project", "compare", "failures"])
 def test_commands_that_give_a_rate_take_the_same_options(name: str):
-    words = ettr(name, "--help").out
+    words = ettr(name, "--help-all").out
     for option in ("--taxonomy", "--believe", "--window", "--above-gpus", "--confidence"):
         assert f"{option} " in words
 
@@ -70,4 +70,4 @@ def test_commands_that_give_a_rate_take_the_same_options(name: str):
 def test_help_speaks_of_the_run_where_a_run_is_planned():
     """`--nodes` of a log is another thing than `--nodes` of a run."""
     assert "Nodes of the run" in ettr("plan", "--help").out
-    assert "Nodes in the fleet" in ettr("report", "--help").out
+    assert "Nodes in the fleet" in ettr("report", "--help-all").out

@@ -34,7 +34,7 @@ def test_help_lists_every_command_with_a_sentence():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_of_each_command(name: str):
-    done = ettr(name, "--help")
+    done = ettr(name, "--help-all")
     assert done.code == 0
     assert done.out.startswith(f"Usage: ettr {name}")
     for phrase in PHRASES.get(name, ()):

@@ -73,6 +73,6 @@ def test_a_long_script_of_a_command_that_is_run_is_not_ours() -> None:
 
 
 def test_what_the_parser_says_steers_no_terminal() -> None:
-    done = ettr("plan", "--gpus", "1\x1b[2J")
+    done = ettr("plan", "--gpus", "1\x1b[2J", "--detail")
     assert done.code == 2
     assert "\x1b" not in done.err

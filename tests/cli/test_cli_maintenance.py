@@ -93,7 +93,7 @@ def test_a_silent_node_that_ran_no_job_is_planned_as_its_reason_says(tmp_path: P
 
 def test_what_ended_for_planned_work_is_explained_so(tmp_path: Path):
     assert failures(tmp_path, f"alpha|n1|{END}|{BACK}|DOWN|maintenance|root(0)") == 0
-    text = " ".join(ettr("explain", tmp_path / "store", "17").out.split())
+    text = " ".join(ettr("explain", tmp_path / "store", "17", "--detail").out.split())
     assert "taken down for planned work" in text
     assert "a failure of the infrastructure with or without a check" not in text
 
@@ -107,7 +107,8 @@ def test_explain_says_who_cancelled_and_what_was_made_of_it(tmp_path: Path):
     (tmp_path / "sacct.psv").write_text(JOBS.splitlines()[0] + "\n" + "\n".join(rows) + "\n")
     ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
     endings = [
-        " ".join(ettr("explain", tmp_path / "store", job).out.split()) for job in ("1", "2", "3")
+        " ".join(ettr("explain", tmp_path / "store", job, "--detail").out.split())
+        for job in ("1", "2", "3")
     ]
     assert "Cancelled by 0, the system's user: an operator's act." in endings[0]
     assert "Cancelled by 1001" in endings[1]
@@ -145,7 +146,7 @@ def test_without_an_inventory_outages_count_the_gpus_that_jobs_held(
     assert ettr("ingest", tmp_path / "store", *logs, "--timezone", "UTC").code == 0
     nodes = ettr("nodes", tmp_path / "store", "--json").json
     assert (nodes["lost_gpu_hours"], nodes["by_reason"][0]["gpu_hours"]) == (gpu_hours, gpu_hours)
-    text = " ".join(ettr("nodes", tmp_path / "store").out.split())
+    text = " ".join(ettr("nodes", tmp_path / "store", "--detail").out.split())
     assert words in text
     sure = "by confidence: 1 named by the scheduler only"
     assert f"1 failure of 1 ({sure}) is blamed on a node" in text

@@ -126,10 +126,10 @@ def test_a_log_without_names_of_nodes_has_large_jobs_to_plan_with(tmp_path: Path
     store = store_of(tmp_path, sacct(tmp_path, "a.psv", WITHOUT_NAMES, JOBS))
     large = asked("failures", store)["large_jobs"]
     assert (large["failures"], large["node_days"]) == (1, NODE_DAYS)
-    done = ettr("plan", store, "--gpus", "1024")
+    done = ettr("plan", store, "--gpus", "1024", "--detail")
     assert done.code == 0, done.err
     assert "1 in 352 node-days" in done.out
-    done = ettr("project", store, "--gpus", "1024")
+    done = ettr("project", store, "--gpus", "1024", "--detail")
     assert done.code == 0, done.err
 
 
@@ -171,7 +171,7 @@ def test_a_log_without_numbers_of_nodes_knows_the_size_of_its_jobs(tmp_path: Pat
         folder = tmp_path / str(len(header))
         folder.mkdir()
         store = store_of(folder, sacct(folder, "a.psv", header, JOBS))
-        done = ettr("project", store, "--nodes", "512")
+        done = ettr("project", store, "--nodes", "512", "--detail")
         assert done.code == 0, done.err
         told.append(
             "512 nodes are 16 times the largest job seen (32)" in " ".join(done.out.split())

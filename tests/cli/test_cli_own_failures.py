@@ -55,7 +55,7 @@ def test_bursts_are_simulated_and_the_exact_form_says_how_far_it_is_off(bursty: 
     # all failures of a bad day strike at noon: one event for the run, whatever their number
     assert simulated["ettr"] > found["ettr"]["estimate"] + 4 * simulated["ettr_error"]
     assert simulated["exact_ettr"] == pytest.approx(found["ettr"]["estimate"])
-    text = " ".join(ettr(*given).out.split())
+    text = " ".join(ettr(*given, "--detail").out.split())
     assert "Failures come in bursts" in text
     assert f"ETTR is {simulated['ettr']:.3f} ±" in text
     assert "too low" in text
@@ -68,7 +68,9 @@ def test_the_verdict_on_a_target_is_that_of_the_simulation(
     given = ("plan", bursty, "--gpus", "16384", "--write", "30s", *days)
     found = ettr(*given, "--json").json
     exact, simulated = found["ettr"]["estimate"], found["simulated"]["ettr"]
-    text = " ".join(ettr(*given, "--target", f"{(exact + simulated) / 2:.3f}").out.split())
+    text = " ".join(
+        ettr(*given, "--target", f"{(exact + simulated) / 2:.3f}", "--detail").out.split()
+    )
     assert "is reached by the simulated ETTR of" in text
     assert "is missed" not in text
     assert "changing one input at a time, by the exact form" in text
@@ -90,7 +92,7 @@ def test_a_time_budget_is_answered_by_the_simulation(bursty: Path) -> None:
     assert found["smallest"]["chance"] >= 0.9
     assert 0 < found["smallest"]["chance_error"] < 0.05
     assert exact["deadline"]["smallest"]["chance_error"] is None
-    text = " ".join(ettr(*given).out.split())
+    text = " ".join(ettr(*given, "--detail").out.split())
     assert "Time budget of 33 d, simulated with the store's own failures" in text
     assert "Intervals are the best by the exact form" in text
 

@@ -12,7 +12,7 @@ from printed_digits import printed
 
 
 def report_of(*args: str) -> str:
-    done = ettr(*args)
+    done = ettr(*args, "--detail")
     assert done.code == 0, done.err
     return done.out
 

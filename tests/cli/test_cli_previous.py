@@ -72,14 +72,14 @@ def test_the_last_days_stand_against_as_many_before(better: Path):
 
 
 def test_the_most_that_a_failure_loses_is_told_and_moves_with_the_interval(better: Path):
-    usual = ettr("compare", better, "--previous").out
+    usual = ettr("compare", better, "--previous", "--detail").out
     assert "at most 30 minutes of it" in " ".join(usual.split())
     words = ("compare", better, "--previous", "--interval", "3h")
     found = ettr(*words, "--json").json
     assert found["cap_min"] == 90.0
     assert found["this"]["lost_gpu_hours"]["estimate"] == pytest.approx(34 * 1.5 * GPUS)
     assert found["before"]["lost_gpu_hours"]["estimate"] == pytest.approx(29 * 4 * 1.5 * GPUS)
-    assert "at most 90 minutes of it" in " ".join(ettr(*words).out.split())
+    assert "at most 90 minutes of it" in " ".join(ettr(*words, "--detail").out.split())
 
 
 def test_a_period_that_is_named_stands_against_the_one_of_its_length(better: Path):
@@ -121,7 +121,16 @@ def test_a_failure_that_blames_no_node_counts_with_the_part_of_the_nodes_that_st
 
 
 def test_where_nothing_was_before_it_says_so_and_gives_no_number(better: Path):
-    done = ettr("compare", better, "--previous", "--since", "2026-03-01", "--until", "2026-04-01")
+    done = ettr(
+        "compare",
+        better,
+        "--previous",
+        "--since",
+        "2026-03-01",
+        "--until",
+        "2026-04-01",
+        "--detail",
+    )
     assert "No data before 2026-03-01" in done.out
     assert "\nbefore " not in done.out
     found = ettr("compare", better, "--previous", "--since", "2026-03-01", "--json").json
@@ -130,7 +139,16 @@ def test_where_nothing_was_before_it_says_so_and_gives_no_number(better: Path):
 
 
 def test_a_part_that_the_logs_cover_is_named(better: Path):
-    done = ettr("compare", better, "--previous", "--since", "2026-03-21", "--until", "2026-04-20")
+    done = ettr(
+        "compare",
+        better,
+        "--previous",
+        "--since",
+        "2026-03-21",
+        "--until",
+        "2026-04-20",
+        "--detail",
+    )
     assert "Of the 30 days of the period before the logs cover 20" in " ".join(done.out.split())
 
 

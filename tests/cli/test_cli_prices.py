@@ -71,11 +71,13 @@ def test_json_has_money_next_to_each_gpu_hour_and_none_without_a_price(
 
 
 def test_the_answers_name_the_money_and_the_price(site: Path):
-    out = " ".join(ettr("goodput", site, "--gpu-hour-price", "2.50USD").out.split())
+    out = " ".join(ettr("goodput", site, "--gpu-hour-price", "2.50USD", "--detail").out.split())
     assert f"At 2.50 USD a GPU-hour: {PRICE * LOST:g} USD lost to failures" in out
-    out = " ".join(ettr("user-failures", site, "--gpu-hour-price", "2.50EUR").out.split())
+    out = " ".join(
+        ettr("user-failures", site, "--gpu-hour-price", "2.50EUR", "--detail").out.split()
+    )
     assert f"{PRICE * OWN:g} EUR held by them" in out
-    out = " ".join(ettr("status", site, "--gpu-hour-price", "2.50EUR").out.split())
+    out = " ".join(ettr("status", site, "--gpu-hour-price", "2.50EUR", "--detail").out.split())
     assert f"{PRICE * GPU_HOURS:,.0f} EUR held in all" in out
 
 
@@ -100,7 +102,7 @@ def test_the_report_states_its_price_at_the_head(site: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("text", ["2.50", "USD", "2.50 dollars", "-2USD", "nanUSD", "2,50EUR", ""])
 def test_a_price_without_its_currency_is_refused_in_a_sentence(site: Path, text: str):
-    done = ettr("goodput", site, f"--gpu-hour-price={text}")
+    done = ettr("goodput", site, f"--gpu-hour-price={text}", "--detail")
     assert done.code == 2
     assert "give a number and the three letters of its currency, such as 2.50USD" in done.err
 
@@ -123,7 +125,7 @@ def test_a_unit_of_ones_own_is_a_price_without_a_currency(site: Path):
 
 
 def test_a_price_is_refused_where_it_would_change_nothing(site: Path):
-    done = ettr("failures", site, "--gpu-hour-price", "2.50USD")
+    done = ettr("failures", site, "--gpu-hour-price", "2.50USD", "--detail")
     assert done.code == 2
     assert "--list" in done.err
     assert ettr("mttf", site, "--gpu-hour-price", "2.50USD").code == 2

@@ -63,7 +63,7 @@ def test_typed_numbers_take_a_constant_rate():
     ],
 )
 def test_typed_numbers_are_no_reason_to_overlook_a_mistake(words: tuple[str, ...], says: str):
-    done = ettr(*TYPED, *words)
+    done = ettr(*TYPED, *words, "--detail")
     assert done.code == 2
     assert says in done.err
     assert done.out == ""
@@ -71,16 +71,16 @@ def test_typed_numbers_are_no_reason_to_overlook_a_mistake(words: tuple[str, ...
 
 def test_warnings_of_any_scale_are_told_in_whatever_order_the_scales_stand():
     """The largest first, the smallest in the middle: each has a warning of its own."""
-    done = ettr(*TYPED[:-2], "--gpus", "131072,64,16384")
+    done = ettr(*TYPED[:-2], "--gpus", "131072,64,16384", "--detail")
     text = " ".join(done.out.split())
     assert "16,384 nodes are 8 times the largest job seen (2,048)" in text
     assert "8 nodes are fewer than the smallest job seen (2,048)" in text
-    done = ettr(*TYPED[:-2], "--gpus", "32768,65536,131072")
+    done = ettr(*TYPED[:-2], "--gpus", "32768,65536,131072", "--detail")
     assert " ".join(done.out.split()).count("times the largest job seen") == 1
 
 
 def test_one_failure_is_told_in_the_singular():
-    done = ettr("project", "--failures", "1", "--node-days", "100", "--gpus", "4096")
+    done = ettr("project", "--failures", "1", "--node-days", "100", "--gpus", "4096", "--detail")
     text = " ".join(done.out.split())
     assert "1 failure is too few to know whether they cluster" in text
     assert "1 failure is too few to decide between models" in text
@@ -102,7 +102,7 @@ def test_a_rate_alone_is_a_way_in_and_has_no_interval():
     in_run = made["failures_in_run"]
     assert in_run["estimate"] == pytest.approx(expected)
     assert expected - 2.2 * expected**0.5 < in_run["low"] < expected < in_run["high"]
-    text = " ".join(ettr(*RATE, "6.5", "--gpus", "16384").out.split())
+    text = " ".join(ettr(*RATE, "6.5", "--gpus", "16384", "--detail").out.split())
     assert "typed in without its evidence" in text
     assert "[" not in text
 
@@ -148,7 +148,7 @@ def test_a_rate_of_0_is_known_and_has_no_ends_either() -> None:
     made = projection(*words)["points"][0]["projection"]
     # a write of 5 min after each hour, and nothing fails
     assert made["ettr"] == {"estimate": pytest.approx(12 / 13), "low": None, "high": None}
-    text = " ".join(ettr(*words).out.split())
+    text = " ".join(ettr(*words, "--detail").out.split())
     assert "the mean time to failure is ∞, ETTR 0.923." in text
 
 
@@ -176,7 +176,7 @@ def test_a_rate_with_the_ends_of_its_interval_gives_the_ends_of_what_follows():
     ],
 )
 def test_a_rate_that_cannot_be_is_refused(words: tuple[str, ...], says: str):
-    done = ettr(*RATE, *words, "--gpus", "16384")
+    done = ettr(*RATE, *words, "--gpus", "16384", "--detail")
     assert (done.code, done.out) == (2, "")
     assert says in done.err
 
@@ -210,7 +210,7 @@ def test_a_fleet_whose_logs_show_no_gpus_is_projected_in_nodes(tmp_path: Path):
     (of_gpus,) = projection("project", store, "--nodes", "64", "--gpus-per-node", "8")["points"]
     assert as_seen["ettr_at_published"] == of_gpus["ettr_at_published"]
     assert as_seen["projection"]["mttf_h"] == of_gpus["projection"]["mttf_h"]
-    assert "GPU" not in ettr("project", store).out
+    assert "GPU" not in ettr("project", store, "--detail").out
     refused = ettr("project", store, "--gpus", "512")
     assert refused.code == 2
     assert "no log shows how many GPUs a node has; give --gpus-per-node" in refused.err

@@ -57,7 +57,7 @@ def test_the_time_limit_and_the_owners_cancel_are_no_interruptions(one_run: Path
 
 
 def test_the_share_without_queue_is_printed_with_the_share_with_it(one_run: Path):
-    assert "without queue" in ettr("runs", one_run).out
+    assert "without queue" in ettr("runs", one_run, "--detail").out
 
 
 def test_runs_too_short_to_say_are_counted_once(tmp_path: Path):
@@ -69,7 +69,7 @@ def test_runs_too_short_to_say_are_counted_once(tmp_path: Path):
     )
     found = shown("runs", store)
     assert (found["runs_found"], found["measured_runs"], found["unknown_runs"]) == (2, 0, 1)
-    lead = " ".join(ettr("runs", store).out.split())
+    lead = " ".join(ettr("runs", store, "--detail").out.split())
     assert "times for 1 run without such records, not known for 1 run shorter than" in lead
 
 
@@ -89,7 +89,7 @@ def test_a_run_that_writes_a_third_of_its_time_lies_in_the_band_of_its_own_times
     )
     (usual,) = shown("runs", store)["runs"]
     assert usual["ettr_ratio"]["low"] > 0.9
-    assert "--write" in ettr("runs", store).out
+    assert "--write" in ettr("runs", store, "--detail").out
     times = ("--interval", "15min", "--write", "5min")
     (known,) = shown("runs", store, *times)["runs"]
     assert known["ettr_ratio"]["low"] == pytest.approx((96 - 0.25) / 96 * 2 / 3)
@@ -117,7 +117,7 @@ def test_durations_that_overlap_are_named_with_the_band_that_they_leave(tmp_path
     # 24 steps claim 48 h within 25 h: 23 h of it twice
     assert run["split"]["overlap_h"] == pytest.approx(23.0)
     assert run["ettr_without_queue_ratio"]["high"] <= 1.0
-    said = " ".join(ettr("runs", tmp_path / "store").out.split())
+    said = " ".join(ettr("runs", tmp_path / "store", "--detail").out.split())
     assert "durations of steps overlap, by 23 h." in said
     # no save is recorded, and the record does not say that it was done
     assert "0 s (0 s to 25 h)" in said
@@ -179,7 +179,7 @@ def test_a_clock_set_back_between_two_attempts_is_said_and_the_ends_hold_the_tru
     assert run["scheduled_h"] == 20.0
     found = run["ettr_without_queue_ratio"]
     assert found["low"] <= 1.0 <= found["high"] + 1e-9
-    said = " ".join(ettr("runs", store).out.split())
+    said = " ".join(ettr("runs", store, "--detail").out.split())
     if gap_h == 1:  # the clock goes back behind a line
         assert run["split"]["clock_set_back"] == 1
         assert "the clock goes back, as a start or the next step shows." in said
@@ -196,5 +196,5 @@ def test_a_clock_set_back_in_a_record_alone_leaves_the_share_open(tmp_path: Path
     assert run["split"]["clock_set_back"] == 1
     assert (run["scheduled_h"], run["productive_h"]["estimate"]) == (20.0, 20.0)
     assert run["ettr_without_queue_ratio"] == {"estimate": None, "low": 0.0, "high": 1.0}
-    said = " ".join(ettr("runs", tmp_path / "store").out.split())
+    said = " ".join(ettr("runs", tmp_path / "store", "--detail").out.split())
     assert "No log of a scheduler bounds it" in said

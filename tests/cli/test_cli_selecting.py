@@ -76,7 +76,7 @@ def test_hours_are_those_of_the_selection(site: Path, words: tuple[str, ...], gp
 
 
 def test_an_empty_selection_is_an_answer(site: Path, tmp_path: Path):
-    done = ettr("failures", site, "--since", "2030-01-01")
+    done = ettr("failures", site, "--since", "2030-01-01", "--detail")
     assert done.code == 1  # nobody reads the note of a cron job
     lines = " ".join(done.out.split())
     assert "Selected: from 2030-01-01 UTC. * The logs hold nothing of that time." in lines
@@ -113,7 +113,7 @@ def test_a_period_counted_back_from_the_end_of_the_logs(site: Path):
     assert ends == [today - timedelta(days=1), today]
     assert (
         f"from {today - timedelta(days=1):%Y-%m-%d} UTC"
-        in ettr("status", site, "--since", "yesterday").out
+        in ettr("status", site, "--since", "yesterday", "--detail").out
     )
 
 
@@ -136,7 +136,7 @@ def test_lists_and_patterns_of_nodes(site: Path, name: str):
 
 
 def test_what_is_not_selected_is_not_mentioned(site: Path):
-    assert "Selected" not in ettr("failures", site).out
+    assert "Selected" not in ettr("failures", site, "--detail").out
     assert shown("failures", site)["selection"]["is_everything"]
 
 
@@ -218,10 +218,10 @@ def test_failures_are_listed_with_what_they_cost_and_the_lines_behind_their_caus
     assert (one["file"], one["line"]) == ("sacct.psv", 3)
     places = {(line["file"], line["line"]) for line in one["evidence"]}
     assert ("kernel.log", 1) in places
-    text = ettr("failures", site, "--list").out
+    text = ettr("failures", site, "--list", "--detail").out
     assert "kernel.log:1 xid 79" in " ".join(text.split())
     assert shown("failures", site, "--list", "--user", "eve")["failures"] == []
-    assert "No failures." in ettr("failures", site, "--list", "--user", "eve").out
+    assert "No failures." in ettr("failures", site, "--list", "--user", "eve", "--detail").out
 
 
 def test_what_a_listed_failure_loses_moves_with_the_interval(site: Path):
@@ -246,7 +246,7 @@ def test_failures_of_users_are_those_without_a_fault_of_a_node(site: Path):
         "by_exit": ["exit code 1"],
         "by_node": ["n4"],
     }
-    text = " ".join(ettr("user-failures", site).out.split())
+    text = " ".join(ettr("user-failures", site, "--detail").out.split())
     assert "1 attempt failed without a failure of the infrastructure in the logs." in text
     assert "They held 8 GPU-hours" in text
     assert "Most are of user eve: 1 of 1." in text

@@ -102,12 +102,12 @@ class TestPlainValues:
 
     @pytest.mark.parametrize("word", ["five", "", "1_0_", "0x10", "1.5", "²"])
     def test_what_is_no_whole_number_is_refused(self, word: str) -> None:
-        done = ettr("plan", "--gpus", word, "--failures-per-1000-node-days", "6.5")
+        done = ettr("plan", "--gpus", word, "--failures-per-1000-node-days", "6.5", "--detail")
         assert done.code == 2
         assert "--gpus" in done.err
 
     def test_a_number_out_of_range_is_refused(self) -> None:
-        done = ettr("plan", "--gpus", "0", "--failures-per-1000-node-days", "6.5")
+        done = ettr("plan", "--gpus", "0", "--failures-per-1000-node-days", "6.5", "--detail")
         assert done.code == 2
         assert "greater than or equal to 1" in done.err
 

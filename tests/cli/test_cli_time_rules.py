@@ -124,6 +124,6 @@ def test_the_report_has_them_among_its_assumptions(store: Path) -> None:
     ],
 )
 def test_lengths_that_mean_nothing(store: Path, option: str, text: str, says: str) -> None:
-    done = ettr("explain", store, "1", f"{option}={text}")
+    done = ettr("explain", store, "1", f"{option}={text}", "--detail")
     assert (done.code, done.out) == (2, "")
     assert says in done.err

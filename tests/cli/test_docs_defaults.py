@@ -36,7 +36,7 @@ def test_the_window_is_that_of_the_docs() -> None:
 
 @pytest.mark.parametrize("command", ["report", "failures", "plan", "project", "compare"])
 def test_help_prints_the_defaults(command: str) -> None:
-    text = " ".join(ettr(command, "--help").out.split())
+    text = " ".join(ettr(command, "--help-all").out.split())
     assert f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g} if absent" in text
     assert f"Large jobs have more GPUs than this. [default: {LARGE_JOB_GPUS};" in text
     assert f"[default: {CONFIDENCE:g}]" in text

@@ -251,7 +251,7 @@ def test_text_on_a_terminal_steers_nothing(words: list[str], hostile: Path):
 
 @pytest.mark.parametrize("job", ["1", "9", "11", "100", "105"])
 def test_a_story_steers_nothing(job: str, hostile: Path):
-    done = ettr("explain", hostile, job)
+    done = ettr("explain", hostile, job, "--detail")
     assert done.code in {0, 2}
     steers_nothing(done.out + done.err)
 

@@ -139,7 +139,7 @@ def test_a_store_is_scored_as_counted_by_hand(store: Path):
     # n20 fails once in the 29 * 28 node-days of the other nodes
     assert every["of_ordinary"] == pytest.approx(28 * 1 / (29 * 28))
     assert [size["size_to"] for size in found["sizes"]] == [8]
-    assert "failed" in ettr("lemons", store, "--back-test").out
+    assert "failed" in ettr("lemons", store, "--back-test", "--detail").out
     assert ettr("lemons", store, "--back-test", "--csv").out.count("\n") == 2
 
 

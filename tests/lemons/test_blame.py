@@ -111,7 +111,7 @@ def test_a_node_and_its_switch_have_their_parts_of_failures_that_blame_no_node(t
         per_1000 = 1000 * one["blame"] / one["node_days"]
         assert one["blame_per_1000_node_days"] == pytest.approx(per_1000)
     part = f"it has {nodes['n3']:.2f} failures"
-    assert part in " ".join(ettr("node", store, "c/n3").out.split())
+    assert part in " ".join(ettr("node", store, "c/n3", "--detail").out.split())
 
 
 def test_what_a_burst_shares_is_no_nodes_fault():

@@ -131,7 +131,7 @@ def test_without_jobs_nothing_is_judged(folder: Path, tmp_path: Path):
     assert found["candidate"] is None
     assert found["jobs"] is None
     assert len(found["outages"]) == 1
-    done = ettr("lemons", tmp_path / "store", "n7", "-o", tmp_path / "n7.html")
+    done = ettr("lemons", tmp_path / "store", "n7", "-o", tmp_path / "n7.html", "--detail")
     assert "not measured" in done.out
 
 
@@ -139,7 +139,7 @@ def test_where_no_node_failed_there_is_nothing_to_judge_by(tmp_path: Path):
     rows = [_job(number, number, 0) for number in range(1, NODES + 1)]
     (tmp_path / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n", encoding="utf-8")
     assert ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC").code == 0
-    done = ettr("lemons", tmp_path / "store", "n3", "-o", tmp_path / "n3.html")
+    done = ettr("lemons", tmp_path / "store", "n3", "-o", tmp_path / "n3.html", "--detail")
     assert "none of the 30 nodes" in " ".join(done.out.split())
     assert "probability that it is a lemon is" not in done.out
 

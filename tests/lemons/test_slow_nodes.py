@@ -64,7 +64,7 @@ def test_the_slow_node_is_claimed_with_what_the_others_waited(tmp_path: Path):
     other_s = np.delete(work_s, (6, 7), axis=1).max(axis=1)
     waited_s = np.maximum(work_s[:, 6:8].max(axis=1) - other_s, 0.0).sum() * RANKS
     assert first["lost_gpu_hours"] == pytest.approx(waited_s / 3600, rel=1e-6)
-    assert "n3" in ettr("slow", tmp_path / "store").out
+    assert "n3" in ettr("slow", tmp_path / "store", "--detail").out
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_runs_of_one_name_on_two_clusters_are_two_runs(tmp_path: Path):
     assert [(one["cluster"], one["ranks"]) for one in found["runs"]] == [("a", 16), ("b", 16)]
     claimed = {(one["cluster"], one["node"]) for one in found["candidates"] if one["claimed"]}
     assert claimed == {("a", "n3"), ("b", "n6")}
-    out = ettr("slow", tmp_path / "both").out
+    out = ettr("slow", tmp_path / "both", "--detail").out
     assert "a/n3" in out
     assert "b/n6" in out
 
@@ -103,7 +103,7 @@ def test_a_gpu_type_is_that_of_the_nodes_own_cluster():
 def test_a_selection_of_nodes_or_jobs_holds_those_alone(tmp_path: Path):
     store = _record(tmp_path, _work_s(0.2))
     assert ettr("slow", store, "--node", "n5", "--json").json["candidates"][0]["node"] == "n5"
-    assert "No node is claimed" in ettr("slow", store, "--node", "n5").out
+    assert "No node is claimed" in ettr("slow", store, "--node", "n5", "--detail").out
     found = ettr("slow", store, "--node", "n3", "--json").json["candidates"]
     assert [(one["node"], one["claimed"]) for one in found] == [("n3", True)]
     # the store has no accounting that says whose job 1 is
@@ -140,7 +140,7 @@ def test_without_waits_nothing_is_judged_and_the_reason_is_given(tmp_path: Path)
     found = ettr("slow", store, "--json").json
     assert found["candidates"] == []
     assert "wait_s" in found["runs"][0]["not_judged"]
-    assert "Not measured" in ettr("slow", store).out
+    assert "Not measured" in ettr("slow", store, "--detail").out
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_a_slow_node_shows_in_the_step_times_of_the_runs_it_was_in(tmp_path: Pat
     assert first["slowdown"]["estimate"] == pytest.approx(0.2, abs=0.02)
     assert first["slowdown"]["low"] > 0.15
     assert first["lost_gpu_hours"] > 0
-    assert "n7" in ettr("slow", store).out
+    assert "n7" in ettr("slow", store, "--detail").out
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_runs_without_gpus_did_not_lose_none(tmp_path: Path):
     assert some["nodes"] == ["n7"]
     assert some["lost_gpu_hours"] > 0
     assert some["segments_without_gpus"] > 0
-    assert "at least" in ettr("slow", store).out
+    assert "at least" in ettr("slow", store, "--detail").out
     (tmp_path / "none").mkdir()
     store = _runs(tmp_path / "none", 0.2, unsaid=60)
     for one in ettr("slow", store, "--json").json["by_runs"]["candidates"]:

@@ -169,7 +169,7 @@ def test_the_sentence_is_in_ingest_text_page_and_json(tmp_path: Path):
     words = "slurmctld-log lies 5.00 h after slurm-sacct"
     assert words in " ".join(told.out.split())
     assert words in page.read_text()
-    assert words in " ".join(ettr("quality", folder / "store").out.split())
+    assert words in " ".join(ettr("quality", folder / "store", "--detail").out.split())
 
 
 def test_an_hour_that_occurs_twice_is_no_wrong_clock(tmp_path: Path):

@@ -99,7 +99,7 @@ def test_what_the_logs_lack_is_not_measured(tmp_path: Path):
         "return": 0,
     }
     assert all(one["unplanned_outages"] is None and one["is_out"] is None for one in found["nodes"])
-    text = ettr("node", store).out
+    text = ettr("node", store, "--detail").out
     assert "Outages are not measured: the logs hold no states of nodes." in text
     assert "not measured" in text.partition("Time to repair")[2]
 
@@ -117,7 +117,7 @@ def test_a_node_that_is_not_drained_within_a_day_is_censored_there(tmp_path: Pat
 
 
 def test_one_node_says_what_is_known_of_it(small: Path):
-    text = ettr("node", small, "n1").out
+    text = ettr("node", small, "n1", "--detail").out
     assert text.startswith("Node n1 of c")
     assert "1 failure is blamed on it in 1.50 node-days, where 0.493 are expected" in text
     assert "2026-03-02 12:00:00" in text
@@ -131,7 +131,7 @@ def test_one_node_says_what_is_known_of_it(small: Path):
 
 
 def test_an_unknown_node_ends_with_similar_names(small: Path):
-    done = ettr("node", small, "n11")
+    done = ettr("node", small, "n11", "--detail")
     assert done.code == 2
     assert "no log names a node 'n11'; similar names: n1" in done.err
 
@@ -188,7 +188,7 @@ def test_racks_of_the_topology_have_rates_that_add_up(site: tuple[Path, SiteTrut
     name = found["nodes"][0]["node"]
     history = ettr("node", store, name, "--json").json
     assert [one["kind"] for one in history["places"]] == ["pod", "switch"]
-    assert "switch leaf" in ettr("node", store, name).out
+    assert "switch leaf" in ettr("node", store, name, "--detail").out
 
 
 def test_repairs_are_as_long_as_planted(site: tuple[Path, SiteTruth]):

@@ -49,7 +49,7 @@ def test_without_a_save_ettr_has_ends_and_no_estimate(tmp_path: Path, has_jobs: 
     assert run["ettr_without_queue_ratio"]["estimate"] is None
     assert run["ettr_without_queue_ratio"]["low"] == 0.0
     assert run["ettr_without_queue_ratio"]["high"] == pytest.approx(27 / (30 if has_jobs else 27))
-    text = " ".join(ettr("runs", tmp_path / "s").out.split())
+    text = " ".join(ettr("runs", tmp_path / "s", "--detail").out.split())
     assert "no save is recorded" in text
     assert " 0 [0" not in text
 

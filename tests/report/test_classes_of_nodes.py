@@ -106,5 +106,5 @@ def test_cpu_nodes_are_not_selected_where_there_are_none(tmp_path: Path) -> None
     """A fleet of GPU nodes alone: a count of 0 would look measured."""
     example = sorted((Path(__file__).parents[2] / "examples" / "slurm").iterdir())
     assert ettr("ingest", tmp_path / "store", *example, "--timezone", "UTC").code == 0
-    done = ettr("failures", tmp_path / "store", "--gpu-type", "cpu")
+    done = ettr("failures", tmp_path / "store", "--gpu-type", "cpu", "--detail")
     assert (done.code, "nothing is selected (GPU type cpu)" in done.err) == (1, True)

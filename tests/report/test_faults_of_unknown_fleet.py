@@ -43,7 +43,7 @@ def test_no_table_shows_an_estimate_that_the_lead_withholds(tmp_path: Path) -> N
 def test_a_store_without_jobs_is_compared_in_a_sentence_that_names_its_cluster(
     tmp_path: Path,
 ) -> None:
-    done = ettr("compare", store_of(tmp_path), "new=12/6000")
+    done = ettr("compare", store_of(tmp_path), "new=12/6000", "--detail")
     assert done.code != 0
     said = " ".join(done.err.split())
     assert "the store holds no job accounting, so there is no exposure of jobs" in said

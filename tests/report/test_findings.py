@@ -96,7 +96,7 @@ def test_a_finding_is_said_once_with_its_effect(tmp_path: Path) -> None:
     (tmp_path / "sacct.psv").write_text(HEAD + REST + RUNAWAY)
     store = tmp_path / "store"
     assert ettr("ingest", store, tmp_path / "sacct.psv", "--timezone", "UTC").code == 0
-    done = ettr("quality", store)
+    done = ettr("quality", store, "--detail")
     text = " ".join(done.out.split())
     assert text.count("Effect: failure rate at most 2.50 times too low.") == 1
     assert text.count("Effect: failure rate at most 2.21 times too low.") == 1

@@ -52,7 +52,7 @@ def test_the_lead_has_the_wider_and_the_table_below_it_both(
     store: Path, command: str, tmp_path: Path
 ):
     options = ("-o", tmp_path / "report.html") if command == "report" else ()
-    text = " ".join(ettr(command, store, *options).out.split())
+    text = " ".join(ettr(command, store, *options, "--detail").out.split())
     assert "4.18 [3.03, 5.64]" in text
     pages = [text] if command == "nodes" else [(tmp_path / "report.html").read_text("utf-8")]
     for page in pages:

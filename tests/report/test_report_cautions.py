@@ -70,7 +70,7 @@ def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     html = page.read_text("utf-8")
     assert html.index('class="caution"') < html.index('class="card"')
     assert ettr("ingest", store, *files, "--timezone", "UTC").code == 0
-    assert "* The logs span" in ettr("failures", store).out
+    assert "* The logs span" in ettr("failures", store, "--detail").out
 
 
 @pytest.mark.slow

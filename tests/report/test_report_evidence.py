@@ -139,7 +139,7 @@ def test_a_stored_rate_stays_a_lower_bound_where_a_run_is_planned_with_it(
     assert sentence in words(ettr("project", accounting, *size))
     assert sentence in ettr("project", accounting, *size, "--json").json["notes"][0]
     for command in ("plan", "project"):
-        assert "lower bound" not in words(ettr(command, everything, *size))
+        assert "lower bound" not in words(ettr(command, everything, *size, "--detail"))
 
 
 def test_evidence_is_the_same_however_many_events_may_be_judged(

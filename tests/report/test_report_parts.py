@@ -72,7 +72,7 @@ def test_logs_of_faults_alone_print_them_before_the_nodes(tmp_path: Path):
     trace = SAMPLES / "infinitehbd" / "trace.json"
     done = ettr("ingest", tmp_path / "store", trace, "--timezone", "UTC", "--nodes", "400")
     assert done.code == 0, done.err
-    text = ettr("nodes", tmp_path / "store").out
+    text = ettr("nodes", tmp_path / "store", "--detail").out
     titles = [line for line in text.splitlines() if line in {"Faults of the fleet", "Nodes"}]
     assert titles == ["Faults of the fleet", "Nodes"]
     assert ettr("nodes", tmp_path / "store", "--json").json["faults"]["faults"] > 0

@@ -47,7 +47,7 @@ def test_the_rate_has_an_estimate_once_the_fleet_is_known(store: Path):
 
 
 def test_a_fleet_has_no_fewer_nodes_than_the_logs_name(store: Path):
-    done = ettr("nodes", store, "--fleet-nodes", "1")
+    done = ettr("nodes", store, "--fleet-nodes", "1", "--detail")
     assert done.code == 2
     assert "the logs name 2" in done.err
 

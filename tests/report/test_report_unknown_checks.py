@@ -60,7 +60,7 @@ def test_they_are_listed_and_failures_stay_a_lower_bound(store: Path, tmp_path: 
 
 
 def test_the_rows_can_be_pasted_and_make_the_warning_go(store: Path, tmp_path: Path):
-    text = ettr("quality", store).out
+    text = ettr("quality", store, "--detail").out
     site = tmp_path / "site.toml"
     site.write_text(text[text.index("[[rules]]") :])
     document: Any = ettr("report", store, "--taxonomy", site, "--json").json

@@ -52,7 +52,7 @@ def test_they_are_listed_with_how_many_states(store: Path):
     }
     assert (xid["reason"], xid["node_states"]) == ("xid 999", 1)
     assert xid["taxonomy_row"].startswith("[xid.999]")
-    text = " ".join(ettr("quality", store).out.split())
+    text = " ".join(ettr("quality", store, "--detail").out.split())
     assert "Reasons of nodes that the taxonomy does not know" in text
     assert "3 node states with a reason that the taxonomy does not know name no fault" in text
 

@@ -88,8 +88,10 @@ def test_a_duckdb_file_of_any_name_is_a_store(tmp_path: Path) -> None:
     url = f"duckdb://{tmp_path}/site.db"
     done = ettr("ingest", url, *write_logs(tmp_path), "--timezone", "UTC")
     assert done.code == 0
-    assert ettr("status", tmp_path / "site.db").out == ettr("status", url).out
-    assert "NODE_FAIL" in ettr("status", url).out
+    assert (
+        ettr("status", tmp_path / "site.db", "--detail").out == ettr("status", url, "--detail").out
+    )
+    assert "NODE_FAIL" in ettr("status", url, "--detail").out
 
 
 def test_a_database_with_tables_of_its_own_is_left_alone(tmp_path: Path) -> None:

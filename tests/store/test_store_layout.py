@@ -329,7 +329,7 @@ def test_a_manifest_of_wrong_values_is_refused_in_a_sentence(
     part = next((place / "parts" / "attempts").iterdir())
     shutil.copy(part, tmp_path / "outside.parquet")
     reseal(place, **changes)
-    done = ettr("status", place)
+    done = ettr("status", place, "--detail")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("ettr: ")
     assert "Traceback" not in done.err

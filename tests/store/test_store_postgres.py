@@ -142,7 +142,7 @@ def test_a_password_is_in_no_message(url: str) -> None:
     with_password = url.replace("postgres@", "postgres:secret@")
     assert ettr("status", with_password).code == 0
     nowhere = with_password.rpartition("/")[0] + "/nowhere"
-    done = ettr("status", nowhere)
+    done = ettr("status", nowhere, "--detail")
     assert "nowhere: cannot be opened: " in done.err
     for one in (with_password, nowhere):
         for words in (("status", one), ("plan", one, "--gpus", "64"), ("project", one)):

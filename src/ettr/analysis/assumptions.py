@@ -19,7 +19,8 @@ from ettr.taxonomy import Taxonomy
 class Assumptions:
     """What the analysis cannot read from the logs, each with the paper's value where it has one.
 
-    `n_nodes` is the size of the fleet where the logs do not name all of its nodes.
+    `n_nodes` is the size of the fleet where the logs do not name all of its nodes; `site_file`
+    names a file of defaults, and each that it gave.
 
     Source:
         Kokolis et al. (2025) for the window, the size of large jobs and the cap of 30 minutes.
@@ -38,6 +39,7 @@ class Assumptions:
     lost_cap_min: float = LOST_CAP_MIN
     checkpoints: CheckpointAssumptions = field(default_factory=CheckpointAssumptions)
     run_rule: RunRule = field(default_factory=RunRule)
+    site_file: tuple[str, ...] = ()
 
 
 def assumed(
@@ -53,6 +55,8 @@ def assumed(
         f"XID codes are judged by the verdicts of {taxonomy.believe} (option --believe).",
         f"Large jobs have more than {given.above_gpus} GPUs.",
     ]
+    if given.site_file:
+        words.append(f"From {given.site_file[0]}: {', '.join(given.site_file[1:])}.")
     if given.gpus_per_node is not None:
         words.append(
             f"Where no log names the GPUs of a job or a node, {given.gpus_per_node:g} in each "

@@ -9,8 +9,8 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.output import complain, say, say_json, say_selection
-from ettr.cli.printing import Printing, say_csv
+from ettr.cli.output import complain, say_json
+from ettr.cli.printing import Answering, say_csv
 from ettr.cli.selecting import Selecting
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.words import by_number
@@ -39,7 +39,7 @@ def causes(
             "confidence",
         ),
     ],
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Show the causes of every interruption as probabilities that sum to one.
 
@@ -55,7 +55,6 @@ def causes(
     from ettr.report.document import plain, plain_fields
     from ettr.report.rows import flat_rows
     from ettr.report.sections.causes import causes_section
-    from ettr.report.text import section_text
     from ettr.store import open_store
 
     given, selection = rating.assumptions(), selecting.selection()
@@ -70,8 +69,7 @@ def causes(
             analysis.selection_head,
         )
     if printing.as_text:
-        say_selection(head)
-        say(section_text(causes_section(ledger.summary)))
+        printing.say_sections([causes_section(ledger.summary)], head)
         return
     listed: list[JsonValue] = [plain_fields(one) for one in ledger.interruptions]
     if printing.csv:

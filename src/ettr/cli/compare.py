@@ -13,7 +13,7 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Input, Only, OptionGroup, TypedOptions, needs
 from ettr.cli.pricing import Pricing
-from ettr.cli.printing import PageFile, Printing
+from ettr.cli.printing import Answering, PageFile
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 from ettr.selection import Selection
@@ -127,7 +127,7 @@ def compare(
     pricing: Pricing,
     typed: TypedOptions,
     page: PageFile,
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Compare failure rates: ratio with its exact interval and test, by symptom, funnel plot.
 
@@ -193,7 +193,7 @@ def _show_previous(
     rating: opt.AnalysisOptions,
     all_jobs: bool,
     page: PageFile,
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Print a period of a store against the one before it."""
     from ettr.analysis import Analysis

@@ -11,7 +11,7 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Input, TypedOptions, needs
 from ettr.cli.output import complain, complain_of_selection, say, say_json, say_selection
-from ettr.cli.printing import Printing, say_csv
+from ettr.cli.printing import Answering, say_csv
 from ettr.cli.time_rules import OF_LOGS, limited_time_s
 from ettr.defaults import LOOK_BACK_S
 from ettr.errors import UsageError
@@ -78,7 +78,7 @@ def explain(
         OF_LOGS,
     ] = q.typed_time(LOOK_BACK_S),
     typed: TypedOptions,
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Show one job's history: attempts, nodes, events in the window, verdict, evidence.
 
@@ -98,13 +98,13 @@ def explain(
 
 
 def _explain_job(
-    store: str, job: str, explaining: opt.Explaining, look_back_s: float, printing: Printing
+    store: str, job: str, explaining: opt.Explaining, look_back_s: float, printing: Answering
 ) -> None:
     from ettr.analysis import Analysis
     from ettr.analysis.evidence import evidence_of_job
     from ettr.analysis.job_arrays import job_array
     from ettr.report.document import plain, plain_fields
-    from ettr.report.job_history import job_array_section, job_history_text
+    from ettr.report.job_history import job_array_section, job_history_text, job_section
     from ettr.report.rows import rows_of
     from ettr.store import open_store
 
@@ -123,12 +123,14 @@ def _explain_job(
         say_csv(rows_of(history, document, "attempts"))
     elif printing.json:
         say_json({"selection": plain(head), **document, "evidence": plain(evidence)})
-    else:
+    elif printing.detail:
         say_selection(head)
         say(job_history_text(history, evidence))
+    else:
+        printing.say_sections([job_section(history, evidence)], head)
 
 
-def _explain_flight(path: Path, ranks: int | None, nodes: str | None, printing: Printing) -> None:
+def _explain_flight(path: Path, ranks: int | None, nodes: str | None, printing: Answering) -> None:
     from ettr.flight import judge, read_folder
     from ettr.report.document import plain, plain_fields
     from ettr.report.flight import flight_text

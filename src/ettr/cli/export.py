@@ -21,6 +21,8 @@ def export(
         str,
         typer.Option(
             "--to",
+            "-o",
+            "--output",
             metavar="FILE",
             help="Ends in .parquet, .csv or .duckdb; {table} in it makes a file for each table.",
         ),

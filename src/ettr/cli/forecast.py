@@ -9,7 +9,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Only
-from ettr.cli.printing import Printing
+from ettr.cli.printing import Answering
 from ettr.cli.selecting import Selecting
 
 
@@ -36,7 +36,7 @@ def forecast(
             *("burst_gap", "sticky_gap", "log_tolerance", "confidence"),
         ),
     ],
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Forecast failures: how many will come, with bands, and how often such bands held.
 

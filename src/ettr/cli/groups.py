@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -23,7 +24,17 @@ _CONTEXT = "typer_context"
 
 @dataclass(frozen=True, slots=True)
 class OptionGroup:
-    """Base of the groups; every field is an option with a default."""
+    """Base of the groups; every field is an option with a default.
+
+    Attributes:
+        site_file: Options that a site file gave, as typed; the first word is the file's name.
+    """
+
+    site_file: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def around(self) -> AbstractContextManager[None]:
+        """What a command with these options runs in."""
+        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +71,29 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
             parameters.extend(members)
         elif hint is TypedOptions:
             typed = parameter.name
-            parameters.append(_keyword(_CONTEXT, typer.Context))
         else:
             parameters.append(_keyword(parameter.name, hint, parameter.default))
+    if typed is not None or groups:
+        parameters.append(_keyword(_CONTEXT, typer.Context))
     _check_names(command, parameters)
     needs = declared_needs(parameters)
-    flags = {parameter.name: _flag(parameter) for parameter in parameters}
+    flags = {parameter.name: flag_of(parameter) for parameter in parameters}
 
     def flat(**given: Any) -> None:
         for name, value in given.items():
             if flags[name] is not None:
                 check_value(flags[name] or name, value)
+        context = given.pop(_CONTEXT, None)
         if typed is not None:
-            given[typed] = TypedOptions.of(given.pop(_CONTEXT), needs)
+            given[typed] = TypedOptions.of(context, needs)
+        named = _of_site_file(context) if context is not None else ()
         for name, (group, members) in groups.items():
-            given[name] = group(**{member: given.pop(member) for member in members})
-        command(**given)
+            own = {member: given.pop(member) for member in members}
+            given[name] = group(**own, site_file=named)
+        with ExitStack() as stack:
+            for name in groups:
+                stack.enter_context(given[name].around())
+            command(**given)
 
     flat.__name__ = command.__name__
     flat.__doc__ = command.__doc__
@@ -99,6 +117,7 @@ def _members(group: type[OptionGroup]) -> list[inspect.Parameter]:
     return [
         _keyword(parameter.name, hints[parameter.name], parameter.default)
         for parameter in inspect.signature(group).parameters.values()
+        if parameter.name != "site_file"
     ]
 
 
@@ -107,7 +126,7 @@ def _keyword(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> in
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)
 
 
-def _flag(parameter: inspect.Parameter) -> str | None:
+def flag_of(parameter: inspect.Parameter) -> str | None:
     """The option as it is typed; None for an argument, whose text may be any file's name."""
     described = [one for one in get_args(parameter.annotation) if isinstance(one, OptionInfo)]
     declared = parameter.default if isinstance(parameter.default, OptionInfo) else None
@@ -145,6 +164,8 @@ class Input(StrEnum):
     LARGE_JOBS = "large jobs alone (no --all-jobs)"
     LIST = "--list"
     PREVIOUS = "--previous"
+    TEXT = "text (no --json or --csv)"
+    CSV = "--csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +238,21 @@ def declared_needs(parameters: Iterable[inspect.Parameter]) -> dict[str, tuple[N
     return {name: clauses for name, clauses in declared.items() if clauses}
 
 
-def _typed(context: typer.Context, name: str) -> bool:
+def _of_site_file(context: typer.Context) -> tuple[str, ...]:
+    """The file's name, and each option that it gave."""
+    given = (
+        f"{max(option.opts, key=len)} {context.params[option.name]}"
+        for option in context.command.params
+        if option.name in context.params and _source(context, option.name) == "DEFAULT_MAP"
+    )
+    named = tuple(given)
+    return (str(context.obj), *named) if named else ()
+
+
+def _source(context: typer.Context, name: str) -> str:
     source = context.get_parameter_source(name)
-    return source is not None and source.name in {"COMMANDLINE", "ENVIRONMENT"}
+    return "" if source is None else source.name
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    return _source(context, name) in {"COMMANDLINE", "ENVIRONMENT"}

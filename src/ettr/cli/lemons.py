@@ -15,9 +15,8 @@ from ettr.cli.output import (
     complain_of_selection,
     say,
     say_json,
-    say_selection,
 )
-from ettr.cli.printing import Printing, say_csv
+from ettr.cli.printing import Answering, say_csv
 from ettr.cli.selecting import Selecting
 from ettr.defaults import DRAIN_DAYS, FALSE_DISCOVERY
 from ettr.errors import UsageError
@@ -43,6 +42,7 @@ def lemons(
         typer.Option(
             "--output",
             "-o",
+            "--html",
             metavar="FILE.html",
             help="With NODE: the page; the JSON file next to it has the same name.",
         ),
@@ -89,7 +89,7 @@ def lemons(
         opt.Rating,
         Only(*("taxonomy", "believe", "window"), *("burst_gap", "sticky_gap", "log_tolerance")),
     ],
-    printing: Printing,
+    printing: Annotated[Answering, Only("json", "csv", "detail", "table")],
 ) -> None:
     """Rank nodes by the probability that they are lemons, and claim those that stand out.
 
@@ -143,7 +143,7 @@ def _check_back_test(
             raise UsageError(f"{flag} {days:g}: only --back-test has windows; give it too")
 
 
-def _check_output(name: str | None, output: Path | None, printing: Printing) -> None:
+def _check_output(name: str | None, output: Path | None, printing: Answering) -> None:
     if output is None:
         return
     if name is None:
@@ -156,7 +156,7 @@ def _check_output(name: str | None, output: Path | None, printing: Printing) -> 
 
 
 def _show_evidence(
-    evidence: LemonEvidence, head: SelectionHead, output: Path | None, printing: Printing
+    evidence: LemonEvidence, head: SelectionHead, output: Path | None, printing: Answering
 ) -> None:
     from ettr.analysis.lemon_evidence import FailedJob
     from ettr.report.head import selection_text, with_selection
@@ -164,7 +164,6 @@ def _show_evidence(
     from ettr.report.lemon_page import evidence_document, evidence_file, evidence_page
     from ettr.report.rows import flat_rows
     from ettr.report.sections.lemon_evidence import verdict_section
-    from ettr.report.text import section_text
 
     found = evidence_document(evidence)
     if printing.csv:
@@ -179,7 +178,6 @@ def _show_evidence(
     write_text(page, render(evidence_page(evidence, selection_text(head))))
     data = page.with_suffix(".json")
     write_text(data, json.dumps(document, indent=2, allow_nan=False) + "\n")
-    say_selection(head)
-    say(section_text(verdict_section(evidence)))
+    printing.say_sections([verdict_section(evidence)], head)
     say()
     say(f"Evidence: {page} and {data}")

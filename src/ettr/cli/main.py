@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 import typer.core
 
+from ettr.cli.first_help import ALL_SHOWN, HELP_ALL, is_expert, with_help_all
 from ettr.cli.groups import flattened
 from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
+from ettr.cli.site_file import SITE_FILE, site_file
 from ettr.errors import EttrError
 from ettr.report.registry import Command, Registered, registered
 from ettr.version import __version__
@@ -46,6 +48,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "catalog", "catalog"),
     ("One metric at a time", "failures", "metrics"),
     ("One metric at a time", "causes", "causes"),
+    ("One metric at a time", "nodes", "metrics"),
     ("One metric at a time", "node", "node"),
     ("One metric at a time", "lemons", "lemons"),
     ("One metric at a time", "slow", "slow"),
@@ -59,7 +62,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "chaos", "chaos"),
     ("Training", "measure-recovery", "measure_recovery"),
 )
-_PLACES = {"failures": 30, "causes": 40, "node": 100, "lemons": 110, "slow": 120}
+_PLACES = {"failures": 30, "causes": 40, "nodes": 90, "node": 100, "lemons": 110, "slow": 120}
 """Places of commands with a module of their own among the metrics."""
 
 
@@ -103,6 +106,12 @@ def _root(
     _version_asked: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
+    _config: str = typer.Option(
+        None,
+        "--config",
+        metavar="FILE",
+        help=f"Defaults of the site; {SITE_FILE} of this folder if absent.",
+    ),
 ) -> None:
     """Where the GPU hours of an ML cluster go, what failures will cost, and how to win them back.
 
@@ -136,6 +145,7 @@ def build_app(only: str | None = None) -> typer.Typer:
                 command = flattened(getattr(module, name.replace("-", "_")))
             else:
                 command = flattened(module.metric_command(*registration))
+            command = with_help_all(command)
             app.command(name, cls=PlainCommand, rich_help_panel=panel, **settings)(command)
     return app
 
@@ -183,12 +193,18 @@ def main() -> None:
     write_any_text()
     try:
         check_words(sys.argv[1:])
-        check_withdrawn(sys.argv[1:])
+        site, words = site_file(sys.argv[1:])
+        check_withdrawn(words)
+        name = _named(words)
         # outside standalone mode an exit comes back as its status
-        command = _named(sys.argv[1:])
-        _check_address_space(command)
-        app = build_app(command)
-        status = app(prog_name="ettr", standalone_mode=False)
+        _check_address_space(name)
+        status = build_app(name)(
+            words,
+            prog_name="ettr",
+            standalone_mode=False,
+            default_map=site.defaults(name, words),
+            obj=site.name,
+        )
         sys.exit(status if isinstance(status, int) else 0)
     except EttrError as error:
         complain(str(error))
@@ -225,6 +241,9 @@ REST = "-- CMD..."
 class PlainCommand(typer.core.TyperCommand):
     """A command whose arguments stand in its help as in its usage, without types in brackets."""
 
+    def _is_expert(self, param: Any) -> bool:
+        return any(is_expert(self.name or "", flag) for flag in param.opts)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of the command line."""
         take_plain_values(self.get_params(ctx))
@@ -240,15 +259,16 @@ class PlainCommand(typer.core.TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then options."""
         arguments = [(_name(p, True), getattr(p, "help", None) or "") for p in _arguments(self)]
-        options = [
-            record
-            for param in self.get_params(ctx)
-            if param.param_type_name == "option" and (record := param.get_help_record(ctx))
-        ]
+        params = [one for one in self.get_params(ctx) if one.param_type_name == "option"]
+        every = [one for one in params if one.name != HELP_ALL]
+        shown = [one for one in every if ctx.meta.get(ALL_SHOWN) or not self._is_expert(one)]
+        options = [record for one in shown if (record := one.get_help_record(ctx))]
         for title, rows in (("Arguments", arguments), ("Options", options)):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+        if left := len(every) - len(shown):
+            formatter.write(f"\n{left} more options: ettr {self.name} --help-all\n")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Examples, unwrapped, so that they can be copied."""
@@ -374,6 +394,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr failures site --above-gpus 256 --confidence 0.95",
     ),
     "causes": ("ettr causes site", "ettr causes site --believe aws"),
+    "nodes": ("ettr nodes site", "ettr nodes site --by lost-gpu-hours"),
     "node": ("ettr node site", "ettr node site gpu11"),
     "lemons": (
         "ettr lemons site --back-test",

@@ -1,4 +1,4 @@
-"""Commands that print one part of the report: those registered with it, and `ettr failures`.
+"""Commands that print one part of the report: those registered with it, `failures` and `nodes`.
 
 Each prints one section of the report as text, or its part of the report's JSON, and offers the
 options that its numbers depend on.
@@ -7,21 +7,30 @@ options that its numbers depend on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Input, Only, TypedOptions
-from ettr.cli.output import complain_of_selection, end_of_selection, say, say_json, say_selection
+from ettr.cli.output import complain_of_selection, end_of_selection, say_json
 from ettr.cli.pricing import Pricing
-from ettr.cli.printing import Printing, say_csv
+from ettr.cli.printing import Answering, say_csv
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 from ettr.report.registry import CAUSES, Command, Registered
 
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
+
+
+class Ranking(StrEnum):
+    """What nodes can be ranked by; those of `ettr.analysis.node_costs`."""
+
+    LOST = "lost-gpu-hours"
+    FAILURES = "failures"
+    HOURS_OUT = "hours-out"
 
 
 def metric_command(part: Registered, registered: Command) -> Callable[..., None]:
@@ -33,7 +42,7 @@ def metric_command(part: Registered, registered: Command) -> Callable[..., None]
         selecting: Selecting,
         metric: opt.MetricOptions,
         pricing: Pricing,
-        printing: Printing,
+        printing: Answering,
     ) -> None:
         _print_part(part.name, store, selecting, metric, printing, pricing.price())
 
@@ -49,7 +58,7 @@ def _print_part(
     store: str,
     selecting: Selecting,
     metric: opt.MetricOptions,
-    printing: Printing,
+    printing: Answering,
     price: Price | None,
 ) -> None:
     """Print one part of the report of a selection."""
@@ -57,7 +66,6 @@ def _print_part(
     from ettr.report.head import with_selection
     from ettr.report.money import with_price
     from ettr.report.parts import part_alone, part_document, part_rows
-    from ettr.report.text import joined
     from ettr.store import open_store
 
     assumptions = metric.assumptions(metric.gpus_per_node)
@@ -66,12 +74,11 @@ def _print_part(
         head = analysis.selection_head
         if printing.csv:
             complain_of_selection(head)
-            say_csv(part_rows(name, analysis))
+            say_csv(part_rows(name, analysis, printing.table))
         elif printing.json:
             say_json(with_selection(with_price(part_document(name, analysis), price), head))
         else:
-            say_selection(head)
-            say(joined(part_alone(name, analysis)))
+            printing.say_sections(part_alone(name, analysis), head)
     end_of_selection(head)
 
 
@@ -91,7 +98,7 @@ def failures(
     ],
     pricing: Pricing,
     typed: TypedOptions,
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Failures per 1,000 node-days, by symptom and over time; with --list one by one."""
     typed.check({Input.LIST: listed})
@@ -103,3 +110,49 @@ def failures(
         )
     part = "failure_list" if listed else "failures"
     _print_part(part, store, selecting, metric, printing, price)
+
+
+def nodes(
+    store: opt.StoreArgument,
+    *,
+    by: Annotated[
+        Ranking | None,
+        typer.Option("--by", help="Rank nodes by what their failures lost, or as it says."),
+    ] = None,
+    xid: Annotated[
+        int | None,
+        typer.Option("--xid", metavar="CODE", min=0, help="List the GPUs that reported this XID."),
+    ] = None,
+    selecting: Selecting,
+    metric: Annotated[
+        opt.MetricOptions,
+        Only(*CAUSES, "confidence", "interval", "gpus_per_node", "fleet_nodes"),
+    ],
+    pricing: Pricing,
+    printing: Answering,
+) -> None:
+    """Node availability: repair times, time in drain, capacity lost; what each node cost.
+
+    With --by the nodes are ranked, with --xid the GPUs are listed that reported an XID.
+    """
+    price = pricing.price()
+    if by is None and xid is None:
+        _print_part("nodes", store, selecting, metric, printing, price)
+        return
+    if by is not None and xid is not None:
+        raise UsageError("--by and --xid: two lists; give one of them")
+    from ettr.analysis import Analysis
+    from ettr.analysis.node_costs import node_costs, xid_devices
+    from ettr.report.sections.node_costs import costs_section, xid_section
+    from ettr.store import open_store
+
+    with open_store(store) as opened:
+        given = metric.assumptions(metric.gpus_per_node)
+        analysis = Analysis(opened, given, selecting.selection(), price)
+        head = analysis.selection_head
+        if xid is not None:
+            found = xid_devices(analysis, xid)
+            printing.show("ettr-xid-devices", found, xid_section, "devices", head)
+        elif by is not None:
+            costs = node_costs(analysis, by.value)
+            printing.show("ettr-node-costs", costs, costs_section, "nodes", head, price)

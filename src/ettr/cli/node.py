@@ -8,8 +8,8 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.output import complain_of_selection, end_of_selection, say, say_json, say_selection
-from ettr.cli.printing import Printing, say_csv
+from ettr.cli.output import complain_of_selection, end_of_selection, say_json
+from ettr.cli.printing import Answering, say_csv
 from ettr.cli.selecting import Selecting
 from ettr.report.registry import CAUSES
 
@@ -23,7 +23,7 @@ def node(
     *,
     selecting: Selecting,
     metric: Annotated[opt.MetricOptions, Only(*CAUSES, "confidence", "fleet_nodes")],
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Show a node: failures against expected ones, outages, XIDs, repairs, its rack and switch.
 
@@ -37,7 +37,6 @@ def node(
     from ettr.report.parts import part_document, part_rows
     from ettr.report.rows import summary_rows
     from ettr.report.sections.node_records import node_section, records_section
-    from ettr.report.text import section_text
     from ettr.store import open_store
 
     with open_store(store) as opened:
@@ -45,7 +44,7 @@ def node(
         history = None if name is None else node_history(analysis.given, name)
         if printing.csv:
             complain_of_selection(analysis.selection_head)
-            rows = part_rows("node_records", analysis)
+            rows = part_rows("node_records", analysis, printing.table)
             say_csv(rows if history is None else summary_rows(plain_fields(history)))
             end_of_selection(analysis.selection_head)
             return
@@ -58,10 +57,9 @@ def node(
             say_json(with_selection(part, analysis.selection_head))
             end_of_selection(analysis.selection_head)
             return
-        say_selection(analysis.selection_head)
         if history is None:
             section = records_section(analysis.node_records, analysis.recovery_times)
         else:
             section = node_section(history)
-        say(section_text(section))
+        printing.say_sections([section], analysis.selection_head)
         end_of_selection(analysis.selection_head)

@@ -112,6 +112,7 @@ class Explaining(Judging):
             folding=times.folding_rules(self.burst_gap, self.sticky_gap),
             matching=times.log_matching(self.log_tolerance),
             gpus_per_node=gpus_per_node,
+            site_file=self.site_file,
         )
 
 

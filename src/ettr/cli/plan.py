@@ -18,7 +18,7 @@ from ettr.cli.groups import Input, TypedOptions
 from ettr.cli.output import check_writable, say
 from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
 from ettr.cli.plan_simulation import SimulationOptions
-from ettr.cli.printing import Printing
+from ettr.cli.printing import Answering
 from ettr.cli.scheme_options import SchemeOptions
 from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
@@ -139,7 +139,7 @@ def plan(
     selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Plan a run: MTTF, ETTR with a band, checkpoint interval and scheme, what reaches a target.
 
@@ -355,7 +355,9 @@ def _rate_of_law(mean_s: float) -> PlanningRate:
     return replace(rate, meaning=meaning)
 
 
-def _show(made: RunPlan, html: Path | None, printing: Printing, head: SelectionHead | None) -> None:
+def _show(
+    made: RunPlan, html: Path | None, printing: Answering, head: SelectionHead | None
+) -> None:
     from ettr.plan.outlook import without_ends
     from ettr.report.sections.plan import plan_section
 

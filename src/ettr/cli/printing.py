@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar, cast
 
 import typer
 
-from ettr.cli.groups import OptionGroup
+from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.cli.output import (
     check_writable,
     complain_of_selection,
@@ -96,6 +97,18 @@ class Printing(OptionGroup):
         """Whether text is asked for."""
         return not (self.json or self.csv)
 
+    def main_list(self, found: DataclassInstance, usual: str) -> str:
+        """The list that CSV has."""
+        return usual
+
+    def say_sections(self, sections: Sequence[Section], head: SelectionHead | None) -> None:
+        """Print sections as text, below what is selected."""
+        from ettr.report.text import joined
+
+        if head is not None:
+            say_selection(head)
+        say(joined(sections))
+
     def show(
         self,
         name: str,
@@ -118,18 +131,16 @@ class Printing(OptionGroup):
         from ettr.report.document import plain, plain_fields
         from ettr.report.money import object_with_costs, priced
         from ettr.report.rows import rows_of, summary_rows
-        from ettr.report.text import section_text
 
         if self.as_text:
-            if head is not None:
-                say_selection(head)
-            say(section_text(priced(section(found), price)))
+            self.say_sections([priced(section(found), price)], head)
             end_of_selection(head)
             return
         document = object_with_costs(plain_fields(found), price)
         if self.csv:
             if head is not None:
                 complain_of_selection(head)
+            main = self.main_list(found, main)
             say_csv(rows_of(found, document, main) if main else summary_rows(document))
         else:
             selection = {} if head is None else {"selection": plain(head)}
@@ -157,6 +168,74 @@ class Printing(OptionGroup):
         elif self.json:
             say_json(list(entries))
         return not self.as_text
+
+
+@dataclass(frozen=True, slots=True)
+class Answering(Printing):
+    """The same, and how much text: the answer in one line with its table, or all of it."""
+
+    detail: Annotated[
+        bool,
+        typer.Option("--detail", help="Print all of it: intervals, every table and note."),
+        needs(Input.TEXT),
+    ] = False
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table", metavar="NAME", help="With --csv: another list of the JSON than the main."
+        ),
+        needs(Input.CSV),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to a file what is printed."),
+    ] = None
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Write what is printed to the file, if one is named, and say where it is.
+
+        Raises:
+            UsageError: it cannot be written, or a list of CSV is named without CSV.
+        """
+        if self.table is not None and not self.csv:
+            raise UsageError(f"--table {self.table}: names a list of --csv; give that too")
+        if self.output is not None:
+            check_writable("--output", self.output)
+        with written_to(self.output):
+            yield
+
+    def main_list(self, found: DataclassInstance, usual: str) -> str:
+        """The list that CSV has."""
+        from ettr.report.rows import known_list
+
+        return usual if self.table is None else known_list(found, self.table)
+
+    def say_sections(self, sections: Sequence[Section], head: SelectionHead | None) -> None:
+        """Print the answer of the first section and its table, or all of it."""
+        from ettr.report.text import brief_text
+
+        if self.detail:
+            Printing.say_sections(self, sections, head)
+            if self.site_file:
+                say(f"\nFrom {self.site_file[0]}: {', '.join(self.site_file[1:])}.")
+            return
+        about = "" if head is None else " ".join(filter(None, (head.simulated, head.sentence)))
+        notes = () if head is None else head.notes
+        say(brief_text(sections, about, notes[0] if notes else ""))
+
+
+@contextmanager
+def written_to(output: Path | None) -> Iterator[None]:
+    """Write what is printed within to a file, and say where it is; print it without a file."""
+    if output is None:
+        yield
+        return
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        yield
+    write_text(output, printed.getvalue())
+    say(f"Written: {output}")
 
 
 def say_csv(rows: FlatRows) -> None:

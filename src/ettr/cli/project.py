@@ -12,7 +12,7 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
 from ettr.cli.groups import Input, OptionGroup, TypedOptions, needs
-from ettr.cli.printing import PageFile, Printing
+from ettr.cli.printing import Answering, PageFile
 from ettr.cli.quantities import MOST_GPUS_PER_NODE
 from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
@@ -212,7 +212,7 @@ def project(
     rating: opt.Rating,
     typed: TypedOptions,
     page: PageFile,
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Project failures to other scales: MTTF and ETTR with bands, spares, and warnings.
 

@@ -13,10 +13,10 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.file_options import Reading, existing_files
-from ettr.cli.groups import Input, Only, TypedOptions, needs
+from ettr.cli.groups import Input, Only, TypedOptions
 from ettr.cli.output import check_writable, complain, progress_bar, say
 from ettr.cli.pricing import Pricing
-from ettr.cli.printing import Printing
+from ettr.cli.printing import Printing, written_to
 from ettr.cli.reading import ingest_all
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
@@ -40,10 +40,18 @@ def report(
         ),
     ],
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE.html", help="Where to write it."),
-        needs(Input.REPORT_PAGE),
-    ] = Path("report.html"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            "--html",
+            metavar="FILE",
+            help="Where to write it; if absent report.html, or stdout with --json or --brief.",
+        ),
+    ] = None,
+    in_brief: Annotated[
+        bool, typer.Option("--brief", help="Ten lines, for a mail or a chat; a page as FILE.html.")
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
@@ -69,7 +77,6 @@ def report(
         {
             Input.STORE: store_given,
             Input.FILES: not store_given,
-            Input.REPORT_PAGE: printing.as_text,
         }
     )
     price = pricing.price()
@@ -81,14 +88,22 @@ def report(
         selection = replace(selection, cluster=())
     if assumptions.n_nodes is None:
         assumptions = replace(assumptions, n_nodes=reading.nodes)
-    if printing.as_text:
+    if printing.as_text and not in_brief:
+        output = output or Path("report.html")
+    if output is not None:
         check_writable("--output", output)
 
     def of(store: Store) -> Analysis:
         return Analysis(store, assumptions, selection, price)
 
     with _opened(what, options, reading.source, of) as analysis:
-        if not printing.as_text:
+        if output is not None and printing.as_text and not in_brief:
+            _write_page(analysis, output)
+            return
+        with written_to(output):
+            if in_brief:
+                _say_brief(analysis, printing, output)
+                return
             from ettr.report.document import plain
             from ettr.report.page import document
             from ettr.report.registry import PARTS
@@ -96,8 +111,17 @@ def report(
             with progress_bar(len(PARTS), "parts") as advance:
                 made = document(analysis, advance)
             printing.summary(plain(made))
-        else:
-            _write_page(analysis, output)
+
+
+def _say_brief(analysis: Analysis, printing: Printing, output: Path | None) -> None:
+    from ettr.report.brief import brief, brief_html, brief_text
+    from ettr.report.document import plain_fields
+
+    found = brief(analysis)
+    if printing.summary({"format": "ettr-brief", "version": 1, **plain_fields(found)}):
+        return
+    is_page = output is not None and output.suffix in {".html", ".htm"}
+    say((brief_html if is_page else brief_text)(found).rstrip("\n"))
 
 
 def _one_name(clusters: tuple[str, ...]) -> str | None:

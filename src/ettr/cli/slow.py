@@ -8,7 +8,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.groups import Only
-from ettr.cli.printing import Printing
+from ettr.cli.printing import Answering
 from ettr.cli.selecting import Selecting
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.errors import UsageError
@@ -27,7 +27,7 @@ def slow(
     ] = FALSE_DISCOVERY,
     selecting: Selecting,
     rating: Annotated[opt.Rating, Only("confidence")],
-    printing: Printing,
+    printing: Answering,
 ) -> None:
     """Rank nodes by the probability that they slow their runs down.
 

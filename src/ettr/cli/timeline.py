@@ -23,7 +23,7 @@ def timeline(
     store: opt.StoreArgument,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE.html", help="Where to write it."),
+        typer.Option("--output", "-o", "--html", metavar="FILE.html", help="Where to write it."),
         needs(Input.REPORT_PAGE),
     ] = Path("timeline.html"),
     min_gpus: Annotated[

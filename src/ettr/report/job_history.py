@@ -14,6 +14,7 @@ from ettr.words import by_number, counted
 
 _NODES_SHOWN = 16
 _INDENT = " " * 13
+_SCHEDULER = ("slurmctld", "node-state")
 
 
 _ROLES = {
@@ -50,6 +51,73 @@ def job_history_text(history: JobHistory, evidence: Iterable[AttemptEvidence] = 
         legend = "; ".join(f"[{role}] {words}" for role, words in _ROLES.items() if role in roles)
         parts.append(wrapped(f"Times with a sign are relative to the attempt's end. {legend}."))
     return "\n\n".join(parts)
+
+
+def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -> Section:
+    """Why the job ended in a sentence, and a line an attempt, the newest first."""
+    silent = any(one.silent_nodes or one.grade == "uncovered" for one in evidence)
+    numbered = [*enumerate(history.attempts, 1)][::-1]
+    headers = ("attempt", "ended, UTC", "ran", "GPUs", "state", "cause", "node", "seen closest")
+    return Section(
+        "job",
+        f"Job {history.job_id} on {history.cluster}",
+        "",
+        tables=(
+            TextTable(
+                "Attempts",
+                headers,
+                tuple(
+                    (
+                        str(place),
+                        DASH if one.end is None else moment(one.end),
+                        DASH if one.start is None else duration(one.elapsed_s),
+                        DASH if one.n_gpus is None else number(one.n_gpus),
+                        one.state,
+                        one.verdict.symptom if one.verdict else DASH,
+                        (one.verdict and one.verdict.node) or DASH,
+                        _closest(one),
+                    )
+                    for place, one in numbered
+                ),
+                frozenset({0, 3}),
+            ),
+        ),
+        answer=_why_it_ended(history),
+        careful="Some of its nodes sent no logs around an end: an error there would not be seen."
+        if silent
+        else "",
+    )
+
+
+def _why_it_ended(history: JobHistory) -> str:
+    failed = [one for one in history.attempts if one.verdict is not None]
+    what = f"Job {history.job_id} ({', '.join(filter(None, (history.name, history.user)))})"
+    last = history.attempts[-1] if history.attempts else None
+    if not failed:
+        ended = "has no attempt" if last is None else f"ended {last.state}"
+        if last is not None and last.end is None:
+            ended = "has not ended"
+        return f"{what} {ended}: no failure of the infrastructure was found."
+    verdict = failed[-1].verdict
+    where = f" on {verdict.node}" if verdict and verdict.node else ""
+    many = f"{len(failed):,} of {counted(len(history.attempts), 'attempt')}"
+    cause = verdict.symptom if verdict else ""
+    when = "" if failed[-1].end is None else f" at {moment(failed[-1].end)}"
+    return f"{what} lost {many} to the infrastructure; last {cause}{where}{when}."
+
+
+def _closest(attempt: AttemptHistory) -> str:
+    """The error nearest to the end, evidence before context; a dash for none."""
+    ranked = sorted(
+        (one for one in attempt.observed if one.check not in _SCHEDULER),
+        key=lambda one: (one.role != "cause", abs(one.offset_s)),
+    )
+    if not ranked:
+        return DASH
+    one = ranked[0]
+    sign = "after" if one.offset_s >= 0 else "before"
+    code = f" {one.code}" if one.code else ""
+    return f"{one.check}{code} on {one.node or 'no node'}, {duration(abs(one.offset_s))} {sign}"
 
 
 def _attempt(place: int, attempt: AttemptHistory, evidence: AttemptEvidence | None) -> str:

@@ -38,8 +38,10 @@ def priced(section: Section, price: Price | None) -> Section:
     )
     if not totals:
         return replace(section, tables=tables, notes=(*section.notes, f"{price_words(price)}."))
-    lead = f"{section.lead} At {price_words(price)}: {totals}."
-    return replace(section, lead=lead, tables=tables)
+    costs = f" At {price_words(price)}: {totals}."
+    first = f" At {price_words(price)}: {totals.partition(', ')[0]}."
+    answer = section.answer and section.answer + first
+    return replace(section, lead=section.lead + costs, answer=answer, tables=tables)
 
 
 def _priced_table(table: TextTable, price: Price) -> TextTable:

@@ -9,7 +9,7 @@ from ettr.analysis import Analysis
 from ettr.report.document import JsonValue, plain, plain_fields
 from ettr.report.money import priced, rows_with_costs, with_costs
 from ettr.report.registry import NO_JOBS, PARTS, Part
-from ettr.report.rows import FlatRows, rows_of
+from ettr.report.rows import FlatRows, known_list, rows_of
 from ettr.report.section import Section
 from ettr.report.withheld import borne, gpu_hours_are_borne, without_gpu_hours
 
@@ -53,11 +53,21 @@ def part_document(name: str, analysis: Analysis) -> JsonValue:
     return with_costs(found, analysis.price)
 
 
-def part_rows(name: str, analysis: Analysis) -> FlatRows:
-    """The main list of a part as rows; no rows where there is no result."""
+def part_rows(name: str, analysis: Analysis, table: str | None = None) -> FlatRows:
+    """A list of a part as rows, the main one unless named; no rows where there is no result.
+
+    Raises:
+        UsageError: the part has no such list; the message names those it has.
+    """
     part = PARTS[name]
     value = None if part.question is None else analysis.ask(part.question)
+    document = part_document(name, analysis)
+    for key, question in part.joined.items():
+        joined = analysis.ask(question)
+        if table is not None and table.startswith(f"{key}.") and isinstance(document, dict):
+            value, document, table = joined, document.get(key), table.partition(".")[2]
+            break
     if not is_dataclass(value) or isinstance(value, type):
         return FlatRows((), ())
-    rows = rows_of(value, part_document(name, analysis), part.main)
+    rows = rows_of(value, document, part.main if table is None else known_list(value, table))
     return rows_with_costs(rows, analysis.price)

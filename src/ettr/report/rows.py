@@ -28,6 +28,7 @@ from typing import (
     get_type_hints,
 )
 
+from ettr.errors import UsageError
 from ettr.estimates.interval import Interval
 from ettr.report.document import JsonValue, plain_fields
 
@@ -122,6 +123,18 @@ def lists_of(result: type) -> dict[str, type]:
             if is_dataclass(entry):
                 found[field.name] = entry
     return found
+
+
+def known_list(result: DataclassInstance, name: str) -> str:
+    """The name of a list of a result.
+
+    Raises:
+        UsageError: it has no such list.
+    """
+    lists = lists_of(type(result))
+    if name not in lists:
+        raise UsageError(f"--table {name}: no such table; give {' or '.join(lists) or 'none'}")
+    return name
 
 
 def field_types(of: type, names: dict[str, object] | None = None) -> dict[str, object]:

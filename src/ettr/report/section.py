@@ -18,6 +18,7 @@ class TextTable:
 
     A table with a `slug` may be long: the page shows a part of it at a time, sorted and filtered.
     `lists_all` is the command that prints all of its rows, for paper, which gets the first ones.
+    Of a section a terminal shows the tables `in_brief`, else the first, without `detail_columns`.
     """
 
     title: str
@@ -28,6 +29,8 @@ class TextTable:
     slug: str = ""
     lists_all: str = ""
     gpu_hours: tuple[GpuHours, ...] = ()
+    in_brief: bool = False
+    detail_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class Listing:
 class Section:
     """One section: a lead that gives the answer first, then the evidence.
 
-    `gpu_hours` are the totals that the lead is about, each with what it counts.
+    `gpu_hours` are the totals that the lead is about, each with what it counts. A terminal shows
+    `answer` (of the lead the first sentence, where it is empty) and `careful`.
     """
 
     slug: str
@@ -67,3 +71,5 @@ class Section:
     notes: tuple[str, ...] = ()
     listings: tuple[Listing, ...] = ()
     gpu_hours: tuple[tuple[str, float | None], ...] = ()
+    answer: str = ""
+    careful: str = ""

@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ettr.report.section import Section, TextTable
 
 WIDTH = 100
 """Columns of running text at most: longer lines are hard to read."""
 LEAST_CELL_WIDTH = 16
+BRIEF_ROWS = 10
+_BOUND = r"(?:[-+\d.,e]+|[-+]?∞)(?: [^\W\d]+)?"
+_INTERVAL = re.compile(rf"(?<=[\w%]) \[{_BOUND}, {_BOUND}(?:; [^\]]*)?\]| \(\d+ % interval\)")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\W\d_a-z])")
 _GAP = "  "
 
 
 def screen_width() -> int | None:
     """Columns of the terminal that stdout is; None where it is a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def brief_text(sections: Sequence[Section], about: str = "", careful: str = "") -> str:
+    """The answer in one line, its table, and one line of what to be careful with.
+
+    Args:
+        sections: Of one question; those after the first are for `--detail`.
+        about: What is selected; follows the answer.
+        careful: What the reader must know of the selection; replaces the section's own.
+    """
+    first = sections[0]
+    answer = without_intervals(first.answer or first_sentence(first.lead))
+    tables = [table for table in first.tables if table.rows]
+    shown = [table for table in tables if table.in_brief] or tables[:1]
+    careful = careful or first.careful
+    parts = [f"{answer}\n{about}".strip(), *(table_text(_brief(table)) for table in shown)]
+    last = [f"Careful: {without_intervals(careful)}"] if careful else []
+    last.append("--detail shows intervals, the other tables and all notes.")
+    return "\n\n".join([*parts, "\n".join(last)])
+
+
+def without_intervals(text: str) -> str:
+    """Text without the intervals of its numbers: 618 [322, 1,078] becomes 618."""
+    return _INTERVAL.sub("", text)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text."""
+    return _SENTENCE_END.split(text.strip(), maxsplit=1)[0]
+
+
+def _brief(table: TextTable) -> TextTable:
+    kept = [at for at, name in enumerate(table.headers) if name not in table.detail_columns]
+    return replace(
+        table,
+        title="",
+        headers=tuple(table.headers[at] for at in kept),
+        rows=tuple(tuple(without_intervals(row[at]) for at in kept) for row in table.rows),
+        numeric=frozenset(new for new, at in enumerate(kept) if at in table.numeric),
+        shown_rows=BRIEF_ROWS,
+        lists_all=table.lists_all and "--detail",
+        gpu_hours=(),
+    )
 
 
 def section_text(section: Section) -> str:

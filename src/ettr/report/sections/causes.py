@@ -31,7 +31,27 @@ def causes_section(found: CauseSummary | None) -> Section:
         return Section("causes", TITLE, WITHOUT_JOBS)
     figures = (_figure(found),) if found.interruptions else ()
     lead = _lead(found, found.interruptions, found.preemptions or 0)
-    return Section("causes", TITLE, lead, figures, (_totals(found),), found.notes)
+    careful = "Shares are sums of probabilities; --detail says how far those can be off."
+    table = _totals(found)
+    return Section(
+        "causes",
+        TITLE,
+        lead,
+        figures,
+        (table,),
+        found.notes,
+        answer=_answer(found),
+        careful=careful,
+    )
+
+
+def _answer(found: CauseSummary) -> str:
+    if not found.interruptions:
+        return ""
+    ranked = sorted(found.totals, key=lambda one: -one.expected)
+    shares = ", ".join(f"{NAMES[one.cause]} {percent(one.share.estimate, 2)}" for one in ranked[:3])
+    shares = shares[:1].upper() + shares[1:]
+    return f"{shares} of {by_number('{n} [interruption|interruptions]', found.interruptions)}."
 
 
 def _figure(found: CauseSummary) -> Figure:

@@ -55,7 +55,17 @@ def compare_section(comparison: FleetComparison) -> Section:
         "those for clustered failures allow for the spread seen over time or between nodes.",
         *comparison.notes,
     )
-    return Section("compare", "Which fails more often", lead, figures, tuple(tables), notes)
+    jobs = {fleet.jobs for fleet in comparison.fleets} - {"all jobs"}
+    careful = f"Only {', '.join(sorted(jobs))} count; --all-jobs compares all." if jobs else ""
+    return Section(
+        "compare",
+        "Which fails more often",
+        lead,
+        figures,
+        tuple(tables),
+        notes,
+        careful=careful,
+    )
 
 
 def _rates_table(comparison: FleetComparison) -> TextTable:

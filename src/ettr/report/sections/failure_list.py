@@ -19,7 +19,7 @@ _MOST_LINES = 3
 
 
 def failure_list_section(found: FailureList) -> Section:
-    """The failures in order of time."""
+    """The failures, the newest first."""
     total = counted(len(found.failures), "failure")
     return Section(
         "failure-list",
@@ -40,6 +40,9 @@ def failure_list_section(found: FailureList) -> Section:
             _total("lost in the failed jobs", _lost(found), _unmeasured(found)),
             _total("in preempted jobs", _preempted(found), _unmeasured_preemptions(found)),
         ),
+        answer=f"{total}, {number(sum(_lost(found)))} GPU-hours lost in the jobs; the newest first."
+        if found.failures
+        else "",
     )
 
 
@@ -80,17 +83,19 @@ def _not_measured(found: FailureList) -> Iterator[str]:
 
 
 def failure_table(found: FailureList) -> TextTable:
-    """One row for each failure."""
+    """One row for each failure, the newest first."""
+    newest = found.failures[::-1]
     return TextTable(
         "Failures",
         _HEADERS,
-        tuple(_row(one) for one in found.failures),
+        tuple(_row(one) for one in newest),
         frozenset({6, 7}),
         shown_rows=len(found.failures),
         gpu_hours=(
-            (6, tuple(one.lost_gpu_hours for one in found.failures)),
-            (7, tuple(one.preempted_gpu_hours for one in found.failures)),
+            (6, tuple(one.lost_gpu_hours for one in newest)),
+            (7, tuple(one.preempted_gpu_hours for one in newest)),
         ),
+        detail_columns=("confidence", "in preempted jobs", "evidence"),
         slug="failures",
         lists_all="ettr failures STORE --list",
     )

@@ -27,6 +27,7 @@ from ettr.report.findings import is_lower_bound, lower_bound, short_logs
 from ettr.report.numbers import between, by_confidence, moment, number, percent
 from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
+from ettr.report.text import first_sentence
 from ettr.report.unlogged import classes_say
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
@@ -80,6 +81,18 @@ def failures_section(
         tuple(figures),
         (_symptom_table(rates),),
         tuple(notes),
+        answer=_answer(rates),
+        careful=caution or first_sentence(lower_bound or ""),
+    )
+
+
+def _answer(rates: RatesBySymptom) -> str:
+    every = rates.all_jobs
+    often = ", ".join(f"{one.symptom} {one.all_jobs.failures:,}" for one in rates.by_symptom[:3])
+    return (
+        f"{counted(every.failures, 'failure')} in {number(every.node_days)} node-days, "
+        f"{between(every.per_1000_node_days)} per 1,000 node-days"
+        + (f"; most often {often}." if often else ".")
     )
 
 

@@ -77,6 +77,21 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
         tables,
         tuple(notes),
         gpu_hours=_totals(lost) if gpu_hours else (),
+        answer=_lead(lost, gpu_hours).partition(": ")[0] + "."
+        if _total_of(lost, gpu_hours)
+        else "",
+        careful=_assumed(lost),
+    )
+
+
+def _total_of(lost: LostGoodput, gpu_hours: float | None) -> float | None:
+    return lost_in_all(lost) if gpu_hours else None
+
+
+def _assumed(lost: LostGoodput) -> str:
+    return (
+        f"This assumes a checkpoint every {number(2.0 * lost.cap_min)} min, and the loss grows "
+        "with that interval; --interval sets yours."
     )
 
 

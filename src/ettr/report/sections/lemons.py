@@ -24,7 +24,16 @@ def lemons_section(report: LemonReport) -> Section:
         (*((_figure(report),) if report.candidates else ()), *_distributions(report)),
         (_nodes(report), _signals(report), _groups(report), _learned(report)),
         report.notes,
+        careful=_careful(report),
     )
+
+
+def _careful(report: LemonReport) -> str:
+    claimed = sum(one.claimed for one in report.candidates)
+    if not claimed:
+        return ""
+    wrong = max(1, round(report.false_discovery * claimed))
+    return by_number("Expect at most {n} of them to be [an ordinary node|ordinary nodes].", wrong)
 
 
 def _lead(report: LemonReport) -> str:

@@ -55,6 +55,23 @@ def mttf_section(mttf: MttfBySize, without_false: RateWithoutFalse | None = None
         (_figure(mttf, known, unit),) if known else (),
         (_table(mttf, unit),),
         tuple(notes),
+        answer=_answer(mttf, unit),
+        careful="The MTTF from the rate assumes that failures grow in proportion to nodes.",
+    )
+
+
+def _answer(mttf: MttfBySize, unit: str) -> str:
+    """How often the largest jobs fail by the rate, and how often they did."""
+    ran = [one for one in mttf.classes if one.job_hours > 0 and one.size.size_to is not None]
+    if not ran or mttf.rate_used.node_days <= 0:
+        return ""
+    last = ran[-1]
+    seen = between(last.scheduler_mttf_h)
+    verb = "failed every" if last.failures else "ran without a failure for"
+    return (
+        f"A job of {last.size.size_to:,} {unit} fails every {between(last.projected_mttf_h)} h by "
+        f"the rate of all jobs; those of {last.size.label} {unit} {verb} "
+        f"{seen.removeprefix('≥ ')} h."
     )
 
 

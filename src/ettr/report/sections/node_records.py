@@ -54,7 +54,15 @@ def records_section(records: NodeRecords, times: Iterable[SymptomTimes]) -> Sect
         notes.append(_DEFINITIONS)
     failed = [one for one in records.nodes if one.failures and one.expected_failures is not None]
     figures = (_figure(failed[:_DRAWN]),) if failed else ()
-    return Section("node-records", "Each node", _lead(records), figures, tables, tuple(notes))
+    return Section(
+        "node-records",
+        "Each node",
+        _lead(records),
+        figures,
+        tables,
+        tuple(notes),
+        answer=_lead(records).rpartition("blamed on a node. ")[2].partition(" `ettr node")[0],
+    )
 
 
 def _figure(failed: Sequence[NodeRecord]) -> Figure:
@@ -132,7 +140,14 @@ def _nodes_table(records: NodeRecords, title: str = "All nodes") -> TextTable:
     rows = tuple(_node_row(one) for one in records.nodes)
     numeric = frozenset({2, 3, 4, 5, 6, 7, 8})
     return TextTable(
-        title, headers, rows, numeric, _SHOWN, slug="nodes", lists_all="ettr node STORE --csv"
+        title,
+        headers,
+        rows,
+        numeric,
+        _SHOWN,
+        slug="nodes",
+        lists_all="ettr node STORE --csv",
+        detail_columns=("node-days", "failed attempts", "reasons", "last repair"),
     )
 
 
@@ -230,7 +245,24 @@ def node_section(history: NodeHistory) -> Section:
         _code_table(history),
         _place_table("The places it is in", history.places),
     )
-    return Section("node", title, _node_lead(history), (), tables, tuple(_node_notes(history)))
+    lead = _node_lead(history)
+    return Section(
+        "node", title, lead, (), tables, tuple(_node_notes(history)), answer=_of(history)
+    )
+
+
+def _of(history: NodeHistory) -> str:
+    """The node in a sentence."""
+    one = history.record
+    words = []
+    if one.failures is not None:
+        words.append(
+            f"{counted(one.failures, 'failure')} where {number(one.expected_failures)} are expected"
+        )
+    if one.unplanned_outages is not None:
+        words.append(f"{number(one.unplanned_h)} h out of service unplanned")
+        words.append("out of service now" if one.is_out else "in service now")
+    return f"{one.node}: {', '.join(words)}." if words else ""
 
 
 def _places(one: NodeRecord) -> tuple[str | None, ...]:
@@ -303,7 +335,7 @@ def _failure_table(history: NodeHistory) -> TextTable:
                 one.confidence,
                 "it" if one.blamed == history.record.node else one.blamed or "no single node",
             )
-            for one in history.failures
+            for one in history.failures[::-1]
         ),
         frozenset({4}),
     )
@@ -322,7 +354,7 @@ def _outage_table(history: NodeHistory) -> TextTable:
                 one.reason_class,
                 one.reason or DASH,
             )
-            for one in history.outages or ()
+            for one in (history.outages or ())[::-1]
         ),
         frozenset({2}),
     )

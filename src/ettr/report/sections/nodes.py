@@ -12,7 +12,7 @@ from ettr.metrics.availability import Availability, ReasonOutages
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.findings import without_states
 from ettr.report.numbers import between, duration, hours_between, number, percent
-from ettr.report.registry import CAUSES, Command, Part
+from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.faults import faults_section
 from ettr.report.sections.node_records import records_section
@@ -35,6 +35,19 @@ def nodes_section(fleet: Availability, caution: str | None = None) -> Section:
         (_reasons(fleet), _worst(fleet)),
         (*([caution] if caution else ()), *_notes(fleet)),
         gpu_hours=(("of capacity lost to outages", fleet.lost_gpu_hours),),
+        answer=_answer(fleet),
+        careful=caution or next(_gpu_counts(fleet), ""),
+    )
+
+
+def _answer(fleet: Availability) -> str:
+    repair = fleet.repair_h
+    if fleet.down_share is None or not repair.count:
+        return ""
+    return (
+        f"{percent(1.0 - fleet.down_share)} available; time to repair: mean "
+        f"{hours_between(repair.mean_h)}, median {hours_between(repair.median_h)} "
+        f"({counted(repair.count, 'unplanned outage')} of {counted(fleet.nodes, 'node')})."
     )
 
 
@@ -197,10 +210,4 @@ NODES = Part(
     sections=_sections,
     main="by_reason",
     joined={"faults": node_faults},
-    command=Command(
-        help="Node availability: repair times, time in drain, capacity lost; faults of nodes.",
-        options=(*CAUSES, "confidence", "gpus_per_node", "fleet_nodes"),
-        place=90,
-        examples=("ettr nodes site",),
-    ),
 )

@@ -73,7 +73,16 @@ def plan_section(plan: RunPlan) -> Section:
         "al., HPCA 2025) is right to first order only: where much is lost it errs to either side."
     )
     figures = (_figure(plan),)
-    return Section("plan", "The run as planned", _lead(plan), figures, tuple(tables), tuple(notes))
+    in_detail = ("Checkpoint interval by rule", "Where the wall-clock", "Sensitivity of", "Cost of")
+    return Section(
+        "plan",
+        "The run as planned",
+        _lead(plan),
+        figures,
+        tuple(replace(table, in_brief=not table.title.startswith(in_detail)) for table in tables),
+        tuple(notes),
+        careful=next(iter((*plan.cautions, *plan.assumptions)), ""),
+    )
 
 
 def _parts(shares: TimeShares) -> dict[str, float]:

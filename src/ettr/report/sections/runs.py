@@ -8,7 +8,16 @@ from ettr.analysis import questions
 from ettr.metrics.run_progress import ScheduledSplit
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
 from ettr.report.charts import named_points, named_rows, share_axis
-from ettr.report.numbers import DASH, RANGES, bounds, by_confidence, duration, number, percent
+from ettr.report.numbers import (
+    DASH,
+    RANGES,
+    bounds,
+    by_confidence,
+    duration,
+    moment,
+    number,
+    percent,
+)
 from ettr.report.registry import CAUSES, NO_JOBS, Command, Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.units import SECONDS_PER_HOUR
@@ -21,6 +30,7 @@ _TITLE = "Effective training time"
 _FIGURE_RUNS = 30  # with the head of its section on one sheet of A4
 _NAME_LENGTH = 24
 _NAMED_RUNS = 3
+_LARGEST = 5
 _MEASURED = "progress"
 _BASES = {_MEASURED: "measured", "assumed": "assumed"}
 _SPLIT_HEADERS = (
@@ -44,8 +54,27 @@ def runs_section(runs: JobRuns) -> Section:
     charted = tuple(known[:_FIGURE_RUNS])
     tables = (_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs))
     return Section(
-        "runs", _TITLE, _lead(runs), (_figure(charted),) if charted else (), tables, _notes(runs)
+        "runs",
+        _TITLE,
+        _lead(runs),
+        (_figure(charted),) if charted else (),
+        tables,
+        _notes(runs),
+        answer=_answer(runs),
+        careful=""
+        if runs.measured_runs == runs.runs_found
+        else "(a to b): from poor to good checkpoints; --interval and --restart give yours.",
     )
+
+
+def _answer(runs: JobRuns) -> str:
+    """ETTR of the largest runs, the earliest first."""
+    largest = sorted(runs.runs, key=lambda run: -(run.n_gpus or 0))[:_LARGEST]
+    if not largest:
+        return ""
+    in_time = sorted(largest, key=lambda run: run.first_eligible)
+    which = "largest run" if len(in_time) == 1 else f"{len(in_time)} largest runs in order of time"
+    return f"ETTR of the {which}: {', '.join(bounds(run.ettr_ratio) for run in in_time)}."
 
 
 def recorded_runs_section(runs: JobRuns) -> Section:
@@ -366,6 +395,7 @@ def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
         "Runs with the most GPU-hours",
         (
             "run",
+            "began",
             "user",
             "GPUs",
             "attempts",
@@ -381,6 +411,7 @@ def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
         tuple(
             (
                 _label(run),
+                moment(run.first_eligible),
                 run.user or DASH,
                 number(run.n_gpus),
                 number(run.attempts),
@@ -395,7 +426,16 @@ def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
             )
             for run in listed
         ),
-        frozenset(range(2, 10)),
+        frozenset(range(3, 11)),
+        in_brief=True,
+        detail_columns=(
+            "user",
+            "attempts",
+            "interruptions",
+            "queued",
+            "without queue",
+            "last state",
+        ),
     )
 
 

@@ -46,7 +46,16 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
             *_notes(found, gpu_hours),
         ),
         gpu_hours=((_held_by_them(found), found.gpu_hours),),
+        answer=_answer(found),
+        careful="Where logs of nodes are missing, failures of nodes are among them.",
     )
+
+
+def _answer(found: UserFailures) -> str:
+    held = "" if found.gpu_hours is None else f" and held {number(found.gpu_hours)} GPU-hours"
+    first = next(iter(found.by_user), None)
+    whose = f"; most often {first.name}, {first.attempts:,}" if first and first.name else ""
+    return f"{counted(found.attempts, 'job')} failed by errors of their own{held}{whose}."
 
 
 def _held_by_them(found: UserFailures) -> str:
@@ -118,6 +127,7 @@ def _table(
         ),
         frozenset({1, 2, 3, 4} if some_without else {1, 2, 3}),
         gpu_hours=((3, tuple(one.gpu_hours for one in groups)),),
+        in_brief=name == "user",
     )
 
 

@@ -1,0 +1,139 @@
+"""Nodes ranked by what they cost, and the GPUs that reported an XID."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ettr.analysis.failure_list import failure_list
+from ettr.analysis.lemon_signals import SERIAL
+from ettr.metrics.instants import moment
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+
+LOST, FAILURES, HOURS_OUT = "lost-gpu-hours", "failures", "hours-out"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What the failures that are blamed on one node cost.
+
+    Attributes:
+        cluster: Its cluster.
+        node: Its name.
+        failures: Failures that are blamed on it; null without job accounting.
+        lost_gpu_hours: What those lost in the failed jobs and in jobs preempted for them; null
+            where it is known of none.
+        unplanned_h: Hours out of service unplanned; null where no log has states of nodes.
+        codes: XIDs and SXIDs in its kernel log, most frequent first.
+    """
+
+    cluster: str
+    node: str
+    failures: int | None
+    lost_gpu_hours: float | None
+    unplanned_h: float | None
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCosts:
+    """All nodes, the costliest first.
+
+    Attributes:
+        by: What they are ranked by.
+        lost_gpu_hours: What all failures lost, those included that are blamed on no node.
+        nodes: Each node.
+    """
+
+    by: str
+    lost_gpu_hours: float
+    nodes: tuple[NodeCost, ...]
+
+
+def node_costs(analysis: Analysis, by: str) -> NodeCosts:
+    """Nodes with what their failures cost, ranked by `LOST`, `FAILURES` or `HOURS_OUT`."""
+    lost: dict[tuple[str, str], float] = defaultdict(float)
+    total = 0.0
+    for one in analysis.ask(failure_list).failures:
+        hours = [h for h in (one.lost_gpu_hours, one.preempted_gpu_hours) if h is not None]
+        total += sum(hours)
+        if one.node is not None and hours:
+            lost[one.cluster, one.node] += sum(hours)
+    nodes = [
+        NodeCost(
+            one.cluster,
+            one.node,
+            one.failures,
+            lost.get((one.cluster, one.node), None if one.failures else 0.0),
+            one.unplanned_h,
+            tuple(f"{code.check} {code.code}" for code in one.codes),
+        )
+        for one in analysis.node_records.nodes
+    ]
+
+    def rank(one: NodeCost) -> tuple[float, str, str]:
+        known = {LOST: one.lost_gpu_hours, FAILURES: one.failures, HOURS_OUT: one.unplanned_h}[by]
+        return -(known or 0.0), one.cluster, one.node
+
+    return NodeCosts(by, total, tuple(sorted(nodes, key=rank)))
+
+
+@dataclass(frozen=True, slots=True)
+class XidDevice:
+    """A GPU that reported one XID.
+
+    Attributes:
+        cluster: Its cluster.
+        node: The node.
+        device: Its PCI address, or what else the line names it by; null where it names none.
+        serial: The latest serial number that it, or its node, reported; null where no log has one.
+        events: Lines of the kernel log.
+        first: Time of the first.
+        last: Time of the last.
+    """
+
+    cluster: str
+    node: str
+    device: str | None
+    serial: str | None
+    events: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class XidDevices:
+    """GPUs that reported one XID, the newest first."""
+
+    code: str
+    events: int
+    devices: tuple[XidDevice, ...]
+
+
+def xid_devices(analysis: Analysis, code: int) -> XidDevices:
+    """GPUs that reported an XID in the selected period."""
+    serials: dict[tuple[str, str, str | None], str] = {}
+    for row in sorted(analysis.facts.rows("tickets"), key=lambda row: row["time_us"]):
+        if row["check"] == SERIAL and row["code"]:
+            serials[row["cluster"], row["node"], row["entity"]] = row["code"]
+    chosen = {(one.cluster, one.node) for one in analysis.node_records.nodes}
+    devices = [
+        XidDevice(
+            row["cluster"],
+            row["node"],
+            row["entity"],
+            serials.get((row["cluster"], row["node"], row["entity"]))
+            or serials.get((row["cluster"], row["node"], None)),
+            row["events"],
+            moment(row["first_us"]),
+            moment(row["last_us"]),
+        )
+        for row in analysis.facts.rows("xid_devices")
+        if row["code"] == str(code) and (row["cluster"], row["node"]) in chosen
+    ]
+    devices.sort(key=lambda one: (one.last, one.cluster, one.node, one.device or ""), reverse=True)
+    return XidDevices(str(code), sum(one.events for one in devices), tuple(devices))
