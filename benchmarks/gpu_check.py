@@ -291,7 +291,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", help="`cpu` where there is a GPU that is not to be used")
     parser.add_argument(
-        "--megabytes", type=int, help="of parameters and moments: 4000, on the CPU 200"
+        "--megabytes", type=int, help="of parameters and moments: 4000, on the CPU 64"
     )
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
@@ -300,7 +300,7 @@ def main() -> int:
         rank(given.rank)
         return 0
     device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    megabytes = given.megabytes or (4000 if device.startswith("cuda") else 200)
+    megabytes = given.megabytes or (4000 if device.startswith("cuda") else 64)
     text = page(device, megabytes, given.repeats)
     print(text)
     if device.startswith("cuda"):
