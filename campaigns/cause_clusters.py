@@ -19,8 +19,7 @@ from ettr.attribution.cause_evidence import (
     evidence_table,
     outage_signs,
 )
-from ettr.attribution.hazards import Interruptions
-from ettr.attribution.run_ages import ends_by_age
+from ettr.attribution.hazards import Interruptions, ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.taxonomy import load_taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR

@@ -44,7 +44,7 @@ PRELOADED = (
     "ettr.checkpoint.resuming",
     "ettr.checkpoint.running_checkpoint",
     "ettr.cli.main",
-    "ettr.elastic.supervision.cluster",
+    "ettr.elastic.supervision.agent",
     "ettr.elastic.membership.abortable_gloo",
     "ettr.progress.recorder",
     "torch._dynamo.backends.debugging",

@@ -11,10 +11,8 @@ from ettr.attribution.cause_evidence import (
     CauseDomain,
     evidence_table,
 )
-from ettr.attribution.day_rates import rates_without_own
-from ettr.attribution.hazards import Interruptions
+from ettr.attribution.hazards import Interruptions, RunAges, ends_by_age, rates_without_own
 from ettr.attribution.ledger import fit_ledger
-from ettr.attribution.run_ages import RunAges, ends_by_age
 from ettr.taxonomy import load_taxonomy
 
 NODE, SYSTEM, USER, OPERATOR = (

@@ -18,12 +18,10 @@ from types import SimpleNamespace
 import pytest
 
 from ettr.elastic.membership.rendezvous import PROTOCOL, Membership
-from ettr.elastic.supervision.agent import AgentReport, serve_node
-from ettr.elastic.supervision.cluster import node_setting
+from ettr.elastic.supervision.agent import AgentReport, node_setting, serve_node
 from ettr.elastic.supervision.handshake import Channel, ChannelClosedError, Message, proof
 from ettr.elastic.supervision.node_identity import Meeting, NodeIdentity, with_interface
-from ettr.elastic.supervision.node_pool import NodePool
-from ettr.elastic.supervision.nodes import LocalNode
+from ettr.elastic.supervision.nodes import LocalNode, NodePool
 from ettr.elastic.supervision.regrouping import Staffing
 from ettr.elastic.supervision.states import WorkerState
 from ettr.elastic.supervision.worker_process import Roster, Worker

@@ -29,8 +29,9 @@ from ettr.elastic import (  # noqa: E402
     available_backends,
     supervise,
 )
-from ettr.elastic.buddies.shard_history import ShardHistory, ShardStore  # noqa: E402
-from ettr.elastic.buddies.shard_image import (  # noqa: E402
+from ettr.elastic.buddies.shard_image import (  # noqa: E402  # noqa: E402
+    ShardHistory,
+    ShardStore,
     fingerprint,
     image_bytes,
     live_parts,
@@ -39,9 +40,9 @@ from ettr.elastic.buddies.shard_image import (  # noqa: E402
     put_parts,
     take_image,
 )
-from ettr.elastic.buddies.sockets import open_sockets, shut_down_connections  # noqa: E402
 from ettr.elastic.membership import process_group  # noqa: E402
 from ettr.elastic.membership.control_store import connect, prefixed  # noqa: E402
+from ettr.elastic.membership.heartbeat import open_sockets, shut_down_connections  # noqa: E402
 from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
 from ettr.elastic.restore.full_checkpoint import full_steps  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402

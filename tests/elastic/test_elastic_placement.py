@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ettr.elastic.membership.rendezvous import Membership
-from ettr.elastic.supervision.placement import (
+from ettr.elastic.supervision.regrouping import (
     Place,
     buddy_stride,
     first_membership,

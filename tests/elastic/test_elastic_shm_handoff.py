@@ -13,7 +13,8 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.elastic import TorchrunGroup  # noqa: E402
-from ettr.elastic.buddies.shm_handoff import (  # noqa: E402
+from ettr.elastic.membership.heartbeat import open_sockets  # noqa: E402
+from ettr.elastic.torchrun import (  # noqa: E402
     Handoff,
     load_from_shm,
     record_agreed_step,
@@ -21,7 +22,6 @@ from ettr.elastic.buddies.shm_handoff import (  # noqa: E402
     remove_partial_files,
     save_to_shm,
 )
-from ettr.elastic.buddies.sockets import open_sockets  # noqa: E402
 
 
 def one_byte_images(*steps: int) -> dict:

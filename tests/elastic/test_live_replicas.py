@@ -18,10 +18,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from ettr.checkpoint import RunningCheckpoint
-from ettr.elastic.buddies.shard_history import ShardStore
+from ettr.elastic.buddies.shard_image import ShardStore
 from ettr.elastic.buddies.shard_image import copied_parts
 from ettr.elastic.membership.control_store import RankMessages
-from ettr.elastic.restore.running_guard import ModelShard
+from ettr.elastic.restore.running_source import ModelShard
 from ettr.elastic.restore.rank_inventory import Holdings, RankInventory
 from ettr.elastic.restore.running_source import RunningSource
 from ettr.recovery import RunTimings

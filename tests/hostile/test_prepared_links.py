@@ -66,13 +66,13 @@ def test_a_link_in_place_of_a_new_slot_is_not_written_to(theirs: Path) -> None:
 
 @pytest.mark.torch
 def test_a_link_in_place_of_a_handoff_is_not_written_to(theirs: Path) -> None:
-    from ettr.elastic.buddies import shm_handoff
+    from ettr.elastic import torchrun
 
     folder = theirs.parent / "folder"
     (folder / "slot-0").write_bytes(b"")
     (folder / f".agreed-0.{NAME}").symlink_to(theirs)
     with pytest.raises(FileExistsError):
-        shm_handoff.record_agreed_step(folder, 0, attempt=1, step=2)
+        torchrun.record_agreed_step(folder, 0, attempt=1, step=2)
     assert theirs.read_text() == "theirs"
 
 

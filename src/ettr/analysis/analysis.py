@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ettr.analysis import questions
 from ettr.analysis.asking import AnswerT, Given, answer, taken_by
 from ettr.analysis.shared import SharedStages
-from ettr.attribution.background import FalseFailuresBySize
-from ettr.attribution.chance import (
+from ettr.attribution.background import (
     CoOccurrences,
     FalseAttribution,
+    FalseFailuresBySize,
 )
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S

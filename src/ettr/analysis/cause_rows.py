@@ -20,8 +20,7 @@ from ettr.attribution.cause_evidence import (
     outage_signs,
 )
 from ettr.attribution.cause_evidence import OUT_OF_MEMORY as MEMORY_SIGN
-from ettr.attribution.hazards import Interruptions
-from ettr.attribution.run_ages import ends_by_age
+from ettr.attribution.hazards import Interruptions, ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.facts import Facts

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 # facts made in Python
-import ettr.attribution.cancellations
 import ettr.attribution.controller_states
 import ettr.attribution.selected
 import ettr.attribution.verdicts
-import ettr.facts.final
+import ettr.facts.opening
 import ettr.metrics.outages  # noqa: F401
 from ettr.analysis.assumptions import Assumptions
 from ettr.facts import Facts

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from ettr.analysis.assumptions import Assumptions, assumed
-from ettr.attribution import background, chance, selected
+from ettr.attribution import background, selected
 from ettr.facts import Facts
 from ettr.metrics.availability import Availability, Service, WholeLogs, availability
 from ettr.metrics.goodput import LostGoodput, lost_goodput
@@ -162,9 +162,9 @@ def of_gpu_nodes(_: Facts, given: OfClasses) -> bool:
     return given.is_of_gpu_nodes
 
 
-def co_occurrence(facts: Facts, given: OfAssumptions) -> chance.CoOccurrences:
+def co_occurrence(facts: Facts, given: OfAssumptions) -> background.CoOccurrences:
     """Which symptoms come together in one failure."""
-    return chance.co_occurrence(facts, confidence=given.assumptions.confidence)
+    return background.co_occurrence(facts, confidence=given.assumptions.confidence)
 
 
 class OfFalseAttribution(Protocol):
@@ -174,9 +174,9 @@ class OfFalseAttribution(Protocol):
     false_failures: background.FalseFailuresBySize
 
 
-def false_attribution(facts: Facts, given: OfFalseAttribution) -> chance.FalseAttribution:
+def false_attribution(facts: Facts, given: OfFalseAttribution) -> background.FalseAttribution:
     """How often the window would blame a completed attempt."""
-    found = chance.false_attribution(facts, given.assumptions.confidence)
+    found = background.false_attribution(facts, given.assumptions.confidence)
     expected = given.false_failures.all_jobs.expected_false.estimate
     return replace(found, expected_by_chance=expected)
 

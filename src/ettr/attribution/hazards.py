@@ -1,4 +1,4 @@
-"""Hazards that compete for each interruption, each as the other interruptions have it."""
+"""Hazards that compete for each interruption: as the others have it, by day and by age."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from ettr.attribution.cause_evidence import (
     Coincidences,
     Floats,
 )
-from ettr.attribution.day_rates import rates_without_own
-from ettr.attribution.run_ages import RunAges
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -58,7 +56,7 @@ class Interruptions:
             place, by what happened to others; a row for each of `BURSTS`, shape (2,
             interruptions).
         ended: How many attempts, interrupted or not, ended at each age, of
-            `ettr.attribution.run_ages.ends_by_age`; None: the ages are left out of account.
+            `ettr.attribution.hazards.ends_by_age`; None: the ages are left out of account.
     """
 
     evidence: Ints
@@ -392,3 +390,146 @@ def _sums(places: Ints, weights: Floats, n: int) -> Floats:
 def ratio(part: Floats, whole: Floats) -> Floats:
     """Part over whole; 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
+
+
+# -- Rates of system software by day, of which nothing is assumed but that days have them by one
+#    law
+#
+# Most days have none, some are bad, or all are alike: the law is a weight for each rate of a
+# grid, found from the days themselves. Each day weighs the rates by how likely they make what
+# ended that day and what did not; whether an end was by software stays open in that, so that
+# many doubtful ends on ordinary days do not add up to a rate.
+#
+# Source:
+#     Laird (1978), JASA 73, for the law of rates by maximum likelihood; Efron (2014), Statistical
+#     Science 29, for its use as a prior.
+
+RATES = np.concatenate([[0.0], np.geomspace(1e-3, 10.0, 24)])
+"""The grid, over the rate of all interruptions."""
+ZERO_BEFORE = 0.2
+"""Share of days without any, before the data; the other rates are equally likely."""
+DAYS_BEFORE = 5.0
+"""Weight of that, in days."""
+_ROUNDS = 30
+_LEAST = 1e-9
+
+
+def rates_without_own(
+    per_rate: Floats,
+    weight: Floats,
+    day: Ints,
+    days: int,
+    node_days: float,
+    least_zero: float = 0.0,
+) -> Floats:
+    """Expected rate per node-day at each interruption, as the others have it.
+
+    Args:
+        least_zero: share of days that are taken to be without any, at least.
+    """
+    rates = RATES * len(day) / node_days
+    # rate by rate: an array of all ends and rates would be slow
+    gains = [weight * np.log1p(per_rate * rate) for rate in rates]
+    logs = np.stack([np.bincount(day, gain, days) for gain in gains], axis=1)
+    logs = np.asarray(logs - rates * node_days / days, dtype=np.float64)
+    likely = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights = likely * _law(likely, least_zero)
+    whole, summed = np.zeros(len(day)), np.zeros(len(day))
+    whole_weight = weight == 1
+    for rate, gain, of_day in zip(rates, gains, weights.T, strict=True):
+        without = np.where(whole_weight, 1 / (1 + per_rate * rate), 1.0)
+        without[~whole_weight] = np.exp(-gain[~whole_weight])
+        without *= of_day[day]
+        whole += without
+        summed += rate * without
+    return np.maximum(summed / whole, _LEAST)
+
+
+def _law(likely: Floats, least_zero: float) -> Floats:
+    """Weight of each rate, from how likely it makes each day; shape (rates,)."""
+    days = len(likely)
+    before = np.full(len(RATES), (1 - ZERO_BEFORE) / (len(RATES) - 1))
+    before[0] = ZERO_BEFORE
+    law = before
+    for _ in range(_ROUNDS):
+        of_day = law * likely
+        of_day /= of_day.sum(axis=1, keepdims=True)
+        law = (of_day.sum(axis=0) + DAYS_BEFORE * before) / (days + DAYS_BEFORE)
+        if law[0] < least_zero:
+            law[1:] *= (1 - least_zero) / law[1:].sum()
+            law[0] = least_zero
+    return law
+
+
+# -- At what ages attempts end: programs crash early, hardware fails at any age -------------------
+#
+# Of two causes that end as many attempts the one that ends them at such an age is the likelier.
+# A hazard per node-day holds at each age; that of a program is its chance per run, spread over
+# the ages as crashes are, over the runs that reach them.
+
+_EDGES_DAYS = 2.0 ** np.arange(14) / (24 * 60)
+"""One minute to six days, each twice the one before; a bin below, one above."""
+_BINS = len(_EDGES_DAYS) + 1
+_WIDTHS_DAYS = np.diff(np.concatenate([[0.0], _EDGES_DAYS, [2 * _EDGES_DAYS[-1]]]))
+_REACHED = 0.45
+"""Part of its bin that an attempt which ends there passes, on average: more end early in it."""
+_ENDS_BEFORE = 20.0
+"""Weight of the ages of all interruptions in those of one cause, in ends."""
+_LEAST_DAYS = 1e-5
+
+
+def ends_by_age(ran_days: Floats, attempts: Floats | None = None) -> Floats:
+    """How many attempts ended at each age, shape (bins,).
+
+    Args:
+        attempts: how many ran that long; None: one each.
+    """
+    return np.bincount(_bin(ran_days), attempts, _BINS).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class RunAges:
+    """Ages of interruptions against those that attempts reach.
+
+    Attributes:
+        all_ends: Share of the interruptions that end in each bin.
+        per_run: What turns the share of a cause's ends in the bin into its hazard at that age,
+            times the age, over that of a whole run.
+    """
+
+    bin: Ints
+    known: NDArray[np.bool_]
+    all_ends: Floats
+    per_run: Floats
+
+    @staticmethod
+    def of(ran_days: Floats, known: NDArray[np.bool_], ended: Floats | None) -> RunAges:
+        """Ages of the interruptions."""
+        at = _bin(ran_days)
+        if ended is None:
+            known = np.zeros(len(at), dtype=np.bool_)
+            ended = np.zeros(_BINS)
+        counts = np.bincount(at[known], minlength=_BINS) + 0.5
+        later = np.cumsum(ended[::-1])[::-1] - ended
+        # an interruption passed part of its bin, counted among all attempts or not
+        at_risk_days = _WIDTHS_DAYS * np.maximum(later + _REACHED * ended, _REACHED)
+        per_run = max(float(ended.sum()), 1.0) * np.maximum(ran_days, _LEAST_DAYS)
+        return RunAges(at, known, counts / counts.sum(), per_run / at_risk_days[at])
+
+    def factors(self, weights: Floats) -> Floats:
+        """How much likelier a cause is at the age of each interruption, as its others have it.
+
+        Without an age 1.
+        """
+        own = np.where(self.known, weights, 0.0)
+        counts = np.bincount(self.bin, own, _BINS)[self.bin] - own
+        share = (_ENDS_BEFORE * self.all_ends[self.bin] + counts) / (_ENDS_BEFORE + own.sum() - own)
+        return np.where(self.known, share * self.per_run, 1.0)
+
+    def usual_factors(self) -> Floats:
+        """The same of an interruption of unknown cause."""
+        return np.where(self.known, self.all_ends[self.bin] * self.per_run, 1.0)
+
+
+def _bin(ran_days: Floats) -> Ints:
+    return np.searchsorted(_EDGES_DAYS, ran_days).astype(np.int64)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ettr.checkpoint.errors import CheckpointError, FencedError
 
 if TYPE_CHECKING:
-    from ettr.checkpoint.age_metrics import prometheus_text, write_metrics
     from ettr.checkpoint.dcp import CheckedReader, CheckedWriter, verify_dcp
     from ettr.checkpoint.export import Export, export_dcp, export_safetensors
     from ettr.checkpoint.notice import RunStopped, StopNotice
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.resuming import Start
     from ettr.checkpoint.retention import Keep, kept_steps
-    from ettr.checkpoint.rounds.budget import Budget
-    from ettr.checkpoint.rounds.selection import POLICIES
+    from ettr.checkpoint.rounds.selection import POLICIES, Budget
     from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
     from ettr.checkpoint.slots.ownership import fence
     from ettr.checkpoint.slots.reader import BadBlock
@@ -40,7 +38,15 @@ if TYPE_CHECKING:
     from ettr.checkpoint.tensors.objects import Stateful
     from ettr.checkpoint.tensors.rng import RandomStates, rng_state, set_rng_state
     from ettr.checkpoint.tensors.typed_values import SavedValues, read_values, write_values
-    from ettr.checkpoint.verification import BlockAge, Survey, block_ages, survey, verify
+    from ettr.checkpoint.verification import (
+        BlockAge,
+        Survey,
+        block_ages,
+        prometheus_text,
+        survey,
+        verify,
+        write_metrics,
+    )
 
 __all__ = [
     "POLICIES",
@@ -92,7 +98,7 @@ __all__ = [
 _MODULE_OF = {
     "BadBlock": "slots.reader",
     "BlockAge": "verification",
-    "Budget": "rounds.budget",
+    "Budget": "rounds.selection",
     "CheckedReader": "dcp",
     "CheckedWriter": "dcp",
     "CostShare": "recovery_cost",
@@ -121,7 +127,7 @@ _MODULE_OF = {
     "fence": "slots.ownership",
     "kept_steps": "retention",
     "measure_recovery": "recovery_cost",
-    "prometheus_text": "age_metrics",
+    "prometheus_text": "verification",
     "read_values": "tensors.typed_values",
     "restore": "restoring",
     "rng_state": "tensors.rng",
@@ -130,7 +136,7 @@ _MODULE_OF = {
     "survey": "verification",
     "verify": "verification",
     "verify_dcp": "dcp",
-    "write_metrics": "age_metrics",
+    "write_metrics": "verification",
     "write_values": "tensors.typed_values",
 }
 

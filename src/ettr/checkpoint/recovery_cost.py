@@ -34,7 +34,7 @@ from torch import Tensor
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.rounds.budget import Budget
+from ettr.checkpoint.rounds.selection import Budget
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint
 from ettr.checkpoint.state import as_state
 from ettr.checkpoint.tensors.shards import Shard

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ettr.checkpoint import perturbation as perturbations
-from ettr.checkpoint.coverage import RestoreCoverage
+from ettr.checkpoint.coverage import Mismatch, RestoreCoverage, mismatch
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.mismatch import Mismatch, mismatch
 from ettr.checkpoint.object_selection import ObjectChoice, choose_objects, warn_of_old_format
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.restore_report import RestoreReport, first_names

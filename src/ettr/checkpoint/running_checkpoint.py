@@ -33,7 +33,7 @@ from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.left_out import GradientWatch, warn_of_left_out
 from ettr.checkpoint.resuming import Start, StartQuestion, start_run
 from ettr.checkpoint.retention import Keep
-from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
+from ettr.checkpoint.rounds.selection import Budget, BudgetAccount
 from ettr.checkpoint.slots.durable_io import Disk
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, keep_aside
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of

@@ -19,14 +19,15 @@ from ettr.checkpoint.tensors.model_tensors import (
     model_tensors,
     tensor_signature,
 )
-from ettr.checkpoint.tensors.moments import create_moments, moments_signature
 from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
 from ettr.checkpoint.tensors.optimizers import (
     GroupOptions,
     counted_numbers,
+    create_moments,
     hides_state,
     is_optimizer,
     is_partitioned,
+    moments_signature,
     parts_of,
     saved_whole,
     steps_others,

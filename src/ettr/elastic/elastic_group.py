@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from ettr.checkpoint.notice import RunStopped, StopNotice
 from ettr.elastic.buddies.ring import Ring
-from ettr.elastic.buddies.shard_history import ShardStore
+from ettr.elastic.buddies.shard_image import ShardStore
 from ettr.elastic.generation import EvictedError, Generation, RankFailedError
 from ettr.elastic.membership import control_store, process_group, rendezvous
 from ettr.elastic.membership.heartbeat import HeartbeatThread

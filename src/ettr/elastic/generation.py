@@ -13,15 +13,14 @@ import torch.distributed as dist
 
 from ettr.checkpoint import RunStopped
 from ettr.elastic.buddies.parity import ParityExchange, parity_groups
-from ettr.elastic.buddies.shard_history import BuddyExchange
-from ettr.elastic.buddies.shard_image import Piece
+from ettr.elastic.buddies.shard_image import BuddyExchange, Piece
 from ettr.elastic.membership.control_store import RankMessages
 from ettr.elastic.membership.process_group import device
 from ettr.elastic.membership.rendezvous import Membership
 from ettr.elastic.restore.full_checkpoint import FullSchedule
 from ettr.elastic.restore.rank_inventory import RecoveryReport
 from ettr.elastic.restore.recover import Recovery, RecoveryScope
-from ettr.elastic.restore.running_guard import ModelShard, RunningGuard, keep_earlier_run
+from ettr.elastic.restore.running_source import ModelShard, RunningGuard, keep_earlier_run
 from ettr.elastic.supervision.states import GENERATION_TRANSITIONS, GenerationState, transition
 from ettr.errors import EttrError, UsageError
 from ettr.recovery import RecoverySource
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from ettr.elastic.buddies.ring import Ring
-    from ettr.elastic.buddies.shard_history import ShardStore
+    from ettr.elastic.buddies.shard_image import ShardStore
     from ettr.elastic.membership.rendezvous import Membership
     from ettr.elastic.protection import Protection
     from ettr.elastic.restore.rank_inventory import RecoveryReport

@@ -13,12 +13,12 @@ from ettr.sources.lines import node_of_name
 from ettr.sources.origin import Origin
 from ettr.sources.times import (
     LocalClock,
+    LogYears,
     need_zone,
     utc_to_local,
     within_years,
     year_of_stamp,
 )
-from ettr.sources.years import LogYears
 from ettr.tables import LOG_DAYS
 from ettr.tables.rows import Batch, BatchBuilder
 

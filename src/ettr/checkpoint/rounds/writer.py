@@ -1,4 +1,4 @@
-"""The writer thread: rounds become durable in their order, then blocks are scored.
+"""The writer thread: rounds are checked, become durable in order, and blocks are scored.
 
 A round that fails leaves every block its older copy and is tried again with later values; a slot
 that another process owns ends the writer for good.
@@ -9,23 +9,24 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.restore_report import first_names
 from ettr.checkpoint.retention import Retention
-from ettr.checkpoint.rounds.finite import FiniteCheck
-from ettr.checkpoint.rounds.scores import Scorer
 from ettr.checkpoint.rounds.staging import StagedBlock, Staging
 from ettr.checkpoint.slots.format import HEADER_BYTES
 from ettr.checkpoint.slots.layout import RESERVED
 from ettr.checkpoint.slots.ownership import slot_files
+from ettr.checkpoint.slots.plan import SlotPlan
 from ettr.checkpoint.slots.writer import SlotWriter
+from ettr.checkpoint.tensors.tensor_slices import block_view
 
 _LOG = logging.getLogger("ettr.checkpoint")
 _FAILED = "a round failed, older copies remain"
@@ -257,3 +258,140 @@ class RoundWriter:
                 n_bytes = live.numel() * live.element_size()
                 payload = staged.offset + HEADER_BYTES
                 scorer.note_saved(staged.block, work.staging.typed(live, payload, n_bytes))
+
+
+# -- Values that are no longer finite: a round that holds them is not saved over copies that are --
+
+_PIECE_BYTES = 1 << 20  # stays in the cache
+# The bits of an exponent that says infinity or not a number; of `e4m3fn` of the latter alone.
+_EXPONENT = {
+    "float16": (np.uint16, 0x7C00),
+    "bfloat16": (np.uint16, 0x7F80),
+    "float8_e5m2": (np.uint8, 0x7C),
+    "float8_e4m3fn": (np.uint8, 0x7F),
+}
+_SUMMED = {
+    "float32": np.float32,
+    "float64": np.float64,
+    "complex64": np.float32,
+    "complex128": np.float64,
+}
+
+
+class FiniteCheck:
+    """Looks at trained parameters and their moments before they are written.
+
+    A tensor that was not finite when it was first saved (a mask of infinities that is trained, a
+    run resumed from such a step) is left alone.
+    """
+
+    def __init__(self, plan: SlotPlan, finite: set[str]) -> None:
+        self._plan, self._finite = plan, finite
+
+    def broken(self, staged: list[StagedBlock], staging: Staging) -> list[str]:
+        """Names of tensors that were finite when last saved and are not; without any, note all."""
+        good: set[str] = set()
+        bad: set[str] = set()
+        layout = self._plan.layout
+        for one in staged:
+            shard = self._plan.shard(one.block)
+            if shard is None or not shard.optimizers or not shard.tensor.requires_grad:
+                continue
+            name = shard.spec.fqn
+            payload = np.frombuffer(staging.record(one), np.uint8)[HEADER_BYTES:]
+            parts = layout.components(one.block)
+            finite = all(_finite(payload[at : at + n], part.dtype) for part, at, n in parts)
+            (good if finite else bad).add(name)
+        broken = sorted(bad & self._finite)
+        if not broken:
+            self._finite |= good - bad
+        return broken
+
+
+def _finite(raw: NDArray[np.uint8], dtype: str) -> bool:
+    if dtype in _SUMMED:
+        values = raw[: len(raw) // 8 * 8 if dtype != "float32" else len(raw)].view(_SUMMED[dtype])
+        with np.errstate(all="ignore"):
+            # One that is not finite makes the sum so; a sum that overflows is looked at again.
+            return bool(np.isfinite(np.add.reduce(values)) or np.isfinite(values).all())
+    if dtype in _EXPONENT:
+        unsigned, mask = _EXPONENT[dtype]
+        return not any(
+            bool(((raw[at : at + _PIECE_BYTES].view(unsigned) & mask) == mask).any())
+            for at in range(0, len(raw), _PIECE_BYTES)
+        )
+    return True
+
+
+# -- The distance of each block from its saved value: the writer thread's work between rounds -----
+#
+# Parameters are read while training may change them; a score that mixes two steps orders blocks
+# as well as one that does not.
+
+
+class Scorer:
+    """Distances of one slot's blocks; used from the writer thread only."""
+
+    def __init__(self, plan: SlotPlan) -> None:
+        self._plan = plan
+        self._saved: dict[int, Tensor] = {}
+        self._scratch = np.empty(0, np.float32)
+        devices = {shard.tensor.device for shard in plan.shards if shard.tensor.is_cuda}
+        # Its own stream: scoring neither waits for training's kernels nor holds them up.
+        self._stream: torch.cuda.Stream | None = None
+        if devices:
+            self._stream = torch.cuda.Stream(devices.pop())  # type: ignore[no-untyped-call]
+
+    def note_saved(self, block: int, value: Tensor) -> None:
+        """Keep a copy of the parameter's value that has become durable."""
+        saved = self._saved.get(block)
+        if saved is not None:
+            saved.copy_(value)
+        elif (shard := self._plan.shard(block)) is not None:
+            self._saved[block] = value.to(shard.tensor.device, copy=True)
+
+    def live_parameter(self, block: int) -> Tensor | None:
+        """The live parameter of a block, as a view; None: a reserved block."""
+        shard, spec = self._plan.shard(block), self._plan.layout.blocks[block]
+        if shard is None:
+            return None
+        return block_view(shard.parameter, shard, spec.offsets, spec.sizes)
+
+    def distances2(
+        self, reached_step: Callable[[], int]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Squared L2 distance of every block (0: never saved), and the step when it was read."""
+        squared = np.zeros(self._plan.n_blocks)
+        at_step = np.full(len(squared), reached_step(), np.int64)
+        if self._stream is not None:
+            self._score_on_device(squared, self._stream)
+            return squared, at_step
+        for block, saved in self._saved.items():
+            live = self.live_parameter(block)
+            if live is not None:
+                at_step[block] = reached_step()
+                squared[block] = self._distance2(live, saved)
+        return squared, at_step
+
+    def _score_on_device(self, squared: NDArray[np.float64], stream: torch.cuda.Stream) -> None:
+        with torch.cuda.stream(stream):
+            scored: list[int] = []
+            sums: list[Tensor] = []
+            for block, saved in self._saved.items():
+                live = self.live_parameter(block)
+                if live is not None:
+                    scored.append(block)
+                    sums.append(torch.sum((live - saved).float().square()))
+            if sums:
+                squared[scored] = torch.stack(sums).cpu().numpy()
+
+    def _distance2(self, live: Tensor, saved: Tensor) -> float:
+        # In NumPy: torch would start a second pool of threads from this one and crowd out training.
+        if live.dtype != torch.float32:
+            live, saved = live.to(torch.float32), saved.to(torch.float32)
+        n = live.numel()
+        if len(self._scratch) < n:
+            self._scratch = np.empty(n, np.float32)
+        scratch = self._scratch[:n]
+        np.subtract(live.numpy(), saved.numpy(), out=scratch.reshape(live.shape))
+        return float(np.einsum("i,i->", scratch, scratch))

@@ -19,7 +19,7 @@ from pathlib import Path
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.renaming import check_rename, live_name
 from ettr.checkpoint.slots import checksums
-from ettr.checkpoint.slots.earlier_records import superblock_of
+from ettr.checkpoint.slots.earlier_records import superblock_of, superseded
 from ettr.checkpoint.slots.layout import EXTRA, MOVEMENT, OBJECTS, RESERVED, Key
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.reader import (
@@ -31,7 +31,6 @@ from ettr.checkpoint.slots.reader import (
     open_slot,
     slot_names,
 )
-from ettr.checkpoint.slots.resharding import superseded
 from ettr.checkpoint.tensors.objects import ObjectRecord, from_extra, unpack_objects
 from ettr.errors import UsageError
 

@@ -18,12 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ettr.checkpoint.retention import Keep, Retention
-from ettr.checkpoint.rounds.budget import Budget, BudgetAccount
-from ettr.checkpoint.rounds.finite import FiniteCheck
-from ettr.checkpoint.rounds.scores import Scorer
-from ettr.checkpoint.rounds.selection import POLICIES, BlockView, choose
+from ettr.checkpoint.rounds.selection import POLICIES, BlockView, Budget, BudgetAccount, choose
 from ettr.checkpoint.rounds.staging import Staging, record_bytes
-from ettr.checkpoint.rounds.writer import Round, RoundWriter
+from ettr.checkpoint.rounds.writer import FiniteCheck, Round, RoundWriter, Scorer
 from ettr.checkpoint.slots.durable_io import Disk
 from ettr.checkpoint.slots.earlier_records import EarlierRecords, earlier_records
 from ettr.checkpoint.slots.layout import OBJECTS, aligned

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from ettr.checkpoint.slots import checksums
 from ettr.elastic.buddies.ring import Ring, RingAddress
-from ettr.elastic.buddies.shard_history import ShardStore
-from ettr.elastic.buddies.shard_image import ImageReader, Piece
+from ettr.elastic.buddies.shard_image import ImageReader, Piece, ShardStore
 from ettr.elastic.restore.rank_inventory import Holdings, RankInventory
 
 _BLOCK_BYTES = 1 << 20

@@ -43,7 +43,7 @@ from ettr.checkpoint.object_selection import GROUPS, choose_objects
 from ettr.checkpoint.tensors.objects import encode_objects, unpack_objects
 from ettr.checkpoint.tensors.shards import local_tensor
 from ettr.elastic.protection import Protection
-from ettr.elastic.restore.running_guard import ModelShard
+from ettr.elastic.restore.running_source import ModelShard
 from ettr.recovery.restore_costs import Measuring, interval_steps
 
 _N_KEPT = 2

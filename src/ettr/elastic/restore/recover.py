@@ -25,10 +25,11 @@ from ettr.checkpoint.slots.reader import PayloadReader
 from ettr.checkpoint.slots.record_selection import object_records, open_checkpoint
 from ettr.checkpoint.tensors.objects import GROUPS, ObjectRecord, pack_objects, unpack_objects
 from ettr.elastic.buddies.parity import ParityExchange
-from ettr.elastic.buddies.shard_history import BuddyExchange, ShardStore
 from ettr.elastic.buddies.shard_image import (
     OBJECTS,
+    BuddyExchange,
     ObjectBuffer,
+    ShardStore,
     checksum_of,
     copied_parts,
     drifting_parts,
@@ -42,8 +43,7 @@ from ettr.elastic.membership.control_store import RankMessages
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.full_checkpoint import full_steps, load_full
 from ettr.elastic.restore.rank_inventory import Holdings, RankInventory, RecoveryReport
-from ettr.elastic.restore.running_guard import ModelShard
-from ettr.elastic.restore.running_source import CopyAge, RunningSource
+from ettr.elastic.restore.running_source import CopyAge, ModelShard, RunningSource
 from ettr.recovery import RecoverySource, RunTimings, Situation, decide, predicted_perturbation
 from ettr.recovery.restore_costs import RunTimingsJson, read_timings
 

@@ -28,8 +28,7 @@ from ettr.elastic.supervision.node_identity import (
     this_node,
     with_interface,
 )
-from ettr.elastic.supervision.node_pool import NodePool
-from ettr.elastic.supervision.nodes import LocalNode
+from ettr.elastic.supervision.nodes import LocalNode, NodePool
 from ettr.elastic.supervision.regrouping import Regrouping, Staffing
 from ettr.elastic.supervision.states import (
     RUN_TRANSITIONS,

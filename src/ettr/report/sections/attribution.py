@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ettr.analysis import questions
 from ettr.analysis.evidence import EvidenceCoverage, evidence_coverage
-from ettr.attribution.background import FalseFailuresBySize
-from ettr.attribution.chance import CoOccurrences, FalseAttribution
+from ettr.attribution.background import CoOccurrences, FalseAttribution, FalseFailuresBySize
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.rates import RatesWithoutFalse
 from ettr.report.charts import heat_map
