@@ -229,7 +229,7 @@ def test_other_gpus_per_node_widen_the_band() -> None:
             ("project", "--failures", "1", "--node-days", "9", "--gpus", "8", "--days", "-1"),
             "--days -1: give a positive",
         ),
-        (("compare", "a=1/10"), "1 fleet is nothing to compare"),
+        (("compare", "a=1/10"), "one fleet alone cannot be compared"),
         (("compare", "1/10", "1/10"), "two fleets of one name"),
         (("compare", "a=1.5/10", "b=1/10"), "a whole number"),
         (("compare", "a=1/10", "b=1/0"), r"above 0"),

@@ -13,7 +13,7 @@ import pytest
 from cli.program import write_logs
 from ettr.cli import main
 
-SENTENCE = "memory ran short ("
+SENTENCE = "memory ran out ("
 
 
 @pytest.mark.parametrize(

@@ -187,3 +187,10 @@ def test_the_commands_of_the_docs_are_ones_that_ettr_takes():
                 wrong.append(f"{named(page)}: {line}: {error!r}")
     assert seen > 40
     assert wrong == []
+
+
+def test_the_documentation_stays_short():
+    """What people wrote, and not what the site is built of."""
+    words = {page: len(page.read_text("utf-8").split()) for page in PAGES}
+    assert words[ROOT / "CHANGELOG.md"] <= 1_500, "say what a user of an earlier state must know"
+    assert sum(words.values()) <= 55_000

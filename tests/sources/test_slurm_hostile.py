@@ -193,13 +193,13 @@ def test_node_lists(text, names):
     ],
 )
 def test_what_is_no_node_list_is_refused_without_asking_anyone(text):
-    with pytest.raises(ValueError, match=r"no list of nodes|absurd|names no node"):
+    with pytest.raises(ValueError, match=r"not a list of nodes|absurd|names no node"):
         expand_nodes(text)
 
 
 @pytest.mark.parametrize("text", ["[1-2]10000000000", "n[001-010,015]010000000000"])
 def test_a_number_that_is_too_large_for_clustershell_makes_no_list(text: str) -> None:
-    with pytest.raises(ValueError, match="no list of nodes"):
+    with pytest.raises(ValueError, match="not a list of nodes"):
         expand_nodes(text)
 
 

@@ -221,7 +221,7 @@ def test_what_is_missing_is_said_at_once(tmp_path):
         read(write(tmp_path, "JobID|User|Elapsed\n1|a|00:01\n"))
     with pytest.raises(UsageError, match=r"no header and 4 fields.*--fields"):
         read(write(tmp_path, "1|COMPLETED|2026-01-01T00:00:00|10\n"))
-    with pytest.raises(SourceError, match=r"no output of sacct -P"):
+    with pytest.raises(SourceError, match=r"not the output of sacct -P"):
         read(write(tmp_path, "hello world\n"))
     with pytest.raises(SourceError, match=r"UTF-16"):
         read(write(tmp_path, (HEADER + LOCAL).encode("utf-16")))

@@ -251,7 +251,7 @@ def test_steps_without_moments_are_refused_with_what_to_read_instead(
     log.write_text(text)
     done = ettr("ingest", tmp_path / "store", log, "--job", "1")
     assert done.code == 1
-    assert "does not say when its steps were done" in done.err
+    assert "a training log without the times of its steps" in done.err
     assert says in done.err
 
 

@@ -177,7 +177,7 @@ def _matching(pattern: str, known: Set[str]) -> list[str]:
         try:
             return [name for name in expand_nodes(pattern) if name in known]
         except ValueError as why:
-            raise UsageError(f"--node {pattern!r}: is no list of nodes: {why}") from None
+            raise UsageError(f"--node {pattern!r}: is not a list of nodes: {why}") from None
     return sorted(name for name in known if fnmatchcase(name, pattern))
 
 

@@ -39,7 +39,9 @@ class FaultSchedule(OptionGroup):
     ] = 10.0
     seed: Annotated[int, typer.Option(help="The same seed, the same schedule.")] = 0
     at_most: Annotated[int | None, typer.Option(min=0, help="Number of faults.")] = None
-    after: Annotated[float, typer.Option(metavar="SECONDS", help="Quiet before the first.")] = 0.0
+    after: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time before the first fault.")
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +50,24 @@ class FaultTargets(OptionGroup):
 
     folder: Annotated[
         Path | None,
-        typer.Option(help="Whose files are flipped, cut and crowded out (flip, truncate, fill)."),
+        typer.Option(
+            help="Folder whose files are damaged and whose disk fills (flip, truncate, fill)."
+        ),
     ] = None
     match: Annotated[
-        str, typer.Option(metavar="TEXT", help="Hit only processes whose command line holds it.")
+        str,
+        typer.Option(metavar="TEXT", help="Hit only processes whose command line contains this."),
     ] = ""
     launcher: Annotated[
         bool,
-        typer.Option(
-            "--launcher", help="CMD only starts others: never hit it, not even before they run."
-        ),
+        typer.Option("--launcher", help="CMD only starts other processes: never hit CMD itself."),
     ] = False
     hold: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a stop, a limit, a full disk lasts.")
+        float,
+        typer.Option(metavar="SECONDS", help="How long a stop, a limit or a full disk lasts."),
     ] = 5.0
     ballast: Annotated[
-        int, typer.Option(metavar="BYTES", min=1, help="Most that `fill` may take.")
+        int, typer.Option(metavar="BYTES", min=1, help="Most disk space that `fill` may take.")
     ] = 1 << 28
 
 
@@ -72,13 +76,15 @@ def chaos(
     when: FaultSchedule,
     targets: FaultTargets,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="End the command after so long.")
+        float | None, typer.Option(metavar="SECONDS", help="End CMD after this time.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report there, as JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the report to this file, as JSON.")
+    ] = None,
     *,
     printing: Printing,
 ) -> None:
-    """Run CMD and do it harm: kill, stop, flip bits, cut files, fill the disk.
+    """Run CMD under injected faults: kill, stop, flip bits, cut files, fill the disk.
 
     Usage: ettr chaos --launcher --fault kill --every 20 -- torchrun ... train.py. Processes are
     drawn from those below CMD (without --launcher CMD itself as long as it has had none); files

@@ -27,7 +27,7 @@ _ENDED = 128 + signal.SIGTERM
 
 def collect(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where the files go; made by --run.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder for the files; --run creates it.")
     ],
     *,
     since: Annotated[
@@ -49,7 +49,12 @@ def collect(
         ),
     ] = None,
     overlap: Annotated[
-        str, typer.Option("--overlap", metavar="TIME", help="What --store collects again.")
+        str,
+        typer.Option(
+            "--overlap",
+            metavar="TIME",
+            help="Time before the end of --store that is collected again.",
+        ),
     ] = "1d",
     cluster: Annotated[
         str | None,
@@ -57,9 +62,9 @@ def collect(
             "--cluster", metavar="NAME", help="The cluster, where slurmdbd serves several."
         ),
     ] = None,
-    run: Annotated[bool, typer.Option("--run", help="Run the commands, and do not print them.")] = (
-        False
-    ),
+    run: Annotated[
+        bool, typer.Option("--run", help="Run the commands instead of printing them.")
+    ] = (False),
     printing: Printing,
 ) -> None:
     """Print or run the commands that write a site's logs of a period into a folder.
@@ -113,7 +118,9 @@ def _period(
     if since is not None:
         return CollectPeriod(q.utc_moment("--since", since), end, "as given")
     if store is None:
-        raise UsageError("say from when on to collect with --since, or with --store STORE")
+        raise UsageError(
+            "give the start of the period with --since, or --store STORE to go on where it ends"
+        )
     with open_store(store) as opened:
         return period_after(opened, store, end, timedelta(seconds=overlap_s), cluster)
 

@@ -40,12 +40,18 @@ class Cut(OptionGroup):
     partition: Annotated[
         list[str] | None,
         typer.Option(
-            "--partition", metavar="NAME", help="Of one store: this against the others; repeatable."
+            "--partition",
+            metavar="NAME",
+            help="Of one store: this partition against the others; repeatable.",
         ),
     ] = None
     cluster: Annotated[
         list[str] | None,
-        typer.Option("--cluster", metavar="NAME", help="The same by cluster."),
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="Of one store: this cluster against the others; repeatable.",
+        ),
     ] = None
     before: Annotated[
         str | None,
@@ -56,7 +62,8 @@ class Cut(OptionGroup):
         ),
     ] = None
     after: Annotated[
-        str | None, typer.Option("--after", metavar="TIME", help="And from this on.")
+        str | None,
+        typer.Option("--after", metavar="TIME", help="Of one store: the time from this on."),
     ] = None
     previous: Annotated[
         bool,
@@ -177,8 +184,8 @@ def compare(
         return
     if len(fleets) == 1:
         raise UsageError(
-            "1 fleet is nothing to compare; give two or more, or compare one with itself before "
-            "(--previous, --before TIME) or with others (--published)"
+            "one fleet alone cannot be compared; give two or more, or compare it with itself before"
+            " (--previous, --before TIME) or with others (--published)"
         )
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)

@@ -26,11 +26,12 @@ def elastic(
     spares: Annotated[
         int,
         typer.Option(
-            min=0, max=1024, help="Warm processes that wait, everything imported, for a slot."
+            min=0, max=1024, help="Warm spare processes, everything imported, that wait for a slot."
         ),
     ] = 1,
     heartbeat: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A rank silent for so long is replaced.")
+        float,
+        typer.Option(metavar="SECONDS", help="Replace a rank that has been silent for this long."),
     ] = 30.0,
     leave: Annotated[
         float | None,
@@ -40,7 +41,9 @@ def elastic(
             "replaced; without it 15 s more than the script's Timeouts.collective_s.",
         ),
     ] = None,
-    max_failures: Annotated[int, typer.Option(min=0, help="Losses after which to give up.")] = 64,
+    max_failures: Annotated[
+        int, typer.Option(min=0, help="Give up after this many lost processes.")
+    ] = 64,
     nnodes: Annotated[
         int | None,
         typer.Option(
@@ -56,14 +59,17 @@ def elastic(
         ),
     ] = None,
     node_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this node, if not its host name.")
+        str | None, typer.Option(metavar="NAME", help="Name of this node, if not its host name.")
     ] = None,
     rack: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of this node: copies of shards leave the rack."),
+        typer.Option(
+            metavar="NAME", help="Rack of this node: copies of shards go to another rack."
+        ),
     ] = None,
     node_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A node silent for so long is lost.")
+        float,
+        typer.Option(metavar="SECONDS", help="Give up a node that has been silent for this long."),
     ] = 10.0,
     node_wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to wait for a node to join.")

@@ -60,7 +60,7 @@ class Reading(OptionGroup):
             metavar="N",
             min=1,
             max=MOST_NODES,
-            help="Nodes in the fleet, where the log lacks it.",
+            help="Nodes in the fleet, where the log does not say.",
         ),
         OF_FILES,
     ] = None
@@ -68,7 +68,7 @@ class Reading(OptionGroup):
     cluster: Annotated[
         str | None,
         typer.Option(
-            "--cluster", metavar="NAME", help="The cluster's name, where the log lacks it."
+            "--cluster", metavar="NAME", help="The cluster's name, where the log has none."
         ),
         OF_FILES,
     ] = None
@@ -102,21 +102,21 @@ class Reading(OptionGroup):
     job: Annotated[
         str | None,
         typer.Option(
-            "--job", metavar="ID", help="Job that a log of a training run is of, where it lacks it."
+            "--job", metavar="ID", help="Scheduler job of a training log that does not name it."
         ),
         OF_FILES,
     ] = None
     run_name: Annotated[
         str | None,
         typer.Option(
-            "--run-name", metavar="NAME", help="The training run, where the log lacks it."
+            "--run-name", metavar="NAME", help="Name of the training run, where the log has none."
         ),
         OF_FILES,
     ] = None
     series: Annotated[
         str | None,
         typer.Option(
-            "--series", metavar="NAME", help="Metric whose points are the steps of the training."
+            "--series", metavar="NAME", help="Metric whose points mark the training steps."
         ),
         OF_FILES,
     ] = None

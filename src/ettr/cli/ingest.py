@@ -39,7 +39,7 @@ def ingest(
     ] = None,
     printing: Printing,
 ) -> None:
-    """Read logs into a store; made if it is not there.
+    """Read logs into a store, which is created if absent.
 
     Reading the same file again changes nothing; a later dump of the same jobs updates them. Every
     record read is kept, folded into another's row, rejected with a reason, or skipped by design;

@@ -107,9 +107,7 @@ def lemons(
     from ettr.store import open_store
 
     if not 0 < false_discovery < 1:
-        raise UsageError(
-            f"--false-discovery {false_discovery}: give a share between 0 and 1, not either end"
-        )
+        raise UsageError(f"--false-discovery {false_discovery}: give a share above 0 and below 1")
     _check_output(name, output, printing)
     _check_back_test(back_test, name, fit_days, score_days)
     with open_store(store) as opened:

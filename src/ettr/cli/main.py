@@ -169,7 +169,7 @@ _MORE_MEMORY = "raise the limit (ulimit -v, the job's memory) or free memory, an
 
 
 def _is_want_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran short, whichever library met it."""
+    """Whether an error says that memory ran out, whichever library met it."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in _WANT_OF_MEMORY)
 
 
@@ -231,7 +231,7 @@ def main() -> None:
         # libraries have their own errors for want of memory; any other shall end as it would
         if not _is_want_of_memory(error):
             raise
-        complain(f"memory ran short ({str(error) or type(error).__name__}); {_MORE_MEMORY}")
+        complain(f"memory ran out ({str(error) or type(error).__name__}); {_MORE_MEMORY}")
         sys.exit(1)
 
 

@@ -34,14 +34,14 @@ def measure_recovery(
     policy: Annotated[str, typer.Option(help="Policy of the running checkpoint.")] = "priority",
     fraction: Annotated[float, typer.Option(help="Share of the blocks saved in a round.")] = 1 / 8,
     every_steps: Annotated[int, typer.Option(help="Steps from one round to the next.")] = 10,
-    window: Annotated[int, typer.Option(help="Losses are means over so many steps.")] = 10,
-    seed: Annotated[int, typer.Option(help="Of the steps at which a loss is tried.")] = 0,
+    window: Annotated[int, typer.Option(help="Steps over which a loss is averaged.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the steps at which a loss is tried.")] = 0,
     *,
     printing: Printing,
 ) -> None:
     """Measure what a partial recovery costs your model: two values of `RecoveryPolicy`.
 
-    And the times and rates of saves and restores, as options of `ettr plan`. It runs your
+    It also prints times and rates of saves and restores as options of `ettr plan`. It runs your
     function's code, and trains failures · (ranks + 2) / 2 times as long as one undisturbed run.
     """
     build = _load(builder)

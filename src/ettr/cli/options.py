@@ -40,7 +40,7 @@ LoggedGpusPerNodeOption = Annotated[
         metavar="G",
         min=0,
         max=MOST_GPUS_PER_NODE,
-        help="GPUs in a node, where the log lacks it.",
+        help="GPUs per node, where the log does not say.",
     ),
 ]
 
@@ -175,7 +175,7 @@ class AnalysisOptions(Rating):
         typer.Option(
             "--run-id",
             metavar="REGEX",
-            help="Jobs whose comment matches are one run for each text of the first group.",
+            help="Jobs whose comment matches form one run for each text of the first group.",
         ),
     ] = None
     interval: Annotated[
@@ -183,20 +183,20 @@ class AnalysisOptions(Rating):
         typer.Option(
             "--interval",
             metavar="TIME",
-            help="Between checkpoints of runs that report none; failures lose half of it.",
+            help="Checkpoint interval of runs that report none; a failure loses half of it.",
         ),
         needs(Input.LIST, Input.PREVIOUS),
     ] = None
     restart: Annotated[
         str | None,
-        typer.Option("--restart", metavar="TIME", help="Restart time of runs that report none."),
+        typer.Option("--restart", metavar="TIME", help="Restart time, for runs that report none."),
     ] = None
     write: Annotated[
         str | None,
         typer.Option(
             "--write",
             metavar="TIME",
-            help="Time a checkpoint stops training, of runs that report none.",
+            help="Time that a checkpoint stops training, for runs that report none.",
         ),
     ] = None
     preemption_window: Annotated[str, times.PREEMPTION_WINDOW] = q.typed_time(PREEMPTION_WINDOW_S)

@@ -41,7 +41,7 @@ class Scales(OptionGroup):
         typer.Option("--gpus", metavar="LIST", help="Scales, such as 4096,16384,131072."),
     ] = None
     nodes: Annotated[
-        str | None, typer.Option("--nodes", metavar="LIST", help="The same in nodes.")
+        str | None, typer.Option("--nodes", metavar="LIST", help="Scales in nodes.")
     ] = None
     gpus_per_node: rates.GpusPerNodeOption = None
 
@@ -70,7 +70,12 @@ class SeenSize(OptionGroup):
 
     seen_gpus: Annotated[
         int | None,
-        typer.Option("--seen-gpus", metavar="N", min=1, help="GPUs of the jobs they were seen in."),
+        typer.Option(
+            "--seen-gpus",
+            metavar="N",
+            min=1,
+            help="GPUs of the jobs in which the failures were seen.",
+        ),
         needs(Input.RATE),
     ] = None
     seen_gpus_per_node: Annotated[
@@ -80,7 +85,7 @@ class SeenSize(OptionGroup):
             metavar="G",
             min=1,
             max=MOST_GPUS_PER_NODE,
-            help="GPUs of the nodes seen.",
+            help="GPUs per node of those jobs.",
         ),
         needs(Input.RATE),
     ] = None
@@ -105,7 +110,7 @@ class SpareOptions(OptionGroup):
 
     spares: Annotated[
         int,
-        typer.Option("--spares", metavar="S", min=0, help="Nodes held ready."),
+        typer.Option("--spares", metavar="S", min=0, help="Spare nodes held ready."),
         needs(Input.REPAIR),
     ] = 0
     repair: Annotated[

@@ -43,9 +43,7 @@ def slow(
     from ettr.store import open_store
 
     if not 0 < false_discovery < 1:
-        raise UsageError(
-            f"--false-discovery {false_discovery}: give a share between 0 and 1, not either end"
-        )
+        raise UsageError(f"--false-discovery {false_discovery}: give a share above 0 and below 1")
     with open_store(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         found, head = slow_report(analysis, false_discovery), analysis.selection_head

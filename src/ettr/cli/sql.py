@@ -37,7 +37,7 @@ def sql(
         int, typer.Option("--limit", metavar="N", min=1, help="Print N rows at most.")
     ] = 1000,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="Stop after so long.")
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Stop after this many seconds.")
     ] = 60.0,
     selecting: Selecting,
     printing: Printing,

@@ -28,7 +28,9 @@ def timeline(
     ] = Path("timeline.html"),
     min_gpus: Annotated[
         int | None,
-        typer.Option("--min-gpus", metavar="N", min=0, help="Only jobs of so many GPUs or more."),
+        typer.Option(
+            "--min-gpus", metavar="N", min=0, help="Only jobs of at least this many GPUs."
+        ),
     ] = None,
     most_jobs: Annotated[
         int,
@@ -37,7 +39,7 @@ def timeline(
             metavar="N",
             min=0,
             max=_LIMIT,
-            help="So many attempts at most: the largest, and of one size the longest.",
+            help="Draw at most this many attempts: the largest, then the longest.",
         ),
     ] = TIMELINE_JOBS,
     most_nodes: Annotated[
@@ -47,7 +49,7 @@ def timeline(
             metavar="N",
             min=1,
             max=_LIMIT,
-            help="So many nodes at most: those with most outages and failures, then most work.",
+            help="Draw at most this many nodes: most outages and failures first, then most work.",
         ),
     ] = TIMELINE_NODES,
     *,

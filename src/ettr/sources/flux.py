@@ -120,7 +120,7 @@ def _add(
     n_nodes = integer_of(job.get("nnodes"))
     per_node = rows.options.gpus_per_node
     if per_node is not None and n_nodes:
-        rows.note(f"the list names no GPUs; each node was taken with {per_node}, as a whole")
+        rows.note(f"the list names no GPUs; each node was counted with {per_node}, as a whole")
     status = job.get("waitstatus")
     status = status if isinstance(status, int) and not is_open and start is not None else None
     rows.add_attempt(

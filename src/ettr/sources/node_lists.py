@@ -110,7 +110,7 @@ def _numbers(ranges: str) -> Ranges | None:
 def _by_clustershell(text: str) -> tuple[str, ...]:
     # brackets within brackets are in no list; a megabyte of them would be counted for nothing
     if _LISTED.fullmatch(text) is None or "[[" in text or "]]" in text:
-        raise ValueError(f"{text[:80]!r} is no list of nodes")
+        raise ValueError(f"{text[:80]!r} is not a list of nodes")
     if listed_nodes(text) > MOST_NODES:
         raise ValueError(f"{text[:80]!r} names an absurd number of nodes")
     if max(map(len, _IN_BRACKETS.sub("", text).split(","))) > LONGEST_NAME:
@@ -123,7 +123,7 @@ def _by_clustershell(text: str) -> tuple[str, ...]:
             raise ValueError(f"{text[:80]!r} names an absurd number of nodes")
         names = tuple(nodes)
     except (NodeSetException, ArithmeticError, AssertionError, IndexError, TypeError) as error:
-        raise ValueError(f"{text[:80]!r} is no list of nodes: {error}") from error
+        raise ValueError(f"{text[:80]!r} is not a list of nodes: {error}") from error
     if not names or any("/" in name for name in names):
         raise ValueError(f"{text[:80]!r} names no node")
     return names
@@ -171,11 +171,11 @@ class NodeLists:
         Most texts are known for a list without expanding them.
 
         Raises:
-            ValueError: the text is no list of nodes.
+            ValueError: the text is not a list of nodes.
         """
         fold = self._fold(text)
         if fold is None and self(text) is None:
-            raise ValueError(f"{text[:80]!r} is no list of nodes")
+            raise ValueError(f"{text[:80]!r} is not a list of nodes")
         return listed_nodes(text) if fold is None else fold[2]
 
     def listed(self, text: str) -> int:
@@ -184,7 +184,7 @@ class NodeLists:
         return listed_nodes(text) if fold is None else fold[2]
 
     def __call__(self, text: str) -> tuple[str, ...] | None:
-        """The names, or None where the text is no list of nodes."""
+        """The names, or None where the text is not a list of nodes."""
         if text not in self._known:
             self._make_room()
             fold = self._fold(text)
@@ -235,7 +235,7 @@ class FileNodeLists:
         names = self._expand(text)
         self._n_named += n_named
         if names is None:
-            raise ValueError(f"{text[:80]!r} is no list of nodes")
+            raise ValueError(f"{text[:80]!r} is not a list of nodes")
         if len(self._names) + len(names) > MOST_NODES:
             n_new = sum(name not in self._names for name in names)
             if len(self._names) + n_new > MOST_NODES:

@@ -91,9 +91,7 @@ def recognise(head: bytes, file_name: str) -> Source:
                 "take the log with LC_ALL=C dmesg -T, or journalctl -k -o json"
             )
         if why := why_unreadable(head, names_step_alone(head)):
-            raise SourceError(
-                f"{file_name}: a log of training that does not say when its steps were done: {why}"
-            )
+            raise SourceError(f"{file_name}: a training log without the times of its steps: {why}")
         raise SourceError(
             f"{file_name}: no known log format; name it with --source (ettr sources lists them), "
             "or say with --table which table a CSV or Parquet file of your own holds"
@@ -170,7 +168,7 @@ _TEXT_LOGS = (
     ),
     (
         re.compile(rb"^iter \d{1,12}: loss [-0-9.a-z]{1,40}, time [0-9.]{1,40}ms", re.MULTILINE),
-        "it has how long an iteration took, and not when: have the loop write a CSV or JSON line "
+        "it says how long an iteration took but not when: have the loop write a CSV or JSON line "
         "with step and time",
     ),
     (

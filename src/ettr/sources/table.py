@@ -238,7 +238,7 @@ def _plan(origin: Origin, options: ReadOptions, names: list[str]) -> _Plan:
     name = options.table or _guess({*names, *given})
     if name is None:
         raise UsageError(
-            f"{origin}: say which table its rows are with --table, one of {', '.join(_TABLES)}; "
+            f"{origin}: name the table of its rows with --table, one of {', '.join(_TABLES)}; "
             f"its columns are {', '.join(names[:40])}"
         )
     if name not in _TABLES:
@@ -364,7 +364,7 @@ def _time(rows: LogRows, column: Column, given: object) -> datetime:
     if isinstance(given, str) and zone is None and time_of(given, "UTC") is not None:
         raise UsageError(
             f"{rows.origin}: column {column.name} holds local times without a zone, such as "
-            f"{given!r:.40}; say which with --timezone ZONE, for example --timezone UTC"
+            f"{given!r:.40}; give their zone with --timezone ZONE, for example --timezone UTC"
         )
     raise _CellError("bad-timestamp", f"{column.name} is {given!r:.100}")
 

@@ -349,7 +349,7 @@ _NOTES = {
     "jobs); [its|their] start time is used for [its|their] submit time",
     "repeated": "{n} [record repeats|records repeat] an earlier one; the last counts",
     "cluster": f"{{n}} [record names|records name] no cluster; {UNNAMED_NOTE}",
-    "no node list": "no NodeList field: attempts have no nodes, exposure by node is not known",
+    "no node list": "no NodeList field: attempts have no nodes, so exposure by node is unknown",
     "no elapsed time": "{n} [attempt has|attempts have] nodes but no elapsed time; "
     "[it adds|they add] no exposure",
     "node count differs": "{n} [attempt has|attempts have] a number of nodes other than "

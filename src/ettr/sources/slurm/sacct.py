@@ -277,7 +277,7 @@ def _blocks(file: BinaryIO, layout: RecordLayout, name: str) -> Iterator[tuple[b
         cut = _cut(held, layout)
         if not cut and len(held) > _MOST_HELD_BYTES:
             raise SourceError(
-                f"{name}: line {line} is longer than {_MOST_HELD_BYTES >> 20} MiB; it is no text"
+                f"{name}: line {line} is longer than {_MOST_HELD_BYTES >> 20} MiB; it is not text"
             )
         if cut:
             block = held[:cut]
@@ -328,8 +328,8 @@ def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[RecordLayout,
     if fields_given is None:
         if delimiter not in first:
             raise SourceError(
-                f"{name}: is no output of sacct -P: its first line is neither a header such as "
-                "JobID|State|... nor a record"
+                f"{name}: is not the output of sacct -P: its first line is neither a header such "
+                "as JobID|State|... nor a record"
             )
         raise UsageError(
             f"{name}: has no header and {first.count(delimiter) + 1} fields; name them in order "

@@ -70,7 +70,7 @@ def _check_fleet(rows: LogRows, n_failed: int) -> None:
         )
     if n_nodes > MOST_NODES:
         raise UsageError(
-            f"{rows.origin}: --nodes {n_nodes} is more than any machine has; give at most "
+            f"{rows.origin}: --nodes {n_nodes} is more than any cluster has; give at most "
             f"{MOST_NODES}"
         )
     if n_nodes < n_failed:

@@ -135,7 +135,7 @@ def _columns(origin: Origin, options: ReadOptions) -> dict[str, str]:
         f"{ours}: not one of {', '.join(_MAPPED)}" for ours in columns if ours not in _MAPPED
     ]
     problems += [
-        f"{ours}: no column is known to hold it; say which with --columns {ours}=THEIRS"
+        f"{ours}: no column is known to hold it; name it with --columns {ours}=THEIRS"
         for ours in ("step", "time")
         if ours not in columns
     ]

@@ -132,7 +132,7 @@ def _start(rows: StepRows, rank: _Rank, place: int, number: int, time: datetime)
 def _reject_load(rows: StepRows, rank: _Rank) -> None:
     """A load after which no training starts is of no known step."""
     if rank.load is not None:
-        detail = "no line says at which step the training starts after it"
+        detail = "no later line says at which step training starts"
         rows.reject(rank.load.line, "missing-field", detail, rank.load.text)
         rank.load = None
 
