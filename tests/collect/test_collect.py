@@ -228,7 +228,7 @@ def test_a_store_that_cannot_say_from_when_is_an_error(
 ):
     store, sacct = tmp_path / "store", tmp_path / "sacct.psv"
     sacct.write_text(SACCT)
-    assert "--since, or with --store" in ettr("collect", tmp_path / "logs").err
+    assert "--since, or --store" in ettr("collect", tmp_path / "logs").err
     ettr("ingest", store, sacct, "--timezone", "UTC")
     early = ettr("collect", tmp_path / "logs", "--store", store, "--until", "2026-03-01")
     assert early.code == 2

@@ -235,7 +235,7 @@ def test_a_job_in_vain_is_refused(tmp_path: Path):
             '{"epoch": 2.0, "log_history": [{"loss": 2.1, "step": 10}]}',
             'report_to="tensorboard"',
         ),
-        ("nano.log", "iter 10: loss 4.2, time 250.33ms, mfu 31.20%\n", "and not when"),
+        ("nano.log", "iter 10: loss 4.2, time 250.33ms, mfu 31.20%\n", "but not when"),
         (
             "megatron.log",
             " iteration       10/    5000 | consumed samples:  5120 | lm loss: 6.9E+00 |\n",
