@@ -240,9 +240,10 @@ def _drop(
 
 
 def _cells(log_clock: Floats) -> tuple[Floats, Floats]:
-    """Values and weights; long lists are folded into cells that keep their mean."""
+    """Values and weights, equal ones once; long lists are folded into cells that keep their mean."""
     if log_clock.size <= _CELLS:
-        return log_clock, np.ones_like(log_clock)
+        values, counts = np.unique(log_clock, return_counts=True)
+        return values, counts.astype(np.float64)
     low, high = float(log_clock.min()), float(log_clock.max())
     cell = ((log_clock - low) * ((_CELLS - 1) / max(high - low, 1e-12))).astype(np.int64)
     weight = np.bincount(cell, minlength=_CELLS).astype(np.float64)
