@@ -20,6 +20,7 @@ from ettr.attribution.background import (
 )
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
+from ettr.facts.chosen import NO_GPUS
 from ettr.metrics.availability import Availability
 from ettr.metrics.black_holes import BlackHole, black_holes
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
@@ -27,6 +28,7 @@ from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput
 from ettr.metrics.hangs import HungRun, hung_runs
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node
+from ettr.metrics.node_classes import GPU, ClassRate, with_spread
 from ettr.metrics.outages import SetDown, set_down
 from ettr.metrics.preemptions import (
     Preemption,
@@ -93,6 +95,9 @@ class Analysis(SharedStages):
         """The same logs under another selection; what all of the logs say is not computed again."""
         made = Analysis(self.store, self.assumptions, selection, self.price)
         made.take_stages_of(self)
+        if selection.at_any_time == self.selection.at_any_time:
+            # parts of a time are of one class, or they could not be compared
+            made.rate_class = self.rate_class
         return made
 
     @cached_property
@@ -203,9 +208,7 @@ class Analysis(SharedStages):
         if not self.logs_read.jobs or "mttf" in self.__dict__:
             return self.mttf.gpus_per_node
         given = self.assumptions.gpus_per_node
-        return gpus_of_a_node(
-            self.rate_facts, self.rate_unit, given, questions.gpus_of_nodes(self.fleet)
-        )
+        return gpus_of_a_node(self.rate_facts, self.rate_unit, given, self.rate_gpus_of_nodes)
 
     @cached_property
     def runs(self) -> JobRuns:
@@ -328,6 +331,24 @@ class Analysis(SharedStages):
     def hung_runs(self) -> tuple[HungRun, ...]:
         """Selected runs that probably hung after a fault: failures that no log calls one."""
         return hung_runs(self.facts)
+
+    @cached_property
+    def spread_classes(self) -> tuple[ClassRate, ...]:
+        """`classes` with intervals that admit clustering and the runs that hung."""
+        if not self.classes:
+            return ()
+        kinds = {
+            (cluster, node): (kind or GPU) if has_gpus else NO_GPUS
+            for cluster, node, kind, has_gpus in self.facts.distinct(
+                "node_classes", "cluster", "node", "gpu_type", "has_gpus"
+            )
+        }
+        return with_spread(
+            self.classes,
+            self.clustering_of_all.spread and self.clustering_of_all.spread.believed,
+            [kinds.get((one.cluster, one.node), "") for one in self.hung_runs],
+            self.assumptions.confidence,
+        )
 
     @cached_property
     def set_down(self) -> SetDown | None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.defaults import CONFIDENCE
-from ettr.estimates.spread import FleetSpread, fleet_spread
+from ettr.estimates.spread import FleetSpread, Spread, fleet_spread
 from ettr.facts import Facts
 from ettr.facts.files import Columns
 from ettr.metrics.availability import Service
@@ -19,11 +19,12 @@ from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.trend import calendar_step_s, cumulative_node_days
 from ettr.models.compare import RateDirection, rate_direction
 from ettr.models.data import Counts, at_risk
-from ettr.models.dispersion import FailureTimeline, spread_over_nodes, spread_over_time
+from ettr.models.dispersion import FailureTimeline, burstiness, spread_over_nodes, spread_over_time
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 NODE = "node"
-
+BAND_SEED = 20_241_029
+"""Seed of the draws behind the band of independent gaps: the same data give the same report."""
 FLEET = "fleet"
 """The one unit of a fleet whose nodes the logs do not distinguish."""
 
@@ -221,3 +222,17 @@ def counts_by_node(
         total - sum(placed),
         unnamed_days,
     )
+
+
+def come_in_bursts(over_time: Spread, times_days: Floats, confidence: float = CONFIDENCE) -> bool:
+    """Whether it can be said that failures come in bursts: counts and gaps both show it.
+
+    Args:
+        over_time: spread of the failures between windows.
+        times_days: when each happened.
+        confidence: of the band of independent gaps.
+    """
+    if not over_time.is_surely_clustered:
+        return False
+    gaps = burstiness(times_days, np.random.default_rng(BAND_SEED), confidence)
+    return (gaps.coefficient_of_variation or 0.0) > gaps.high

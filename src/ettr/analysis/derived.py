@@ -78,13 +78,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
         if row["node"] is not None
     }
     failed = blamed_failures(analysis.facts)
-    total_days = sum(days.values())
-    counts = analysis.clustering.every.counts
-    per_day = (
-        float(counts.failures.sum()) / total_days
-        if counts is not None and counts.unit == "node" and total_days
-        else None
-    )
+    records = {(one.cluster, one.node): one for one in analysis.node_records.nodes}
     blame = summed(analysis.blame) if analysis.logs_read.jobs else {}
     out = _by_node(_outages(analysis)) if analysis.logs_read.node_states else None
     fleet, has_jobs = analysis.fleet, analysis.logs_read.jobs
@@ -99,9 +93,10 @@ def node_summary(analysis: Analysis) -> pa.Table:
             "node_days": days.get((cluster, node), 0.0) if has_jobs else None,
             "failures": failed.get((cluster, node), 0) if has_jobs else None,
             "blame": blame.get((cluster, node), 0.0) if has_jobs else None,
-            "expected_failures": None
-            if per_day is None
-            else per_day * days.get((cluster, node), 0.0),
+            **{
+                name: getattr(records.get((cluster, node)), name, None)
+                for name in ("expected_failures", "lost_gpu_hours")
+            },
             **_outage_sums(None if out is None else out[cluster, node]),
         }
         for cluster, node in sorted({*spans_s, *days, *failed})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ettr.analysis.assumptions import Assumptions
-from ettr.analysis.clustering import FLEET
+from ettr.analysis.clustering import BAND_SEED, FLEET
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 WORST_NODES = 10
 LEAST_NODES = 3
-BAND_SEED = 20_241_029
-"""Seed of the draws behind the band of independent gaps: the same data give the same report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,18 +110,18 @@ def fleet_evidence(
     analysis = analysis.covered
     of_some = bool(partition or cluster)
     chosen = facts_of_jobs(analysis.rate_facts, partition, cluster, others, above_gpus)
-    on_gpus = analysis.is_of_gpu_nodes
-    if on_gpus and of_some and not chosen.rows("exposure_shapes"):
-        # of a partition without GPUs
+    of_nodes = analysis.rate_nodes
+    if of_nodes and of_some and not chosen.rows("exposure_shapes"):
+        # of a partition without such nodes
         chosen = facts_of_jobs(analysis.facts, partition, cluster, others, above_gpus)
-        on_gpus = False
+        of_nodes = ""
     whole = None if of_some else _of_all_partitions(analysis, above_gpus)
     shown = whole or clustering_of_all(chosen, analysis.period, analysis.assumptions.confidence)
     if shown.counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
     found = _evidence(analysis, name, shown.counts, chosen, above_gpus)
-    if on_gpus:
-        found = replace(found, jobs=f"{found.jobs} on nodes with GPUs")
+    if of_nodes:
+        found = replace(found, jobs=f"{found.jobs} on {of_nodes}")
     return replace(found, spread=shown.spread, spread_by_symptom=shown.spread_by_symptom)
 
 

@@ -123,6 +123,7 @@ def records_of(facts: Facts, given: OfRecords) -> NodeRecords:
         summed(given.blame) if given.logs_read.jobs else {},
         only_fleet=given.selected is not None,
         has_jobs=given.logs_read.jobs,
+        cap_min=given.assumptions.lost_cap_min,
         confidence=given.assumptions.confidence,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
+from ettr.analysis.clustering import come_in_bursts
 from ettr.analysis.fleet_evidence import FleetEvidence, planned_above_gpus
 from ettr.analysis.model_choice import stored_spans
 from ettr.analysis.node_faults import faults_of
@@ -66,6 +67,10 @@ def own_failures(analysis: Analysis, evidence: FleetEvidence) -> OwnFailures | N
     above_gpus = planned_above_gpus(analysis)
     spread = evidence.spread
     if spread is not None and spread.over_time.is_clustered:
+        times_days = _moments_s(analysis, above_gpus) / SECONDS_PER_DAY
+        if not come_in_bursts(spread.over_time, times_days, analysis.assumptions.confidence):
+            # bursts that are not shown widen intervals, and look like ageing
+            return None
         timeline = _timeline(analysis, above_gpus, spread.over_time.window_days or 1.0)
         if timeline is None:
             return None
@@ -98,7 +103,7 @@ def _timeline(
 def _moments_s(analysis: Analysis, above_gpus: int | None) -> Floats:
     """When jobs failed; without jobs, when nodes did; in seconds since 1970."""
     if analysis.logs_read.jobs:
-        failed = analysis.facts.columns("failures")
+        failed = analysis.rate_facts.columns("failures")
         ends_s = failed["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
         if above_gpus is None:
             return ends_s

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.comparing import FleetComparison, compare_fleets
 from ettr.analysis.fleet_evidence import period_evidence
 from ettr.estimates.exact import sum_interval
@@ -33,8 +34,11 @@ class PeriodFigures:
     """What one period holds.
 
     Attributes:
+        failures: Failures of the infrastructure, on nodes of the class that rates are of.
         lost_gpu_hours: Lost to failures, jobs preempted for their sake included. The interval is
             of what such a period loses on average. None where no GPUs are known.
+        counted_gpu_hours: What this period lost: a count, with what it would be at the shortest and
+            at the longest checkpoint interval and restart that are assumed. None likewise.
         lost_share: Lost over ran; None likewise.
         failures_without_gpus: Failures that the loss leaves out, since they do not say their GPUs;
             likewise preemptions_without_gpus.
@@ -48,6 +52,7 @@ class PeriodFigures:
     per_1000_node_days: Interval
     ran_gpu_hours: float | None
     lost_gpu_hours: Interval | None
+    counted_gpu_hours: Interval | None
     lost_share: float | None
     failures_without_gpus: int | None
     preemptions_without_gpus: int | None
@@ -150,20 +155,25 @@ def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
     """The figures of a part of the whole."""
     confidence = part.assumptions.confidence
     sure = failures_by_confidence(part.facts)
+    counts, failed = part.clustering_of_all.counts, sure.total
     node_days = part.exposure.node_hours / HOURS_PER_DAY
+    if part.rate_class:
+        failed = len(part.rate_facts.columns("failures")["end_us"])
+        node_days = 0.0 if counts is None else counts.rate.node_days
     spread = part.clustering_of_all.spread.believed
     if spread.is_known:
-        rate = estimated_rate(sure.total, node_days, confidence, spread)
+        rate = estimated_rate(failed, node_days, confidence, spread)
     else:
         # too few in the part: of the whole it may be known
         spread = whole.clustering_of_all.spread.believed
-        rate = window_rate(sure.total, node_days, spread.failures, confidence, spread)
-    ran = lost = losses = None
+        rate = window_rate(failed, node_days, spread.failures, confidence, spread)
+    ran = lost = losses = count = None
     if part.gpus_are_known:
         ran = part.ran_gpu_hours
         losses = loss_of_each(part.facts, part.preemptions, part.assumptions.lost_cap_min)
         if not losses.is_unknown:
             lost = sum_interval(losses.gpu_hours, spread.inflation(confidence), confidence)
+            count = _counted(part, sum(losses.gpu_hours))
     return PeriodFigures(
         start=period.start.astimezone(UTC),
         end=period.end.astimezone(UTC),
@@ -173,12 +183,34 @@ def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
         per_1000_node_days=rate.per_1000_node_days,
         ran_gpu_hours=ran,
         lost_gpu_hours=lost,
+        counted_gpu_hours=count,
         lost_share=lost.estimate / ran if lost and ran and lost.estimate is not None else None,
         failures_without_gpus=losses.failures_without_gpus if losses else None,
         preemptions_without_gpus=losses.preemptions_without_gpus if losses else None,
         failures_without_runtime=losses.failures_without_runtime if losses else None,
         preemptions_without_runtime=losses.preemptions_without_runtime if losses else None,
         by_confidence=sure,
+    )
+
+
+def _counted(part: Analysis, gpu_hours: float) -> Interval:
+    """What was lost, and what it were at the best and at the worst that is assumed."""
+    low, high = (
+        sum(loss_of_each(part.facts, part.preemptions, cap_min).gpu_hours)
+        for cap_min in caps_min(part.assumptions)
+    )
+    return Interval(gpu_hours, min(low, gpu_hours), max(high, gpu_hours))
+
+
+def caps_min(given: Assumptions) -> tuple[float, float]:
+    """The least and the most that one failure loses by what is assumed, in minutes.
+
+    Half of a checkpoint interval on average, and at the most the restart too.
+    """
+    best, worst = given.checkpoints.best, given.checkpoints.worst
+    return (
+        best.checkpoint_interval_min / 2.0,
+        worst.checkpoint_interval_min / 2.0 + worst.restart_min,
     )
 
 

@@ -146,20 +146,26 @@ def direction(_: Facts, given: OfRates) -> RateDirection:
 
 
 class OfClasses(Protocol):
-    """What `by_class` and `of_gpu_nodes` take."""
+    """What `by_class`, `of_gpu_nodes` and `of_class` take."""
 
-    classes: tuple[ClassRate, ...]
+    spread_classes: tuple[ClassRate, ...]
     is_of_gpu_nodes: bool
+    rate_class: str
 
 
 def by_class(_: Facts, given: OfClasses) -> tuple[ClassRate, ...]:
     """Failure rates by class of node; empty where all nodes are of one."""
-    return given.classes
+    return given.spread_classes
 
 
 def of_gpu_nodes(_: Facts, given: OfClasses) -> bool:
-    """Whether rates are of nodes with GPUs alone: nodes without any ran jobs too."""
+    """Whether rates are of nodes with GPUs alone, or of one type of them."""
     return given.is_of_gpu_nodes
+
+
+def of_class(_: Facts, given: OfClasses) -> str:
+    """The class that rates are of: `gpu`, a type of GPU, or empty for all nodes."""
+    return given.rate_class
 
 
 def co_occurrence(facts: Facts, given: OfAssumptions) -> background.CoOccurrences:
@@ -207,6 +213,7 @@ class OfMttf(Protocol):
     rates: RatesBySymptom
     rate_facts: Facts
     rate_unit: SizeUnit
+    rate_gpus_of_nodes: tuple[float, ...]
     clustering: FailureClustering
     fleet: Service
     faults: FleetFaults | None
@@ -223,16 +230,10 @@ def mttf(facts: Facts, given: OfMttf) -> MttfBySize:
         given.rates.best,
         unit=given.rate_unit,
         gpus_per_node=given.assumptions.gpus_per_node,
-        of_nodes=gpus_of_nodes(given.fleet),
+        of_nodes=given.rate_gpus_of_nodes,
         confidence=given.assumptions.confidence,
         spread=given.clustering.all_jobs.believed,
     )
-
-
-def gpus_of_nodes(fleet: Service) -> tuple[float, ...]:
-    """GPUs of each node of which an inventory names any."""
-    named = fleet.gpus.keys() - fleet.gpus_of_jobs
-    return tuple(fleet.gpus[node] for node in sorted(named) if fleet.gpus[node] > 0)
 
 
 class OfRuns(Protocol):

@@ -26,7 +26,13 @@ from ettr.metrics.exposure import (
     node_jobs,
 )
 from ettr.metrics.instants import Period
-from ettr.metrics.node_classes import ClassRate, are_mixed, class_rates, facts_of_gpu_nodes
+from ettr.metrics.node_classes import (
+    GPU,
+    ClassRate,
+    class_rates,
+    facts_of_class,
+    main_class,
+)
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.status import Totals, totals
@@ -193,14 +199,35 @@ class SharedStages(LogStages):
         return class_rates(self.facts, self.assumptions.confidence)
 
     @cached_property
+    def rate_class(self) -> str:
+        """The class of nodes that rates are of: `gpu`, a type of GPU, or nothing for all nodes."""
+        return main_class(self.classes) if self.logs_read.jobs else ""
+
+    @property
     def is_of_gpu_nodes(self) -> bool:
-        """Whether rates are of nodes with GPUs alone: nodes without any ran jobs too."""
-        return self.logs_read.jobs and are_mixed(self.classes)
+        """Whether rates are of nodes with GPUs alone, or of one type of them."""
+        return bool(self.rate_class)
+
+    @property
+    def rate_nodes(self) -> str:
+        """The same in words; empty where they are of all nodes."""
+        if not self.rate_class:
+            return ""
+        return "nodes with GPUs" if self.rate_class == GPU else f"{self.rate_class} nodes"
 
     @cached_property
     def rate_facts(self) -> Facts:
         """The facts that rates are of."""
-        return facts_of_gpu_nodes(self.facts) if self.is_of_gpu_nodes else self.facts
+        return facts_of_class(self.facts, self.rate_class) if self.rate_class else self.facts
+
+    @cached_property
+    def rate_gpus_of_nodes(self) -> tuple[float, ...]:
+        """GPUs of each node of that class of which an inventory names any."""
+        named = self.fleet.gpus.keys() - self.fleet.gpus_of_jobs
+        if self.rate_class not in ("", GPU):
+            rows = self.facts.distinct("node_classes", "cluster", "node", "gpu_type")
+            named &= {(cluster, node) for cluster, node, kind in rows if kind == self.rate_class}
+        return tuple(self.fleet.gpus[node] for node in sorted(named) if self.fleet.gpus[node] > 0)
 
     @cached_property
     def rate_unit(self) -> SizeUnit:

@@ -20,6 +20,9 @@ A lax level on purpose: believing the wide interval without need costs little, b
 one wrongly costs the coverage.
 """
 
+SURE = 0.01
+"""Below this p-value it is said that failures cluster: a finding, not the width of an interval."""
+
 Axis = Literal["time", "nodes"]
 
 
@@ -51,6 +54,11 @@ class Spread:
     def is_clustered(self) -> bool:
         """Whether the wider interval is the one to believe."""
         return self.p_value is not None and self.p_value < SUSPECT and self.index > 1.0
+
+    @property
+    def is_surely_clustered(self) -> bool:
+        """Whether it can be said that failures cluster."""
+        return self.is_clustered and (self.p_value or 0.0) < SURE
 
     def inflation(self, confidence: float = CONFIDENCE) -> float:
         """By how much the variance of a count is inflated; 1 where no clustering shows.
@@ -168,6 +176,12 @@ def _meaning(believed: Spread, both: list[Spread]) -> str:
         )
         p_value = believed.p_value or 0.0
         chance = "p < 0.0001" if p_value < 1e-4 else f"p {p_value:.2g}"
+        if not believed.is_surely_clustered:
+            return (
+                f"Failures may cluster, which is not shown: between {units} they vary "
+                f"{believed.index:.2g} times as much as independent ones would ({chance}). The "
+                "intervals admit that."
+            )
         return (
             f"Failures cluster: between {units} they vary {believed.index:.2g} times as much as "
             f"independent ones would ({chance}). The intervals admit that."

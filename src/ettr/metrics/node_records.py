@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.facts import Facts
+from ettr.facts.files import Columns
 from ettr.metrics.availability import Service
+from ettr.metrics.goodput import LOST_CAP_MIN, lost_gpu_s
 from ettr.metrics.instants import moment, to_datetime
 from ettr.metrics.outages import Outage
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
-from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 NodeName = tuple[str, str]
 _PLACES = ("rack", "pod", "switch")
@@ -53,6 +56,10 @@ class NodeRecord:
     Attributes:
         blame: Its weights of the table `blame`: those, and its part of failures that blame no
             single node.
+        lost_gpu_hours: What these failures lost, at most the cap each; None where that of any is
+            not known.
+        expected_failures: Those that a node of its class (without GPUs, or of its type of GPU) with
+            as many node-days has on average.
         chance: Probability that chance alone gives some node of the fleet so many more failures
             than expected as this one has.
         failed_attempts: Attempts that ended as a failure while they held it, whichever node is
@@ -71,6 +78,7 @@ class NodeRecord:
     node_days: float | None
     failures: int | None
     blame: float | None
+    lost_gpu_hours: float | None
     expected_failures: float | None
     chance: float | None
     failed_attempts: int | None
@@ -129,6 +137,7 @@ def node_records(
     blame: Mapping[NodeName, float],
     *,
     has_jobs: bool,
+    cap_min: float = LOST_CAP_MIN,
     only_fleet: bool = False,
     confidence: float = CONFIDENCE,
 ) -> NodeRecords:
@@ -136,6 +145,7 @@ def node_records(
 
     Args:
         outages: of all nodes, cut to their time in service; None where no log has states of nodes.
+        cap_min: the most that one failure loses, in minutes.
         only_fleet: leave out nodes that are not in `fleet`, such as those that are not selected.
     """
     days = ran_node_days(facts)
@@ -147,8 +157,17 @@ def node_records(
     out = None if outages is None else _by_node(outages)
     names = sorted({*fleet.spans_s, *(() if only_fleet else (*days, *failed, *codes))})
     blamed = sum(failed.get(name, 0) for name in names)
-    total_days = sum(days.get(name, 0.0) for name in names)
-    shares = {name: days.get(name, 0.0) / total_days if total_days else 0.0 for name in names}
+    lost = _lost_gpu_hours(failures, cap_min)
+    kind_of = _kinds(facts) if has_jobs else {}
+    of_kind: Counter[object] = Counter()
+    days_of_kind: dict[object, float] = defaultdict(float)
+    for name in names:
+        of_kind[kind_of.get(name)] += failed.get(name, 0)
+        days_of_kind[kind_of.get(name)] += days.get(name, 0.0)
+    shares = {
+        name: days.get(name, 0.0) / total if (total := days_of_kind[kind_of.get(name)]) else 0.0
+        for name in names
+    }
     records = [
         NodeRecord(
             cluster=name[0],
@@ -158,8 +177,13 @@ def node_records(
             node_days=days.get(name, 0.0) if has_jobs else None,
             failures=failed.get(name, 0) if has_jobs else None,
             blame=blame.get(name, 0.0) if has_jobs else None,
-            expected_failures=blamed * shares[name] if has_jobs and total_days else None,
-            chance=_chance(failed.get(name, 0), blamed, shares[name], len(days)),
+            lost_gpu_hours=lost.get(name, 0.0) if has_jobs else None,
+            expected_failures=of_kind[kind_of.get(name)] * shares[name]
+            if has_jobs and any(days_of_kind.values())
+            else None,
+            chance=_chance(
+                failed.get(name, 0), of_kind[kind_of.get(name)], shares[name], len(days)
+            ),
             failed_attempts=held.get(name, 0) if has_jobs else None,
             codes=codes.get(name, ()),
             **_outage_facts(None if out is None else out.get(name, [])),
@@ -203,6 +227,34 @@ def blamed_failures(facts: Facts) -> dict[NodeName, int]:
     failures = facts.columns("failures")
     names = zip(failures["cluster"].tolist(), failures["node"].tolist(), strict=True)
     return dict(Counter(name for name in names if name[1] is not None))
+
+
+def _kinds(facts: Facts) -> dict[NodeName, object]:
+    """The class of each node that attempts held: with GPUs or not, and their type."""
+    return {
+        (cluster, node): (has_gpus, gpu_type)
+        for cluster, node, has_gpus, gpu_type in facts.distinct(
+            "node_classes", "cluster", "node", "has_gpus", "gpu_type"
+        )
+    }
+
+
+def _lost_gpu_hours(failures: Columns, cap_min: float) -> dict[NodeName, float | None]:
+    """By node that failures blame, what they lost; None where that of any is not known."""
+    sums: dict[NodeName, float | None] = {}
+    names = ("cluster", "node", "elapsed_s", "n_gpus")
+    for cluster, node, elapsed_s, n_gpus in zip(
+        *(failures[name].tolist() for name in names), strict=True
+    ):
+        if node is None:
+            continue
+        known = (None if n is None or math.isnan(n) else n for n in (elapsed_s, n_gpus))
+        lost_s = lost_gpu_s(*known, cap_min * SECONDS_PER_MINUTE)
+        before = sums.get((cluster, node), 0.0)
+        sums[cluster, node] = (
+            None if lost_s is None or before is None else before + lost_s / SECONDS_PER_HOUR
+        )
+    return sums
 
 
 def _name(row: Mapping[str, Any]) -> NodeName:

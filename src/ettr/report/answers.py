@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ettr.analysis import Analysis
-from ettr.analysis.previous import USUAL_DAYS, PeriodFigures, PeriodTrend, previous
+from ettr.analysis.previous import (
+    USUAL_DAYS,
+    PeriodFigures,
+    PeriodTrend,
+    caps_min,
+    previous,
+)
 from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
@@ -33,6 +39,8 @@ from ettr.words import counted
 NOT_MEASURED = "not measured"
 UNLIKELY = 0.01
 """Below this chance a node has more failures than chance explains."""
+MOVED = 1.5
+"""What is assumed stands beside a number that it moves so many times or more."""
 _NAMED = 3
 _NO_JOBS = "the logs hold no job accounting"
 
@@ -69,13 +77,18 @@ def _cost(analysis: Analysis) -> Answer:
         return Answer(question, NOT_MEASURED, none_says(this))
     if not this.ran_gpu_hours:
         return Answer(question, "no GPU-hours", "no job held GPUs")
-    answer = f"{between(this.lost_gpu_hours)} GPU-hours"
+    count = this.counted_gpu_hours or this.lost_gpu_hours
+    answer = f"{number(count.estimate)} GPU-hours"
+    hangs_on = count.high > MOVED * count.low
+    if hangs_on:
+        answer += f" ({number(count.low)} to {number(count.high)}, by how often jobs checkpoint)"
     if analysis.price is not None:
-        answer += f", {money(analysis.price, this.lost_gpu_hours.estimate, 3)}"
+        answer += f", {money(analysis.price, count.estimate, 3)}"
     bound = ""
     if lower_bound(analysis):
         but = " but for false ones" if expects_false(analysis) else ""
         bound = f"; a lower bound{but}, see the failures"
+    failures = this.by_confidence.total if this.by_confidence else this.failures
     without = left_out(this)
     if without:
         bound += f"; {without.removesuffix('.')}"
@@ -83,9 +96,21 @@ def _cost(analysis: Analysis) -> Answer:
         question,
         answer,
         f"{percent(this.lost_share)} of {number(this.ran_gpu_hours, 5)} that ran, in "
-        f"{counted(this.failures, 'failure')} from {_date(this.start)} to {_date(this.end)} UTC"
-        f"{bound}; the interval is of what such a period loses on average, at most "
-        f"{number(analysis.assumptions.lost_cap_min)} min of work a failure",
+        f"{counted(failures, 'failure')} from {_date(this.start)} to {_date(this.end)} UTC"
+        f"{bound}; {_work_lost(analysis, asks=hangs_on)}; a period like it loses "
+        f"{between(this.lost_gpu_hours)} on average",
+    )
+
+
+def _work_lost(analysis: Analysis, *, asks: bool) -> str:
+    """What one failure is taken to lose."""
+    least, most = caps_min(analysis.assumptions)
+    words = f"at most {number(analysis.assumptions.lost_cap_min)} min of work a failure"
+    if not asks:
+        return words
+    return (
+        f"{words}, assumed, and {number(least)} to {number(most)} min with other intervals and "
+        "restarts: give yours (--interval)"
     )
 
 
@@ -176,7 +201,7 @@ def _mttf(analysis: Analysis) -> Answer:
     rate = mttf.rate_used
     shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
     bound = uncounted(shown, expects_false(analysis)) if lower_bound(analysis) else ""
-    of = " on nodes with GPUs" if analysis.is_of_gpu_nodes else ""
+    of = f" on {analysis.rate_nodes}" if analysis.rate_nodes else ""
     return Answer(
         f"MTTF at the largest size run, {largest.size.label} {unit}{of}",
         hours_between(shown),
@@ -195,16 +220,28 @@ def _worst_nodes(analysis: Analysis) -> Answer:
     if not worst:
         return Answer(question, "none", f"no failure is blamed on a node; {counted(ran, 'node')}")
     unlikely = [one for one in worst if one.chance is not None and one.chance < UNLIKELY]
-    rows = "; ".join(f"{one.node}: {_blame(one)}" for one in unlikely or worst)
+    lemons = {(one.cluster, one.node): one for one in analysis.lemon_nodes.candidates}
+
+    def blame(one: NodeRecord) -> str:
+        words = _blame(one)
+        if not unlikely:
+            return words
+        lemon = lemons.get((one.cluster, one.node))
+        if lemon is None or not lemon.claimed:
+            return f"{words}, not claimed as a lemon"
+        return f"{words}, claimed as a lemon"
+
+    rows = "; ".join(f"{one.node}: {blame(one)}" for one in unlikely or worst)
     if not unlikely:
         return Answer(question, "none stands out", f"chance explains the most: {rows}; of {total}")
     more = "" if len(unlikely) == _NAMED else "; the others are within chance"
     if len(unlikely) == 1:
-        rows = _blame(unlikely[0])  # the answer is its name
+        rows = blame(unlikely[0])  # the answer is its name
     return Answer(question, ", ".join(one.node for one in unlikely), f"{rows}; of {total}{more}")
 
 
 def _blame(one: NodeRecord) -> str:
     chance = "" if one.chance is None else f", chance {p_value(one.chance)}"
     failures = counted(one.failures or 0, "failure")
-    return f"{failures} where {number(one.expected_failures)} are expected{chance}"
+    lost = f" and {number(one.lost_gpu_hours, 4)} GPU-hours lost" if one.lost_gpu_hours else ""
+    return f"{failures}{lost} where {number(one.expected_failures)} are expected{chance}"

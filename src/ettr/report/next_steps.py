@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from ettr.analysis import Analysis
+from ettr.analysis.clustering import come_in_bursts
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.report.numbers import duration, moment, number, percent
 from ettr.taxonomy.rules import UNATTRIBUTED
-from ettr.units import SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import by_number, counted
 
 MANY_UNEXPLAINED = 0.3
@@ -267,12 +268,15 @@ def _unused_progress(analysis: Analysis) -> str:
 
 def _concentrated(analysis: Analysis) -> Iterator[str]:
     believed = analysis.clustering.all_jobs.believed
-    if believed.is_clustered and believed.over == "nodes":
+    if believed.is_surely_clustered and believed.over == "nodes":
         if any(one.claimed for one in analysis.lemon_nodes.candidates):
             return
         yield "A few nodes have far more failures than chance gives: check those with the most."
-    elif believed.is_clustered:
-        yield (
-            "Failures come in bursts: look for what those of one hour have in common (switch, "
-            "file system, power, a change) before replacing nodes."
-        )
+    elif believed.over == "time":
+        ends_us = analysis.rate_facts.columns("failures")["end_us"]
+        times_days = ends_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
+        if come_in_bursts(believed, times_days, analysis.assumptions.confidence):
+            yield (
+                "Failures come in bursts: look for what those of one hour have in common (switch, "
+                "file system, power, a change) before replacing nodes."
+            )

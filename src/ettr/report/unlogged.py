@@ -67,8 +67,13 @@ def set_down_says(found: SetDown, failures: int) -> str:
     )
 
 
-def classes_say(classes: Sequence[ClassRate], *, of_gpu_nodes: bool) -> str:
-    """What rates are of, and those of each class of node; empty where there is but one."""
+def classes_say(classes: Sequence[ClassRate], of_nodes: str) -> str:
+    """What rates are of, and those of each class of node; empty where there is but one.
+
+    Args:
+        classes: Of nodes.
+        of_nodes: Those that the rates are of, in words; empty for all.
+    """
     if not classes:
         return ""
     each = "; ".join(
@@ -76,5 +81,5 @@ def classes_say(classes: Sequence[ClassRate], *, of_gpu_nodes: bool) -> str:
         f"{number(one.node_days, 5)} node-days)"
         for one in classes
     )
-    only = "These rates are of nodes with GPUs alone. " if of_gpu_nodes else ""
+    only = f"These rates are of {of_nodes} alone. " if of_nodes else ""
     return f"{only}By class of node, per 1,000 node-days: {each}."

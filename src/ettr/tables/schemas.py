@@ -539,8 +539,13 @@ NODE_SUMMARY = Table(
         ),
         _float(
             "expected_failures",
-            "its exposure at the rate of failures blamed on nodes of the fleet",
+            "its exposure at the rate of failures blamed on nodes of its class",
             "nothing ran on any node",
+        ),
+        _float(
+            "lost_gpu_hours",
+            "what the failures that blame it lost, at most the cap each",
+            "no log holds jobs, or it is not known of one",
         ),
         _int("unplanned_outages", "unplanned outages", "no log holds states of nodes"),
         _float("unplanned_h", "hours of them", "no log holds states of nodes"),

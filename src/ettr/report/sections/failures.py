@@ -246,7 +246,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
             lower_bound=lower_bound(analysis),
             caution=short_logs(analysis),
             without_false=analysis.rates_without_false,
-            classes=classes_say(analysis.classes, of_gpu_nodes=analysis.is_of_gpu_nodes),
+            classes=classes_say(analysis.spread_classes, analysis.rate_nodes),
         ),
     )
 
@@ -265,6 +265,7 @@ FAILURES = Part(
         "set_down": set_down,
         "by_class": questions.by_class,
         "of_gpu_nodes": questions.of_gpu_nodes,
+        "of_class": questions.of_class,
         "direction": questions.direction,
         "trend": questions.trend,
         "rows": questions.failure_rows,

@@ -115,7 +115,8 @@ def _lead(records: NodeRecords) -> str:
 
 def _notes(records: NodeRecords) -> Iterator[str]:
     yield (
-        "Expected: the failures that a node with as many node-days has on average. Chance: the "
+        "Expected: the failures that a node of its class (without GPUs, or of its type of GPU) "
+        "with as many node-days has on average. Chance: the "
         "probability that chance alone gives some node of the fleet so many (binomial, times the "
         "number of nodes that ran jobs)."
     )
@@ -134,11 +135,12 @@ def _notes(records: NodeRecords) -> Iterator[str]:
 
 def _nodes_table(records: NodeRecords, title: str = "All nodes") -> TextTable:
     headers = (
-        *("cluster", "node", "node-days", "failures", "expected", "chance", "failed attempts"),
+        *("cluster", "node", "node-days", "failures", "GPU-hours lost", "expected", "chance"),
+        "failed attempts",
         *("outages", "hours out", "reasons", "XIDs", "last repair", "now"),
     )
     rows = tuple(_node_row(one) for one in records.nodes)
-    numeric = frozenset({2, 3, 4, 5, 6, 7, 8})
+    numeric = frozenset({2, 3, 4, 5, 6, 7, 8, 9})
     return TextTable(
         title,
         headers,
@@ -159,6 +161,7 @@ def _node_row(one: NodeRecord) -> tuple[str, ...]:
         one.node,
         number(one.node_days),
         number(one.failures),
+        number(one.lost_gpu_hours, 4),
         number(one.expected_failures),
         DASH if one.chance is None else p_value(one.chance),
         number(one.failed_attempts),

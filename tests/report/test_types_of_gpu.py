@@ -1,0 +1,128 @@
+"""Rates are of one type of GPU where types differ, and a job on nodes of several counts in each.
+
+Made by hand: eight nodes of H100, four of A100, two without GPUs; 40 days of one job a day and
+node. Of H100 32 jobs fail, 16 of them on h7; of A100 two. One job runs for ten days on h0 and c0.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import ettr
+
+FIRST = datetime(2026, 3, 1, tzinfo=UTC)
+DAYS, DAY_S, RAN_S = 40, 86400, 72000
+HEAD = (
+    "JobID|JobName|User|Cluster|Partition|State|ExitCode|Submit|Start|End|ElapsedRaw|NNodes"
+    "|NodeList|AllocTRES\n"
+)
+FAILED = {
+    *((f"h{n}", day) for n in range(1, 5) for day in range(n, DAYS, 10)),
+    *(("h7", day) for day in range(1, DAYS, 5)),
+    *(("h7", day) for day in range(3, DAYS, 5)),
+    *(("a1", day) for day in (7, 23)),
+}
+
+
+def at(second: float) -> str:
+    return f"{FIRST + timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("types")
+    lines: list[str] = []
+
+    def job(nodes: str, n: int, begin_s: int, ran_s: int, state: str, gpus: int) -> None:
+        begin, end = at(begin_s), at(begin_s + ran_s)
+        tres = f"cpu=64,gres/gpu={gpus}" if gpus else "cpu=64"
+        lines.append(
+            f"{len(lines) + 1}|j|u{len(lines) % 5}|c|p|{state}|0:0|{begin}|{begin}|{end}|{ran_s}"
+            f"|{n}|{nodes}|{tres}\n"
+        )
+
+    nodes = [*(f"h{n}" for n in range(8)), *(f"a{n}" for n in range(4)), "c0", "c1"]
+    for node in nodes:
+        for day in range(DAYS):
+            state = "NODE_FAIL" if (node, day) in FAILED else "COMPLETED"
+            job(node, 1, day * DAY_S + 600, RAN_S, state, 0 if node[0] == "c" else 8)
+    job("c0,h0", 2, DAYS * DAY_S, 10 * DAY_S, "COMPLETED", 8)
+    (folder / "sacct.psv").write_text(HEAD + "".join(lines))
+    types = {"h": " Gres=gpu:h100:8", "a": " Gres=gpu:a100:4", "c": " Gres=(null)"}
+    (folder / "nodes.txt").write_text(
+        "".join(f"NodeName={node} CPUTot=64{types[node[0]]} State=IDLE\n" for node in nodes)
+    )
+    files = (folder / "sacct.psv", folder / "nodes.txt")
+    done = ettr("ingest", folder / "store", *files, "--timezone", "UTC", "--cluster", "c")
+    assert done.code == 0, done.err
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def report(store: Path) -> dict[str, Any]:
+    done = ettr("report", store, "--json")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = done.json
+    return found
+
+
+def node_days(nodes: int, more: float = 0.0) -> float:
+    return nodes * DAYS * RAN_S / DAY_S + more
+
+
+def test_a_job_on_two_classes_counts_in_each_by_its_nodes(report: dict[str, Any]) -> None:
+    by_class = {one["name"]: one for one in report["failures"]["by_class"]}
+    assert by_class["h100"]["node_days"] == pytest.approx(node_days(8, 10))
+    assert by_class["a100"]["node_days"] == pytest.approx(node_days(4))
+    assert by_class["cpu"]["node_days"] == pytest.approx(node_days(2, 10))
+    assert [by_class[name]["failures"] for name in ("h100", "a100", "cpu")] == [32, 2, 0]
+
+
+def test_rates_are_of_the_type_on_which_most_ran_where_types_differ(
+    report: dict[str, Any], store: Path
+) -> None:
+    failures = report["failures"]
+    assert failures["of_class"] == "h100"
+    assert failures["all_jobs"]["failures"] == 32
+    assert failures["all_jobs"]["node_days"] == pytest.approx(node_days(8, 10))
+    mttf = next(one for one in report["summary"] if one["question"].startswith("MTTF"))
+    assert mttf["question"].endswith("on h100 nodes")
+    assert report["mttf"]["gpus_per_node"] == 8
+    done = ettr("failures", store, "--gpu-type", "a100", "--json")
+    assert (done.json["all_jobs"]["failures"], done.json["of_class"]) == (2, "")
+
+
+def test_nodes_are_compared_with_those_of_their_class(report: dict[str, Any]) -> None:
+    nodes = {one["node"]: one for one in report["node_records"]["nodes"]}
+    assert nodes["h7"]["expected_failures"] == pytest.approx(
+        32 * DAYS * RAN_S / DAY_S / node_days(8, 10)
+    )
+    assert nodes["a1"]["expected_failures"] == pytest.approx(2 / 4)
+    assert nodes["c1"]["expected_failures"] == 0
+    worst = next(one for one in report["summary"] if "worst nodes" in one["question"])
+    assert worst["answer"] == "h7"
+    assert "lemon" in worst["detail"]
+
+
+def test_what_a_node_lost_is_a_number_of_the_node(report: dict[str, Any]) -> None:
+    """Half an hour of eight GPUs each."""
+    nodes = {one["node"]: one for one in report["node_records"]["nodes"]}
+    assert nodes["h7"]["lost_gpu_hours"] == pytest.approx(16 * 8 * 0.5)
+    assert nodes["a1"]["lost_gpu_hours"] == pytest.approx(2 * 8 * 0.5)
+    assert nodes["h0"]["lost_gpu_hours"] == 0
+
+
+def test_what_a_past_period_lost_is_a_count_with_what_it_hangs_on(report: dict[str, Any]) -> None:
+    """From 5 to 75 minutes of work and restart a failure: half of 10 and of 120, and 15 more."""
+    this = report["previous"]["this"]
+    failures = len(report["failures"]["rows"])
+    assert this["counted_gpu_hours"] == pytest.approx(
+        {"estimate": failures * 4, "low": failures * 8 / 12, "high": failures * 10}
+    )
+    cost = report["summary"][0]
+    assert "by how often jobs checkpoint" in cost["answer"]
+    assert "--interval" in cost["detail"]
