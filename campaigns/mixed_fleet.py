@@ -1,6 +1,6 @@
 """A site of three classes of nodes whose truth is planted, as logs; for the campaign `borders`.
 
-64 nodes of H100, 40 of A100, 26 without GPUs, 90 days. Laws are none that the code assumes: rates
+64 nodes of H100, 40 of A100, 26 without GPUs, 90 days. The code assumes no law of these: rates
 of nodes are lognormal and rise and fall by the week, times to repair are a mixture of two
 lognormal ones. Once each: a node that is a black hole for a day, a maintenance day, an outage of
 the filesystem, a lemon, four nodes that get new names, two weeks without kernel logs of a fifth of
@@ -376,7 +376,8 @@ class Site:
         shares = np.array([one.share for one in signs])
         sign = signs[int(self.rng.choice(len(signs), p=shares / shares.sum()))]
         self.truth.failures[kind.name] += 1
-        self.truth.kinds["node_hardware"] += 1
+        # a GSP that times out is the driver's
+        self.truth.kinds["system_software" if sign.hangs else "node_hardware"] += 1
         end_s = fault_s
         if sign.hangs:
             end_s = fault_s + float(self.rng.uniform(2, 5)) * HOUR_S

@@ -39,8 +39,9 @@ def test_each_line_has_its_denominator_and_what_is_not_known_is_not_a_number(sto
     assert tuple(lines) == LINES
     # job 2 held 8 GPUs and lost half an hour of them; 584 GPU-hours ran
     cost = lines[LINES[0]]
-    assert cost["answer"].startswith("4 [")
-    assert cost["answer"].endswith("GPU-hours, 8 USD")
+    assert cost["answer"] == (
+        "4 GPU-hours, 8 USD (0.667 to 10 GPU-hours, by how often jobs checkpoint)"
+    )
     assert "of 584 that ran, in 1 failure from 2026-03-01 to " in cost["detail"]
     trend = lines[LINES[1]]
     assert trend["answer"] == "no data before"
@@ -48,7 +49,7 @@ def test_each_line_has_its_denominator_and_what_is_not_known_is_not_a_number(sto
     # no failure at that size: the time comes from the rate per node-day, and says so
     assert "0 failures in 24 job-hours at that size" in lines[LINES[2]]["detail"]
     assert lines[LINES[3]]["answer"] == "none stands out"
-    assert "n1: 1 failure where" in lines[LINES[3]]["detail"]
+    assert "n1: 1 failure and 4 GPU-hours lost where" in lines[LINES[3]]["detail"]
     assert lines[LINES[4]]["answer"] == document["next_steps"][0]
 
 

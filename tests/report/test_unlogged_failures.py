@@ -83,7 +83,7 @@ def planted() -> Site:
     for place in range(60):
         start_s = 6 * DAY_S + 600 * place
         site.job(start_s, rng.randint(15, 25), "n07", 1, f"u{rng.randrange(10)}", "FAILED")
-    for place, state in enumerate(["CANCELLED by 1001", "CANCELLED by 1001", "TIMEOUT"]):
+    for place, state in enumerate(["CANCELLED by 1001", "CANCELLED by 0", "TIMEOUT"]):
         begin_s = 2 * place * DAY_S + 600
         site.job(begin_s, 20 * 3600, "h[0-3]", 4, "big", state)
         site.xid_119(begin_s + 17 * 3600, hung[place])
@@ -220,6 +220,10 @@ def test_the_ledger_puts_each_down_to_its_own_cause(store: Path) -> None:
     planned = [one for one in operator if one["operator"] == 1.0]
     assert len(planned) == 12, "the maintenance day is an operator's, however many at once"
     assert [one["operator"] for one in operator if one not in planned] == [0.9] * 3
+    hung = [one for one in rows if one["evidence"] == "hung"]
+    assert len(hung) == 1, "what its owner or the time limit ended is no interruption"
+    assert hung[0]["system_software"] == pytest.approx(0.9)
+    assert "2 runs that probably hung" in " ".join(done.json["notes"])
     totals = {one["cause"]: one for one in done.json["totals"]}
     assert totals["shared"]["expected"] < 3
     assert totals["operator"]["share"]["high"] >= 15 / len(rows)

@@ -25,6 +25,7 @@ from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.facts import Facts
 from ettr.metrics.black_holes import owed_to_holes
+from ettr.metrics.hangs import hung_runs
 from ettr.metrics.instants import Period
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.outages import ended_by_person
@@ -32,9 +33,11 @@ from ettr.taxonomy import UNATTRIBUTED, Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 OPERATOR = "operator"
-BLACK_HOLE = "black-hole"
+BLACK_HOLE, HUNG = "black-hole", "hung"
 _BY_PERSON = 0.9
 """Probability that who sets a node DOWN and names no fault acts of her own accord."""
+_HUNG = {False: 0.9, True: 0.98}
+"""Probability that a run hung on its fault, without progress and where that had stopped."""
 _DIGITS = re.compile("[0-9]+")
 Row = dict[str, Any]
 
@@ -111,7 +114,7 @@ def ledger_rows(analysis: OfInterruptions) -> LedgerRows:
         (row for row in facts.rows("endings") if row["kind"] != PREEMPTION),
         key=lambda row: (row["end_us"], row["attempt_id"]),
     )
-    settled_of = _settled(facts)
+    settled_of = _settled(analysis)
     settled = [settled_of.get(row["attempt_id"]) for row in ends]
     failures = {row["attempt_id"]: row for row in facts.rows("failures")}
     blamed = [failures.get(row["attempt_id"]) for row in ends]
@@ -138,12 +141,22 @@ def ledger_rows(analysis: OfInterruptions) -> LedgerRows:
     return LedgerRows(ends, evidence, confidence, list(places), n_pairs, in_burst, given, settled)
 
 
-def _settled(facts: Facts) -> dict[str, Settled]:
+def _settled(analysis: OfInterruptions) -> dict[str, Settled]:
     """By attempt, what is no longer weighed."""
+    facts, symptoms = analysis.facts, analysis.taxonomy.symptoms
     found = {
         attempt: Settled(CauseDomain.NODE, share, CauseDomain.USER, BLACK_HOLE, node)
         for attempt, (node, share) in owed_to_holes(facts).items()
     }
+    for run in hung_runs(facts):
+        of_node = run.symptom in symptoms and symptoms[run.symptom].hardware
+        found[run.attempt_id] = Settled(
+            CauseDomain.NODE if of_node else CauseDomain.SYSTEM,
+            _HUNG[run.is_sure],
+            CauseDomain.USER,
+            HUNG,
+            (run.cluster, run.node) if of_node else None,
+        )
     for row in facts.rows("planned_ends"):
         found[row["attempt_id"]] = Settled(CauseDomain.OPERATOR, 1.0, CauseDomain.NODE, BY_OPERATOR)
     for attempt in ended_by_person(facts):
@@ -191,7 +204,8 @@ def _interruptions(
     seen = np.array([kinds(one) for one in evidence], dtype=np.int64)
     prior = fleet_evidence_table(analysis, tuple(kinds.of))
     places = _by_place(facts, clusters, pairs, names)
-    odds = _burst_odds(end_s, user[program], outage_signs(seen, prior), places, _period_s(analysis))
+    signs = outage_signs(seen, prior, tuple(kinds.of))
+    odds = _burst_odds(end_s, user[program], signs, places, _period_s(analysis))
     day, days = _days(end_s)
     given = Interruptions(
         evidence=seen,

@@ -23,8 +23,10 @@ from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
 from ettr.facts import Facts
 from ettr.facts.facts import at
+from ettr.metrics.hangs import hung_runs
 from ettr.selection import Selection
 from ettr.tables.schemas import CAUSES_TABLE
+from ettr.words import by_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,8 +79,8 @@ class CausedInterruption:
     """One interruption and the probabilities of its causes, which sum to one.
 
     Attributes:
-        evidence: The leading symptom, or a sign: node-failed, oom, operator, black-hole, failed
-            (no sign).
+        evidence: The leading symptom, or a sign: node-failed, oom, operator, black-hole, hung (a
+            run that was ended after it had probably hung), failed (no sign).
         confidence: The word that `ettr failures` has for it; None where it is not a failure there.
         node: The likeliest culprit among its nodes; None where none is known.
     """
@@ -304,6 +306,16 @@ def _notes(analysis: OfLedger, rows: LedgerRows, worth: tuple[StatedCause, ...])
         notes.append("No log names the nodes of the jobs: no node can be compared with others.")
     if rows.evidence and not any(row["user"] for row in rows.ends):
         notes.append("No log names the users: no program can be compared with others.")
+    listed = {end["attempt_id"] for end in rows.ends}
+    hung = sum(one.attempt_id not in listed for one in hung_runs(analysis.facts))
+    if hung:
+        notes.append(
+            by_number(
+                "{n} [run|runs] that probably hung after a fault [is|are] not among them: "
+                "[its owner|their owners] or the time limit ended [it|them].",
+                hung,
+            )
+        )
     return notes
 
 

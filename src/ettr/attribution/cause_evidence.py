@@ -147,14 +147,24 @@ def evidence_table(
     return np.asarray(made / np.maximum(made.sum(axis=0), 1.0), dtype=np.float64)
 
 
-def outage_signs(evidence: Ints, prior: Floats) -> Floats:
+def outage_signs(evidence: Ints, prior: Floats, kinds: Sequence[str] = ()) -> Floats:
     """How much likelier than the usual ends an outage is to leave what was seen of each end.
 
     A row for what nodes share and one for system software, which can end many jobs at once too.
+
+    Args:
+        evidence: the kind of each end, by its row of `prior`.
+        prior: `evidence_table`.
+        kinds: its rows. A symptom of what nodes share (a filesystem) that many nodes show at one
+            moment is not of the software of each: at most half as likely.
     """
     usual = np.bincount(evidence, minlength=len(prior)) + 0.5
     columns = [CAUSES.index(one) for one in BURSTS]
-    ratio = prior[:, columns].T / (usual / usual.sum())
+    left = prior[:, columns].T.copy()
+    shared = np.array([kind in _SHARED_SIGNS for kind in kinds], dtype=np.bool_)
+    if shared.any():
+        left[1, shared] = np.minimum(left[1, shared], left[0, shared] / 2.0)
+    ratio = left / (usual / usual.sum())
     return np.asarray(ratio[:, evidence], dtype=np.float64)
 
 

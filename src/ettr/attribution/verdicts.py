@@ -94,6 +94,7 @@ def _reasons(facts: Facts) -> list[tuple[object, ...]]:
     (
         *(("state", "VARCHAR"), ("kind", "VARCHAR"), ("by_owner", "VARCHAR")),
         *(("sure", "BOOLEAN"), ("open_or_done", "BOOLEAN")),
+        *(("symptom", "VARCHAR"), ("domain", "VARCHAR")),
     ),
     takes=("taxonomy",),
 )
@@ -111,6 +112,8 @@ def _end_states(facts: Facts) -> list[tuple[object, ...]]:
             kind(entry.kind_by_owner),
             entry.kind == HARDWARE_CANDIDATE and not entry.needs_evidence,
             not entry.terminal or state == "COMPLETED",
+            entry.symptom,
+            taxonomy.domain(entry.symptom) if entry.symptom else None,
         )
         for state, entry in taxonomy.states.items()
     ]

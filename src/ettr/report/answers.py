@@ -40,7 +40,7 @@ NOT_MEASURED = "not measured"
 UNLIKELY = 0.01
 """Below this chance a node has more failures than chance explains."""
 MOVED = 1.5
-"""What is assumed stands beside a number that it moves so many times or more."""
+"""What is assumed is named with a number that it moves so many times or more."""
 _NAMED = 3
 _NO_JOBS = "the logs hold no job accounting"
 
@@ -79,11 +79,12 @@ def _cost(analysis: Analysis) -> Answer:
         return Answer(question, "no GPU-hours", "no job held GPUs")
     count = this.counted_gpu_hours or this.lost_gpu_hours
     answer = f"{number(count.estimate)} GPU-hours"
-    hangs_on = count.high > MOVED * count.low
-    if hangs_on:
-        answer += f" ({number(count.low)} to {number(count.high)}, by how often jobs checkpoint)"
     if analysis.price is not None:
         answer += f", {money(analysis.price, count.estimate, 3)}"
+    hangs_on = count.high > MOVED * count.low
+    if hangs_on:
+        ends = f"{number(count.low)} to {number(count.high)} GPU-hours"
+        answer += f" ({ends}, by how often jobs checkpoint)"
     bound = ""
     if lower_bound(analysis):
         but = " but for false ones" if expects_false(analysis) else ""
