@@ -10,7 +10,7 @@ the nodes. Runs hang now and then, and some failures leave no line.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -125,10 +125,10 @@ class Truth:
         planned: Ends by planned work.
     """
 
-    expected: Counter[str] = field(default_factory=Counter)
-    node_days: Counter[str] = field(default_factory=Counter)
+    expected: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    node_days: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     failures: Counter[str] = field(default_factory=Counter)
-    large: Counter[str] = field(default_factory=Counter)
+    large: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     kinds: Counter[str] = field(default_factory=Counter)
     repairs: int = 0
     checked: int = 0
