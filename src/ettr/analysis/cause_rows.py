@@ -57,11 +57,7 @@ class _PlacesOfKeys(Generic[KeyT]):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """An interruption of which what the logs say of others leaves no choice but one cause.
-
-    Attributes:
-        node: The culprit; None where no node is to blame.
-    """
+    """An interruption of which what the logs say of others leaves no choice but one cause."""
 
     cause: CauseDomain
     probability: float

@@ -61,12 +61,7 @@ class CauseTotal:
 
 @dataclass(frozen=True, slots=True)
 class StatedCause:
-    """What a probability is worth.
-
-    Attributes:
-        low: Least share that may be true where it is stated, on a cluster whose laws the model
-            does not know.
-    """
+    """What a probability is worth."""
 
     cause: str
     stated: float
@@ -106,11 +101,7 @@ class CausedInterruption:
 
 @dataclass(frozen=True, slots=True)
 class CauseSummary:
-    """Totals of the ledger.
-
-    Attributes:
-        bursts: Interruptions of which the ends of others alone make a burst the likelier cause.
-    """
+    """Totals of the ledger."""
 
     interruptions: int | None
     preemptions: int | None
@@ -147,11 +138,7 @@ class OfLedger(OfInterruptions, Protocol):
 def cause_ledger(
     analysis: OfLedger, default: OfLedger | None = None, most_listed: int = MOST_CAUSES_LISTED
 ) -> CauseLedger:
-    """The causes of every interruption but preemptions.
-
-    Args:
-        default: the same with the catalogue as shipped, to show what another one changes.
-    """
+    """The causes of every interruption but preemptions."""
     rows, fit = _judged(analysis)
     before = None if default is None else _judged(default)[1].probability.sum(axis=0)
     first = max(0, len(rows.evidence) - most_listed)

@@ -49,12 +49,7 @@ class DayHeard:
 
 @dataclass(frozen=True, slots=True)
 class KindOfEvidence:
-    """One kind of logs, over the nodes and the days in service.
-
-    Attributes:
-        node_days: Nodes times days; the next three add up to it.
-        uncovered_node_days: Without a row from its whole cluster, for longer than chance explains.
-    """
+    """One kind of logs, over the nodes and the days in service."""
 
     kind: str
     node_days: int
@@ -91,11 +86,7 @@ class EvidenceCoverage:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEvidence:
-    """Whether kernel messages or health checks of an attempt's nodes arrived around its end.
-
-    Attributes:
-        grade: heard, silent or uncovered, as `NoErrorFound` has them.
-    """
+    """Whether kernel messages or health checks of an attempt's nodes arrived around its end."""
 
     attempt_id: str
     grade: str
@@ -238,11 +229,7 @@ class _Heard:
 
 
 def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
-    """Days from `first` to `last` in silences that are longer than chance explains.
-
-    Args:
-        rows: how many rows each day has; days are counted from 1970, those without rows left out.
-    """
+    """Days from `first` to `last` in silences that are longer than chance explains."""
     if not rows:
         return set(range(first, last + 1))
     usual = float(np.median(list(rows.values())))

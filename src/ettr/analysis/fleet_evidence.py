@@ -32,12 +32,7 @@ RESTARTS = "restarts within recorded runs, whatever their cause"
 
 @dataclass(frozen=True, slots=True)
 class FleetEvidence:
-    """Failures and exposure of one fleet, or of a part or a period of it.
-
-    Attributes:
-        placed: Failures by node, as `counts` names them, with the parts of those that blame none;
-            None where not asked for.
-    """
+    """Failures and exposure of one fleet, or of a part or a period of it."""
 
     name: str
     counts: Counts
@@ -337,10 +332,6 @@ def counts_without_jobs(
     analysis: Analysis, name: str
 ) -> tuple[Counts, str, dict[str, int], FleetSpread | None]:
     """Failures and exposure of a store without jobs: counts, of what, by category, clustering.
-
-    Args:
-        analysis: of the store.
-        name: what to call it in a message.
 
     Raises:
         UsageError: neither faults nor restarts are recorded, or not on how many nodes.

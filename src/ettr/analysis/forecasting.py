@@ -32,12 +32,7 @@ SHORTEST_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class AheadForecast:
-    """Failures in the time to come, and what became of such forecasts in the past.
-
-    Attributes:
-        failures: To expect, with the band for the count itself; unknown if the past is too short.
-        half_life_windows: Windows after which the past counts half; infinite where it never fades.
-    """
+    """Failures in the time to come, and what became of such forecasts in the past."""
 
     ahead_days: float
     windows: int
@@ -53,11 +48,7 @@ class AheadForecast:
 
 @dataclass(frozen=True, slots=True)
 class FailureForecast:
-    """Forecasts of one store.
-
-    Attributes:
-        of_what: `failures` of jobs, or `faults` of nodes where no log has jobs.
-    """
+    """Forecasts of one store."""
 
     name: str
     of_what: str

@@ -14,12 +14,7 @@ from ettr.facts.facts import at, to_moment
 
 @dataclass(frozen=True, slots=True)
 class ArrayTask:
-    """One task of an array.
-
-    Attributes:
-        start: When the first attempt started; None if it never did.
-        end: When the last attempt ended; None if it has not.
-    """
+    """One task of an array."""
 
     job_id: str
     attempts: int

@@ -73,12 +73,7 @@ class NeighbourNodes:
 
 @dataclass(frozen=True, slots=True)
 class CheckedThing:
-    """What one check said of the node, or of one part of it.
-
-    Attributes:
-        entity: GPU, port or the like; None for the node as a whole.
-        symptom: What the taxonomy makes of it; None where it is no sign of a cause.
-    """
+    """What one check said of the node, or of one part of it."""
 
     check: str
     code: str | None
@@ -94,11 +89,7 @@ class CheckedThing:
 
 @dataclass(frozen=True, slots=True)
 class NodeOnset:
-    """Since when the node fails so often, if it is a lemon.
-
-    Attributes:
-        from_start: Probability that it did from the beginning of its exposure on.
-    """
+    """Since when the node fails so often, if it is a lemon."""
 
     from_start: float
     low: datetime

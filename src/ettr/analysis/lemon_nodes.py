@@ -138,11 +138,7 @@ def placement_of(stages: OfPlacement) -> Placement:
 def fleet_of(
     stages: OfStrata, edges_s: Sequence[float] = ()
 ) -> tuple[tuple[Stratum, ...], FleetSignals]:
-    """The nodes of a store in groups that are comparable, and their signals.
-
-    Args:
-        edges_s: of the cells by which the exposure is cut, in seconds since 1970.
-    """
+    """The nodes of a store in groups that are comparable, and their signals."""
     signals = fleet_signals(stages)
     groups = strata(
         stages.facts,
@@ -183,11 +179,7 @@ def workload_weights(facts: Facts) -> dict[str, float]:
 def fault_fleet_of(
     facts: Facts, given: OfFaults, edges_s: Sequence[float] = ()
 ) -> tuple[Stratum, ...]:
-    """The nodes of a store without jobs: faults by time in service. None where no log names all.
-
-    Args:
-        edges_s: as for `fleet_of`.
-    """
+    """The nodes of a store without jobs: faults by time in service."""
     fleet = given.fleet
     if not fleet.is_known:
         return ()

@@ -191,11 +191,7 @@ def _votes(excluded: Exclusions | None, place: int) -> dict[NodeName, set[object
 
 
 def _independent(stages: OfExclusions, excluded: Exclusions) -> _TimesOf:
-    """When each user first excluded a node, unless it had failed a job of that user before.
-
-    One vote a user, however many jobs carry the same list; after a failed job the vote repeats what
-    is counted as a failure.
-    """
+    """When each user first excluded a node, unless it had failed a job of that user before."""
     failed: dict[tuple[NodeName, str | None], float] = {}
     for row in stages.facts.rows("failures_of_users"):
         key = ((row["cluster"], row["node"]), row["user"])

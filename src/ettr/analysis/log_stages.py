@@ -89,11 +89,7 @@ class LogStages:
 
     @cached_property
     def logs_period(self) -> Period:
-        """The time that the logs cover.
-
-        Raises:
-            StoreError: the store holds no rows.
-        """
+        """The time that the logs cover. Raises StoreError: the store holds no rows."""
         found = observed_period(self.facts)
         ledger = None if found is not None else incident_ledger(self.facts.rows("incidents"))
         if ledger is not None:

@@ -40,11 +40,7 @@ _MOMENT_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class ChosenModels:
-    """Fits in the order asked for, the first one preferred.
-
-    Attributes:
-        ages_days: Clock of the nodes over the run; None where no model asks for it.
-    """
+    """Fits in the order asked for, the first one preferred."""
 
     fits: tuple[Fit, ...]
     ages_days: tuple[float, float] | None
@@ -62,11 +58,7 @@ class Spans:
 
 
 def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
-    """The spans of a store's jobs, each read when a model asks for it.
-
-    Args:
-        above_gpus: jobs of more GPUs only; None takes them all.
-    """
+    """The spans of a store's jobs, each read when a model asks for it."""
     if not analysis.logs_read.jobs:
         return _spans_of_faults(analysis)
     facts = facts_of_jobs(analysis.facts, above_gpus=above_gpus)

@@ -22,8 +22,6 @@ class NodeCost:
     """What the failures that are blamed on one node cost.
 
     Attributes:
-        cluster: Its cluster.
-        node: Its name.
         failures: Failures that are blamed on it; null without job accounting.
         lost_gpu_hours: What those lost in the failed jobs and in jobs preempted for them; null
             where it is known of none.
@@ -44,9 +42,7 @@ class NodeCosts:
     """All nodes, the costliest first.
 
     Attributes:
-        by: What they are ranked by.
         lost_gpu_hours: What all failures lost, those included that are blamed on no node.
-        nodes: Each node.
     """
 
     by: str
@@ -87,13 +83,9 @@ class XidDevice:
     """A GPU that reported one XID.
 
     Attributes:
-        cluster: Its cluster.
         node: The node.
         device: Its PCI address, or what else the line names it by; null where it names none.
         serial: The latest serial number that it, or its node, reported; null where no log has one.
-        events: Lines of the kernel log.
-        first: Time of the first.
-        last: Time of the last.
     """
 
     cluster: str

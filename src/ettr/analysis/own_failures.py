@@ -33,11 +33,7 @@ _BLOCKS_AT_LEAST = 4.0
 
 @dataclass(frozen=True, slots=True)
 class OwnFailures:
-    """Failures of a store that are not independent at a constant rate.
-
-    Attributes:
-        shape: Of the Weibull lives of its nodes, where those age; None where bursts decide.
-    """
+    """Failures of a store that are not independent at a constant rate."""
 
     why: str
     timeline: ReplayedTimeline | None

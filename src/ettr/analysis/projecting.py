@@ -47,12 +47,7 @@ class ScalePoint:
 
 @dataclass(frozen=True, slots=True)
 class ScaleProjection:
-    """A fleet's failures at other scales.
-
-    Attributes:
-        unit: What sizes count: `GPUs` or `nodes`.
-        published_per_1000_node_days: That rate, of nodes of 8 GPUs.
-    """
+    """A fleet's failures at other scales."""
 
     name: str
     jobs: str

@@ -37,7 +37,6 @@ class SelectionHead:
     """The selection as the head of a report states it; null is no restriction.
 
     Attributes:
-        partition: Names of the filter; likewise those that follow.
         back_test: Verdict of the back-test of what was simulated: passed, failed or not validated;
             empty where nothing was simulated, or by a version that did not keep it.
     """

@@ -154,11 +154,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLimits:
-    """How much is shown.
-
-    Attributes:
-        most_jobs: Attempts: the largest, and of one size the longest.
-    """
+    """How much is shown."""
 
     min_gpus: int | None = None
     most_jobs: int = TIMELINE_JOBS

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def pandas_frame(table: pa.Table) -> pd.DataFrame:
-    """The table as a pandas data frame.
-
-    Raises:
-        UsageError: pandas is not installed.
-    """
+    """The table as a pandas data frame. Raises UsageError: pandas is not installed."""
     try:
         import pandas  # noqa: F401 - Arrow's own complaint names an internal
     except ModuleNotFoundError:
@@ -28,11 +24,7 @@ def pandas_frame(table: pa.Table) -> pd.DataFrame:
 
 
 def polars_frame(table: pa.Table) -> pl.DataFrame:
-    """The table as a polars data frame.
-
-    Raises:
-        UsageError: polars is not installed.
-    """
+    """The table as a polars data frame. Raises UsageError: polars is not installed."""
     try:
         import polars
     except ModuleNotFoundError:

@@ -40,19 +40,11 @@ class Rows:
         return cast("ArrowTable", self._arrow(self._sql))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The rows as a pandas data frame.
-
-        Raises:
-            UsageError: pandas is not installed.
-        """
+        """The rows as a pandas data frame. Raises UsageError: pandas is not installed."""
         return pandas_frame(self._arrow(self._sql))
 
     def to_polars(self) -> pl.DataFrame:
-        """The rows as a polars data frame.
-
-        Raises:
-            UsageError: polars is not installed.
-        """
+        """The rows as a polars data frame. Raises UsageError: polars is not installed."""
         return polars_frame(self._arrow(self._sql))
 
     def to_rows(self) -> list[dict[str, object]]:

@@ -46,7 +46,6 @@ class Background:
     """The rate of critical episodes that ended nothing, per running node-hour.
 
     Attributes:
-        node_hours: Running node-hours, the windows of hardware candidates left out.
         index: How many times the episodes vary as much between nodes as independent ones.
     """
 

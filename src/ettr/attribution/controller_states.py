@@ -53,7 +53,10 @@ class _State:
 
 @made("controller_begun", _COLUMNS, reads=("state_lines",))
 def _controller_begun(facts: Facts) -> list[tuple[object, ...]]:
-    """One row is a state of a node as the controller's log alone has it, with its own number."""
+    """One row is a state of a node as the controller's log alone has it, with a number of its own.
+
+    Its end is null where no line gives one.
+    """
     of_node: dict[tuple[str, str], list[_Line]] = defaultdict(list)
     for line in facts.rows("state_lines"):
         of_node[line["cluster"], line["node"]].append(line)
@@ -123,7 +126,10 @@ _UID = re.compile(r"\buid[ =](\d+)", re.ASCII)
     reads=("cancel_requests",),
 )
 def _cancellers(facts: Facts) -> list[tuple[object, ...]]:
-    """One row is an attempt and who cancelled it, which the controller's log alone says."""
+    """One row is an attempt and who cancelled it, which the controller's log alone says.
+
+    The last request near the end of the job counts.
+    """
     found = []
     for row in facts.rows("cancel_requests"):
         uid = _UID.search(row["message"] or "")

@@ -492,7 +492,6 @@ class RunAges:
     """Ages of interruptions against those that attempts reach.
 
     Attributes:
-        all_ends: Share of the interruptions that end in each bin.
         per_run: What turns the share of a cause's ends in the bin into its hazard at that age,
             times the age, over that of a whole run.
     """

@@ -53,11 +53,7 @@ _SETTLED = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class LedgerFit:
-    """Probabilities, and what they rest on.
-
-    Attributes:
-        node: Place of the likeliest culprit among the nodes, -1 without nodes.
-    """
+    """Probabilities, and what they rest on."""
 
     probability: Floats
     node: Ints
@@ -66,11 +62,7 @@ class LedgerFit:
 
 
 def fit_ledger(given: Interruptions, prior: Floats) -> LedgerFit:
-    """Probabilities of the causes of each interruption.
-
-    Args:
-        prior: of `evidence_table`.
-    """
+    """Probabilities of the causes of each interruption."""
     n = len(given.evidence)
     if not n:
         return LedgerFit(np.zeros((0, len(CAUSES))), np.zeros(0, np.int64), np.zeros(0), prior)
@@ -92,11 +84,7 @@ def fit_ledger(given: Interruptions, prior: Floats) -> LedgerFit:
 
 
 def calibrated(probability: Floats) -> Floats:
-    """The probabilities as they are stated; rows sum to one.
-
-    Args:
-        probability: of the model, shape (interruptions, causes).
-    """
+    """The probabilities as they are stated; rows sum to one."""
     known = probability[:, :-1]
     logs = CALIBRATION_POWER * np.log(np.maximum(known, 1e-300)) + CALIBRATION_LOG_ODDS
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))

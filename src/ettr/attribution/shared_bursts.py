@@ -63,11 +63,7 @@ class _Ends:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """Windows in which an outage is conceivable, those of all places one after the other.
-
-    Attributes:
-        more: Users that an outage hits in it over those hit by the usual rate.
-    """
+    """Windows in which an outage is conceivable, those of all places one after the other."""
 
     from_s: Floats
     span_s: Floats

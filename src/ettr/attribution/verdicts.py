@@ -49,7 +49,10 @@ def is_fault(verdict: Verdict | None, rules: FoldingRules) -> bool:
     takes=("taxonomy", "folding"),
 )
 def _verdicts(facts: Facts) -> list[tuple[object, ...]]:
-    """Faults among the distinct observations, and rows of another end, whose `fault` is false."""
+    """Faults among the distinct observations, and rows of another end, whose `fault` is false.
+
+    `down` ones place a failure, and others show that a sympathetic code was not alone.
+    """
     taxonomy: Taxonomy = facts.given("taxonomy")
     rules: FoldingRules = facts.given("folding")
     kinds = [(row["check"], row["code"], row["severity"]) for row in facts.rows("event_kinds")]
@@ -75,7 +78,11 @@ def _verdicts(facts: Facts) -> list[tuple[object, ...]]:
     takes=("taxonomy",),
 )
 def _reasons(facts: Facts) -> list[tuple[object, ...]]:
-    """Distinct reasons of node states."""
+    """Distinct reasons of node states.
+
+    `symptom` is null where the reason names none: the node was out and nobody says why. One that
+    reads as planned work names no fault.
+    """
     taxonomy: Taxonomy = facts.given("taxonomy")
     rows: list[tuple[object, ...]] = []
     for reason in sorted({row["reason"] or NO_REASON for row in facts.rows("state_reasons")}):
@@ -99,7 +106,11 @@ def _reasons(facts: Facts) -> list[tuple[object, ...]]:
     takes=("taxonomy",),
 )
 def _end_states(facts: Facts) -> list[tuple[object, ...]]:
-    """The truth table of end states: the kind of each, also where its owner ended it."""
+    """The truth table of end states: the kind of each, also where its owner ended it.
+
+    `sure`: the state itself says that a node failed. Who used up the time that it asked for was
+    not interrupted.
+    """
     taxonomy: Taxonomy = facts.given("taxonomy")
 
     def kind(of_state: str) -> str:
@@ -123,7 +134,11 @@ def _end_states(facts: Facts) -> list[tuple[object, ...]]:
     "observations", (), reads=("observations_all", "observations_kept", "verdicts", "event_kinds")
 )
 def _observations(facts: Facts) -> str:
-    """One row is an observation, as in `observations_all`."""
+    """One row is an observation, as in `observations_all`.
+
+    Kept where they are few: most events of a large site are checks that passed. Their ids are what
+    costs most to read, and of those the few others are needed several times.
+    """
     judged = {(row["check"], row["severity"]) for row in facts.rows("verdicts")}
     kinds = facts.rows("event_kinds")
     n = sum(row["events"] for row in kinds if (row["check"], row["severity"]) in judged)

@@ -192,11 +192,7 @@ def _remove(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
-    """One fault as it was carried out.
-
-    Attributes:
-        planned_s: Seconds since the start at which it was due; `at_s`: at which it was done.
-    """
+    """One fault as it was carried out."""
 
     planned_s: float
     at_s: float
@@ -273,12 +269,7 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class ChaosPlan:
-    """A schedule and its bounds.
-
-    Attributes:
-        folder: Whose files are flipped, cut and crowded out; None: no such fault.
-        match: Only processes whose command line holds this; empty: every one below the command.
-    """
+    """A schedule and its bounds."""
 
     faults: tuple[PlannedFault, ...]
     folder: str | None = None

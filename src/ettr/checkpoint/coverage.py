@@ -159,12 +159,7 @@ def _n_covered(regions: list[Region], shard: Shard) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The tensors in which a state and a checkpoint differ.
-
-    Attributes:
-        gone: Saved tensors for which a run to be trained has no place, with their shapes.
-        tied: Saved tensors that are one with another now -> that one.
-    """
+    """The tensors in which a state and a checkpoint differ."""
 
     added: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     gone: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -181,11 +181,7 @@ class CheckedReader(StorageReader):
         self._stored, self._checksum = {}, None
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
-        """The metadata, checked.
-
-        Raises:
-            CheckpointError: it is absent or damaged.
-        """
+        """The metadata, checked. Raises CheckpointError: it is absent or damaged."""
         metadata, self._stored, self._checksum = _read_metadata(self.path)
         return metadata
 

@@ -46,7 +46,6 @@ class StopNotice(AbstractContextManager["StopNotice"]):
 
     Args:
         deadline_s: seconds from now at which the run is killed; None: it may last.
-        margin_s: how long before the deadline to ask, at least.
 
     Raises:
         UsageError: a time is out of range.

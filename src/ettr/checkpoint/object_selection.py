@@ -36,12 +36,7 @@ _GROUPS_SINCE_VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class ObjectChoice:
-    """The saved state for each live object, and the options for the parameter groups.
-
-    Attributes:
-        unused: Names of saved objects that were not given.
-        replaced_options: Options of parameter groups that the saved ones replace, in words.
-    """
+    """The saved state for each live object, and the options for the parameter groups."""
 
     record_of: Mapping[str, ObjectRecord] = field(default_factory=dict)
     group_options: Mapping[str, Mapping[str, Any]] | None = None

@@ -56,7 +56,6 @@ class RecoveryExperiment:
         failures: Steps at which a loss is tried, drawn from the second quarter of the run to its
             third.
         ranks: Parts of equal rows; a partial recovery restores one, and each is tried.
-        window: Losses are means over so many steps.
     """
 
     steps: int
@@ -69,11 +68,7 @@ class RecoveryExperiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: a value is out of range; all problems at once.
-        """
+        """Check the values. Raises UsageError: a value is out of range; all problems at once."""
         problems = []
         fewest = 8 * max(self.every_steps, self.window, 1)
         if self.steps < fewest:
@@ -97,12 +92,7 @@ class RecoveryExperiment:
 
 @dataclass(frozen=True, slots=True)
 class CostShare:
-    """Steps that a recovery cost, as a share of the mean age of what was restored.
-
-    Attributes:
-        share: With a 95 % interval, Student's over the steps at which a loss was tried.
-        cut: How many had not come down when they were ended; they count with the steps they had.
-    """
+    """Steps that a recovery cost, as a share of the mean age of what was restored."""
 
     share: Interval
     trials: int
@@ -144,11 +134,7 @@ class MeasuredTerms:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCosts:
-    """The outcome of an experiment.
-
-    Attributes:
-        noise_steps: Mean cost of going on from the untouched state; 0 where training is exact.
-    """
+    """The outcome of an experiment."""
 
     partial: CostShare
     composite: CostShare

@@ -65,11 +65,7 @@ class RestoreReport:
         return self.summary()
 
     def summary(self, policy: RecoveryPolicy | None = None) -> str:
-        """The report in a sentence.
-
-        Args:
-            policy: with it, the iterations that the recovery is predicted to cost.
-        """
+        """The report in a sentence."""
         clauses = [
             f"restored {_percent(self.restored_fraction)} of the parameters "
             f"({self.blocks} of {self.known_blocks} blocks)",

@@ -46,12 +46,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """What a start has found.
-
-    Attributes:
-        slot: To restore from; None: all slots, since this one has nothing or the job had others.
-        steps: The oldest and the newest step of a block; None: no block can be restored.
-    """
+    """What a start has found."""
 
     slot: str | None
     steps: tuple[int, int] | None
@@ -73,11 +68,7 @@ class Existing:
 
 @dataclass(frozen=True, slots=True)
 class StartQuestion:
-    """How a run may start; see `RunningCheckpoint.resume_or_begin`.
-
-    Attributes:
-        step: To go on after this one; None: the newest.
-    """
+    """How a run may start; see `RunningCheckpoint.resume_or_begin`."""
 
     folder: Path
     earlier: EarlierRecords

@@ -42,11 +42,7 @@ class Keep:
     highest: bool = False
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: one is out of range.
-        """
+        """Check the values. Raises UsageError: one is out of range."""
         if self.last < 0 or self.n_best < 1 or (self.every_steps or 1) < 1:
             raise UsageError(
                 f"keep: last={self.last}, every_steps={self.every_steps} and n_best={self.n_best} "
@@ -72,11 +68,7 @@ def kept_root(root: str | os.PathLike[str], step: int) -> Path:
 
 
 def kept_steps(root: str | os.PathLike[str], slot: str | None = None) -> list[int]:
-    """Steps of which copies are kept, the latest first.
-
-    Args:
-        slot: of this slot; None: of any.
-    """
+    """Steps of which copies are kept, the latest first."""
     found = (path.parent for path in Path(root).glob(f"step-*/slot-{slot or '*'}"))
     matches = (_STEP.match(folder.name) for folder in found)
     return sorted({int(match[1]) for match in matches if match}, reverse=True)

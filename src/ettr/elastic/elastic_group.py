@@ -75,9 +75,6 @@ class _BrokenOff:
 class ElasticGroup:
     """The ranks of a run over all generations, seen from one of them.
 
-    Args:
-        recorder: receives steps, saves, stalls, restarts and restores.
-
     Attributes:
         last_failed_s: When the last failure was met (Unix seconds); None: there was none.
     """

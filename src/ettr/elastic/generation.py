@@ -61,11 +61,7 @@ class Generation:
 
     @property
     def report(self) -> RecoveryReport:
-        """What `recover` did.
-
-        Raises:
-            UsageError: it was not called yet.
-        """
+        """What `recover` did. Raises UsageError: it was not called yet."""
         if self._report is None:
             raise UsageError("report: call recover(model, optimizer) first")
         return self._report

@@ -55,11 +55,7 @@ class Protection:
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: a value is out of range.
-        """
+        """Check the values. Raises UsageError: a value is out of range."""
         problems = []
         if self.full_every_steps < 1:
             problems.append(f"full_every_steps: {self.full_every_steps} was given; it is 1 or more")

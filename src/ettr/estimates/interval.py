@@ -54,10 +54,6 @@ class Interval:
 
 
 def check_confidence(confidence: float) -> None:
-    """Accept a confidence level strictly between 0 and 1.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Accept a confidence level strictly between 0 and 1. Raises UsageError: it is not."""
     if not 0.0 < confidence < 1.0:
         raise UsageError(f"confidence {confidence} is not between 0 and 1; give 0.9 for 90 %")

@@ -141,11 +141,7 @@ def clustered_interval(
 
 @dataclass(frozen=True, slots=True)
 class FleetSpread:
-    """The spread of a fleet's failures over time and over nodes, and the one that decides.
-
-    Attributes:
-        over_nodes: Between nodes, of the failures that name one; None where no node is known.
-    """
+    """The spread of a fleet's failures over time and over nodes, and the one that decides."""
 
     over_time: Spread
     over_nodes: Spread | None

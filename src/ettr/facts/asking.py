@@ -33,11 +33,7 @@ _INNER = re.compile(r"^(raw|named|parts|whole|het|given|history)_|_(counted|summ
 
 @dataclass(frozen=True, slots=True)
 class FactText:
-    """A fact as its reader sees it.
-
-    Attributes:
-        text: The file behind it; empty of a stored table and of one made in Python.
-    """
+    """A fact as its reader sees it."""
 
     name: str
     means: str

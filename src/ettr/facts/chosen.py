@@ -142,11 +142,7 @@ def facts_of_jobs(
     others: bool = False,
     above_gpus: int | None = None,
 ) -> Facts:
-    """The facts where `chosen`, `exposure`, `exposure_nodes` and `failures` are of some jobs alone.
-
-    Args:
-        cluster: jobs of these clusters only.
-    """
+    """The facts with `chosen`, `exposure`, `exposure_nodes`, `failures` of some jobs alone."""
     bound: dict[str, object] = {}
     conditions = []
     for column, names in (("partition", partition), ("cluster", cluster)):
@@ -165,11 +161,7 @@ def facts_of_jobs(
 
 
 def facts_of_attempts(facts: Facts, ids: str) -> Facts:
-    """The facts where `chosen`, `exposure`, `exposure_nodes` and `failures` are of some attempts.
-
-    Args:
-        ids: the engine's name of a table with their `attempt_id`.
-    """
+    """The facts with `chosen`, `exposure`, `exposure_nodes`, `failures` of some attempts."""
     parts = {
         name: facts.keep(
             f"part_{name}",

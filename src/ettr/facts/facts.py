@@ -59,11 +59,7 @@ class Facts:
         return Facts(self.engine, self._given, self._stored | stored)
 
     def given(self, name: str) -> Any:
-        """A value by name.
-
-        Raises:
-            KeyError: none was given under it.
-        """
+        """A value by name. Raises KeyError: none was given under it."""
         value = self._given[name]
         return value.of(self) if isinstance(value, Deferred) else value
 

@@ -32,11 +32,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact, before any store.
-
-    Attributes:
-        text: The whole file; empty where it is made in Python.
-    """
+    """One fact, before any store."""
 
     name: str
     text: str
@@ -87,11 +83,7 @@ def fact_names() -> frozenset[str]:
 
 
 def fact(name: str) -> Fact:
-    """The fact of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The fact of that name. Raises KeyError: there is none."""
     return _MADE[name] if name in _MADE else _of_file(name)
 
 

@@ -42,11 +42,7 @@ _BY_NODES = (
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How rows that name no cluster are named.
-
-    Attributes:
-        cluster: The only cluster that logs name; None: none or several.
-    """
+    """How rows that name no cluster are named."""
 
     cluster: str | None = None
     is_by_node: bool = False

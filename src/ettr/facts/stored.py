@@ -45,11 +45,7 @@ def selected(table: Table, source: str, changed: Mapping[str, str] | None = None
 
 
 def stored_sql(table: Table, source: str, *names: str) -> str:
-    """A SELECT of rows of a fact in the columns of a table, times as timestamps.
-
-    Args:
-        names: only these columns, where any are named.
-    """
+    """A SELECT of rows of a fact in the columns of a table, times as timestamps."""
     columns = ", ".join(
         f'make_timestamptz("{column.name}_us") AS "{column.name}"'
         if column.kind is Kind.TIME
@@ -61,11 +57,7 @@ def stored_sql(table: Table, source: str, *names: str) -> str:
 
 
 def stored_rows(facts: Facts, name: str, *names: str) -> pa.Table:
-    """Rows of a stored table in memory, as questions read them, times as timestamps.
-
-    Args:
-        names: only these columns, where any are named.
-    """
+    """Rows of a stored table in memory, as questions read them, times as timestamps."""
     return facts.engine.arrow(stored_sql(TABLES[name], facts.table(name), *names), {})
 
 

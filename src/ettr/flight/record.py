@@ -459,11 +459,7 @@ def signature_of(
     output_dtypes: object,
     output_sizes: object,
 ) -> Signature:
-    """A signature from its parsed form.
-
-    Raises:
-        ValueError: no lists of types and sizes.
-    """
+    """A signature from its parsed form. Raises ValueError: no lists of types and sizes."""
     return Signature(
         name,
         _dtypes(input_dtypes),

@@ -100,7 +100,6 @@ class LemonReport:
     """The answer of `ettr lemons`.
 
     Attributes:
-        false_discovery: Largest expected share of ordinary nodes among the claimed.
         min_ratio: What a lemon is: so many times the mean rate of the ordinary nodes.
     """
 

@@ -42,7 +42,6 @@ class Stratum:
     """Nodes that are compared with each other.
 
     Attributes:
-        earlier: Names of nodes as they were before a repair.
         cells_node_days: Node-days by cell of time, shape (nodes, cells); no cell where no edges
             were given.
         spans_s: When each node was in service, shape (nodes, 2), in seconds since 1970; None where

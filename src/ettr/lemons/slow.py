@@ -46,7 +46,6 @@ class SlowNodes:
     Attributes:
         slowdown: Its work over that of the median node, less 1.
         lost_gpu_hours: GPU-hours that all ranks waited for it, over what they wait without it.
-        spread: Standard deviation of ordinary nodes' work, as a share.
     """
 
     posterior: Floats

@@ -361,7 +361,6 @@ def availability(
     """Time to repair with intervals, time out of service by reason, and capacity lost.
 
     Args:
-        confidence: of the intervals, between 0 and 1.
         logs: where `fleet` and `period` are a part of what the logs cover, the whole. Hours out of
             service are then those within the period, while an outage counts where it began, with
             the whole time to its repair.

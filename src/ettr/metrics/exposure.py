@@ -75,7 +75,10 @@ class ExposureBasis:
 
 @made("exposure", (), reads=("exposure_joined", "exposure_listed"), takes=("all_listed",))
 def _by_attempt(facts: Facts) -> str:
-    """One row is a selected attempt and the node-time that it ran."""
+    """One row is a selected attempt and the node-time that it ran.
+
+    The list of nodes of each attempt may say all that it held: then a join is spared.
+    """
     return facts.table("exposure_listed" if facts.given("all_listed") else "exposure_joined")
 
 
@@ -86,7 +89,10 @@ def _by_attempt(facts: Facts) -> str:
     takes=("all_listed",),
 )
 def _by_node(facts: Facts) -> str:
-    """One row is a node of a selected attempt, with its time there."""
+    """One row is a node of a selected attempt, with its time there.
+
+    Two joins are left out where they change nothing.
+    """
     basis = facts.row("exposure_basis")
     foreign = False
     if not facts.given("all_listed"):

@@ -272,11 +272,7 @@ def fleet_faults(
     spread_of: SpreadOfFaults | None = None,
     observed: bool = False,
 ) -> FleetFaults | None:
-    """Fault rates by category, and time to repair of each fault; None without any fault.
-
-    Args:
-        spread_of: how faults cluster; the intervals are exact where None.
-    """
+    """Fault rates by category, and time to repair of each fault; None without any fault."""
     if not len(faults):
         return None
     counts = faults.by_node

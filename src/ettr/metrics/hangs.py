@@ -19,7 +19,6 @@ class HungRun:
     """A run that was ended hours after it probably failed.
 
     Attributes:
-        symptom: Of the fault, the first in the run.
         n_gpus: That it held; None where the log has none.
         gpu_hours: That it held from the fault on; None likewise.
     """

@@ -15,10 +15,7 @@ from ettr.units import MICROSECONDS_PER_SECOND
 
 @dataclass(frozen=True, slots=True)
 class StatedLoss:
-    """Incidents, and the hours that those with a number state; None where none states any.
-
-    `without_hours` state neither hours nor GPU-hours.
-    """
+    """Incidents and the hours that those with a number state; `without_hours` state none."""
 
     incidents: int
     without_hours: int
@@ -45,11 +42,7 @@ class IncidentLedger:
 
 
 def incident_ledger(rows: Sequence[Mapping[str, Any]]) -> IncidentLedger | None:
-    """Incidents and the hours that they state; None where there is none.
-
-    Args:
-        rows: of the table `incidents`.
-    """
+    """Incidents and the hours that they state; None where there is none."""
     if not rows:
         return None
     kinds: dict[str, list[Mapping[str, Any]]] = {}

@@ -162,11 +162,7 @@ MOST_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class SetDown:
-    """Failures of jobs whose node was set DOWN at their end, not by Slurm or a health check.
-
-    Attributes:
-        without_fault: Of both those of which no log names a fault.
-    """
+    """Failures of jobs whose node was set DOWN at their end, not by Slurm or a health check."""
 
     by_person: int
     by_unknown: int

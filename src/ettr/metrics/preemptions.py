@@ -45,10 +45,7 @@ JobKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """An attempt that had to go so that a failed job could restart.
-
-    `elapsed_s` and `n_gpus` are null where the log does not say.
-    """
+    """An attempt that had to go so that a failed job could restart; None is not logged."""
 
     attempt_id: str
     elapsed_s: float | None
@@ -110,11 +107,7 @@ class Restart:
 def restarts_after_failure(
     facts: Facts, runs: Mapping[str, RunJobs] | None = None
 ) -> tuple[Restart, ...]:
-    """For each failure in all of the logs the next attempt of the same job or run, if any started.
-
-    Args:
-        runs: by attempt, the jobs of runs of several jobs (`ettr.metrics.stitching.jobs_of_runs`).
-    """
+    """The next attempt of the same job or run after each failure of all logs, if any started."""
     runs = runs or {}
     again = _later_starts(facts, runs)
     found = []

@@ -22,11 +22,7 @@ PER_NODE_DAYS = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class EstimatedRate(FailureRate):
-    """A failure rate at the confidence of the analysis.
-
-    Attributes:
-        per_1000_node_days: With the interval that admits the clustering of the failures.
-    """
+    """A failure rate at the confidence of the analysis."""
 
     per_1000_node_days: Interval
     exact_per_1000_node_days: Interval
@@ -69,11 +65,7 @@ class RatesBySymptom:
 def estimated_rate(
     failures: int, node_days: float, confidence: float = CONFIDENCE, spread: Spread | None = None
 ) -> EstimatedRate:
-    """A rate with its intervals, in failures per 1,000 node-days.
-
-    Args:
-        spread: of these failures; the interval is the exact one where None.
-    """
+    """A rate with its intervals, in failures per 1,000 node-days."""
     exact = rate_interval(failures, node_days, confidence, PER_NODE_DAYS)
     if spread is None:
         return EstimatedRate(failures, node_days, exact, exact)

@@ -39,7 +39,6 @@ class SpanTimes:
 
     Attributes:
         times: In hours; `still_open` are those that had not ended.
-        not_measured: Failures for which the logs lack what it takes.
     """
 
     span: str

@@ -151,11 +151,7 @@ def record_of_run(jobs: Iterable[JobRecord]) -> Sequence[Row]:
 
 
 def records_of(lines: Columns) -> dict[JobKey, JobRecord]:
-    """Lines of `progress`, one rank of each job, as the records of the jobs.
-
-    Args:
-        lines: columns of the fact `run_records`, in its order.
-    """
+    """Lines of `progress`, one rank of each job, as the records of the jobs."""
     duration_s = lines["duration_s"].astype(np.float64)
     known = np.clip(np.nan_to_num(duration_s), 0.0, LATEST_S)
     # to the microsecond, as `ettr.progress.events.microseconds` rounds
@@ -188,7 +184,10 @@ def _run_progress(facts: Facts) -> str:
     takes=("selection", "since_us", "until_us"),
 )
 def _recorded_runs(facts: Facts) -> Rows:
-    """The runs of progress that ended in the selected period, on the selected clusters."""
+    """The runs of progress that ended in the selected period, on the selected clusters.
+
+    Records name no partition, account, user or QOS and no nodes: none are of a selection by those.
+    """
     chosen = facts.given("selection")
     if chosen.of_nodes or chosen.of_jobs.keys() - {"cluster"}:
         return []

@@ -457,11 +457,7 @@ def _share(productive_h: Interval, of_s: float) -> Interval:
 
 
 class _Numbers:
-    """What is known of all runs in the order of their places, whether they are listed or not.
-
-    Attributes:
-        productive_h: Estimate, low and high of each; NaN where it is not known.
-    """
+    """What is known of all runs in the order of their places, whether they are listed or not."""
 
     def __init__(self, runs: Columns) -> None:
         self.runs = runs

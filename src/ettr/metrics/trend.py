@@ -88,11 +88,7 @@ def rate_trend(
     confidence: float = CONFIDENCE,
     spread: Spread | None = None,
 ) -> RateTrend:
-    """Failures per 1,000 node-days in a rolling window.
-
-    Args:
-        spread: how the failures cluster; intervals are exact where None.
-    """
+    """Failures per 1,000 node-days in a rolling window."""
     if window_days <= 0 or step_days <= 0:
         raise UsageError(
             f"window_days {window_days} and step_days {step_days} must be above 0; "
@@ -166,9 +162,6 @@ def cumulative_node_days(
     Between start and end an attempt adds its nodes times the part of the time that it was not
     suspended. So the sum before an edge needs only, for each cell between two edges, the weights
     that start and end there and their first moments (the fact `ran_cells`).
-
-    Args:
-        edges_s: whole seconds, all the same distance apart.
     """
     apart_s = int(edges_s[1] - edges_s[0]) if len(edges_s) > 1 else 1
     shared = step_s is not None and apart_s % int(step_s) == 0

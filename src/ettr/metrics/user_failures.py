@@ -35,9 +35,6 @@ class UserFailures:
     """Attempts that ended FAILED, OUT_OF_MEMORY, TIMEOUT or DEADLINE, without a fault of the site.
 
     Each list is in order of attempts and holds the first `listed` of its groups.
-
-    Attributes:
-        listed: Most groups of one list.
     """
 
     attempts: int

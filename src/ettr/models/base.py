@@ -86,11 +86,7 @@ class Fit:
         return 2.0 * self.n_parameters - 2.0 * self.log_likelihood
 
     def parameter(self, name: str) -> Parameter:
-        """The parameter called `name`.
-
-        Raises:
-            UsageError: the model has no such parameter.
-        """
+        """The parameter called `name`. Raises UsageError: the model has no such parameter."""
         for parameter in self.parameters:
             if parameter.name == name:
                 return parameter

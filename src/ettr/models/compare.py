@@ -276,12 +276,7 @@ class FunnelPoint:
 
 @dataclass(frozen=True, slots=True)
 class Funnel:
-    """Fleets against the rate of all of them, with control limits that narrow with exposure.
-
-    Attributes:
-        dispersion: Variance over mean between fleets that the limits admit.
-        curve_998: The same for 99.8 %.
-    """
+    """Fleets against the rate of all of them, with control limits that narrow with exposure."""
 
     target_per_node_day: float
     dispersion: float

@@ -314,11 +314,7 @@ class NodeRepair:
     as_new_share: float
 
     def __post_init__(self) -> None:
-        """Check the share.
-
-        Raises:
-            UsageError: it lies outside 0 to 1.
-        """
+        """Check the share. Raises UsageError: it lies outside 0 to 1."""
         if not 0.0 <= self.as_new_share <= 1.0:
             raise UsageError(
                 f"as_new_share is {self.as_new_share:g}; give the share of repairs that make a "

@@ -187,12 +187,7 @@ def widest_window(
 
 @dataclass(frozen=True, slots=True)
 class Burstiness:
-    """How unevenly failures of a fleet follow each other.
-
-    Attributes:
-        coefficient_of_variation: Of the gaps: 1 for independent failures, more for bursts.
-        low: Lower end of what independent failures would give for that many gaps.
-    """
+    """How unevenly failures of a fleet follow each other."""
 
     gaps: int
     coefficient_of_variation: float | None

@@ -78,11 +78,7 @@ def from_tables(
 
 
 def require(name: str, table: pa.Table, columns: tuple[str, ...]) -> None:
-    """Accept a table that has the columns.
-
-    Raises:
-        UsageError: it lacks some.
-    """
+    """Accept a table that has the columns. Raises UsageError: it lacks some."""
     missing = [column for column in columns if column not in table.column_names]
     if missing:
         raise UsageError(f"{name} lacks {', '.join(missing)}; give the table `{name}` of the store")

@@ -39,9 +39,6 @@ class GammaMixedLife(LifeLaw):
 
     A node that has survived for long is likely to be a good one, so that the hazard falls with age
     although no node gets better; after a failure a node still has its own rate (`node_factors`).
-
-    Attributes:
-        spread: Squared coefficient of variation of the rates of nodes.
     """
 
     per_s: float

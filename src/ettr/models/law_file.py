@@ -79,11 +79,7 @@ def read_fit(path: Path) -> Fit:
 
 
 def fit_of_text(text: str, where: str = "failure model") -> Fit:
-    """The fit in the text of such a file.
-
-    Raises:
-        UsageError: as `read_fit`.
-    """
+    """The fit in the text of such a file. Raises UsageError: as `read_fit`."""
     tables = tables_of(text, where, FORMAT, "a failure model")
     try:
         return _fit(tables)

@@ -65,11 +65,7 @@ def lifetime_models() -> tuple[FailureModel[Lifetimes], ...]:
 
 
 def model_of_key(key: str) -> FailureModel[Any]:
-    """The model by its key in `MODELS`.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The model by its key in `MODELS`. Raises UsageError: there is none."""
     places = {**COUNT_MODELS, **LAWS_OF_AGE, **CALENDAR_MODELS}
     if key not in places:
         raise UsageError(f"model {key!r} is unknown; give one of {', '.join(MODELS)}")

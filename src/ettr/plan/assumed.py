@@ -130,12 +130,7 @@ def assumptions_of(
     assumed: frozenset[str],
     given: frozenset[SchemeInput] = frozenset(),
 ) -> tuple[Assumption, ...]:
-    """The assumptions behind a ranking.
-
-    Args:
-        assumed: Fields of `JobShape` that nobody gave, and `JOB_SHARE` where the shares were not
-            given.
-    """
+    """The assumptions behind a ranking."""
     found = [
         Assumption(name, None, one.label, value, min(one.low, value), max(one.high, value), one.why)
         for name, one in JOB_RANGES.items()

@@ -26,11 +26,7 @@ class Price:
     currency: str
 
     def __post_init__(self) -> None:
-        """Check the price.
-
-        Raises:
-            UsageError: it is negative or not finite.
-        """
+        """Check the price. Raises UsageError: it is negative or not finite."""
         if not 0 <= self.per_gpu_hour < math.inf:
             raise UsageError(f"a price of {self.per_gpu_hour} a GPU-hour cannot be; give 0 or more")
 
@@ -100,11 +96,7 @@ class Cost:
 
 
 def cost_of(run: PlannedRun, ettr: Interval, price: Price | None) -> Cost | None:
-    """Cost of a run; None where it makes no progress or will not end.
-
-    Args:
-        ettr: Of the run, at the rate planned with and at the ends of its interval.
-    """
+    """Cost of a run; None where it makes no progress or will not end."""
     middle = exact_ettr(run)
     whole = math.isfinite(run.productive_s)
     if middle <= 0 or (whole and not ends(run)):

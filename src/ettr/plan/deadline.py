@@ -32,11 +32,7 @@ class TimeBudget:
     keep_interval: bool = False
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: they cannot be.
-        """
+        """Check the values. Raises UsageError: they cannot be."""
         if not 0 < self.within_s < math.inf:
             raise UsageError(f"a budget of {self.within_s} s cannot be; give a time above 0")
         if not 0 < self.chance < 1:
@@ -70,12 +66,7 @@ class SizedRun:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """The answer to a time budget.
-
-    Attributes:
-        work_node_s: Node-seconds of productive time, the same at every size.
-        smallest: The fewest nodes that end in time; None where no size does.
-    """
+    """The answer to a time budget."""
 
     budget: TimeBudget
     work_node_s: float

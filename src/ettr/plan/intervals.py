@@ -187,11 +187,7 @@ def interval_choices(run: PlannedRun, *, planned_best: bool) -> tuple[IntervalCh
 
 
 def best_interval_band(run: PlannedRun, per_node_day: Interval) -> Interval | None:
-    """The exact optimum at a failure rate and at its ends; None where there is none.
-
-    Args:
-        run: The run; its own failure rate is not used, but that it has one.
-    """
+    """The exact optimum at a failure rate and at its ends; None where there is none."""
     if not run.write_s or not run.failures_per_s:
         return None
 

@@ -189,7 +189,6 @@ class RunPlan:
     """The outlook of a run at a failure rate.
 
     Attributes:
-        run: As planned, at the rate to design for.
         ettr: By the exact form, at the planned interval over the interval of the rate.
         paper_ettr: By the paper's second form; None where it has no meaning.
         intervals: Ways to choose the interval; the first is the one planned.
@@ -500,12 +499,7 @@ def scheme_notes(
     blamed_share: float | None,
     shares_given: bool,
 ) -> tuple[str, ...]:
-    """Assumptions behind a ranking, a sentence each.
-
-    Args:
-        blamed_share: Share of the failures blamed on one node; None where not known.
-        shares_given: Whether the share of failures by what they take down was given.
-    """
+    """Assumptions behind a ranking, a sentence each."""
     return tuple(_notes(job, schemes, blamed_share, shares_given))
 
 

@@ -44,11 +44,7 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers; None or empty for what was not asked.
-
-    Attributes:
-        cost: In GPU-hours, and in money with a price; None where the run makes no progress.
-    """
+    """The answers; None or empty for what was not asked."""
 
     cost: Cost | None
     deadline: DeadlinePlan | None
@@ -126,12 +122,7 @@ def _ettr(run: PlannedRun) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """Nodes of one type in a run.
-
-    Attributes:
-        per_node_day: Failures of one of them per day; both ends equal the estimate where the rate
-            was typed without evidence.
-    """
+    """Nodes of one type in a run."""
 
     name: str
     n_nodes: int
@@ -183,11 +174,7 @@ class PhaseLength:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A phase as planned.
-
-    Attributes:
-        held_gpu_hours: Expected, waits in the queue not included; infinite where it will not end.
-    """
+    """A phase as planned."""
 
     n_nodes: int
     productive_s: float

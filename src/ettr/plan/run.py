@@ -23,7 +23,6 @@ class RunShape:
 
     Attributes:
         n_nodes: Nodes in series: the loss of any one interrupts the run.
-        write_s: Time for which a checkpoint stops training.
     """
 
     n_nodes: int
@@ -34,11 +33,7 @@ class RunShape:
     productive_s: float = math.inf
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: one or more cannot be; all are listed at once.
-        """
+        """Check the values. Raises UsageError: one or more cannot be; all are listed at once."""
         problems = [*not_numbers(self), *self.problems()]
         if problems:
             raise UsageError("cannot plan this run:" + "".join(f"\n  {one}" for one in problems))
@@ -216,11 +211,7 @@ class SimulatedRun:
     precise: bool = True
 
     def run_ettr(self, productive_s: float) -> float:
-        """ETTR of the run, at its mean length; of the long run where it has no end.
-
-        Args:
-            productive_s: Work of the run; not used for the long run.
-        """
+        """ETTR of the run, at its mean length; of the long run where it has no end."""
         return self.ettr if self.mean_s is None else productive_s / self.mean_s
 
     @property

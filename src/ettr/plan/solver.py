@@ -22,12 +22,7 @@ _INPUT_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The value that one input needs, all others as they are.
-
-    Attributes:
-        at_least: Lowest value that reaches the target; None where no value does.
-        at_most: Highest value that does; infinite where any does, None where none does.
-    """
+    """The value that one input needs, all others as they are."""
 
     name: str
     today: float

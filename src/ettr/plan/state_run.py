@@ -14,12 +14,7 @@ from ettr.words import spell
 def run_with_state(
     shape: RunShape, job: JobShape, *, write_typed: bool
 ) -> tuple[RunShape, tuple[str, ...]]:
-    """The run with the write and the restart that its state takes, and sentences that say so.
-
-    Args:
-        shape: As typed; its restart is without the load of the state.
-        write_typed: The write of `shape` was typed and stays.
-    """
+    """The run with the write and the restart that its state takes, and sentences that say so."""
     terms = Synchronous().terms(job)
     restart_s = terms.responses[Domain.JOB].restart_s
     size = f"{_spelled_bytes(job.state_bytes)} at {_spelled_bytes(job.storage_bytes_per_s)}/s"

@@ -294,11 +294,7 @@ def ends(run: PlannedRun) -> bool:
 def wallclock_quantiles(
     run: PlannedRun, per_node_day: Interval | None = None
 ) -> WallclockQuantiles | None:
-    """Mean and quantiles of a run's wall-clock; None for the long run, and for one without end.
-
-    Args:
-        per_node_day: That rate with its interval, whose ends the bands are taken at.
-    """
+    """Mean and quantiles of a run's wall-clock; None for the long run, and for one without end."""
     if math.isinf(run.productive_s) or not ends(run):
         return None
     law = wallclock(run)

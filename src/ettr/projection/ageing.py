@@ -37,9 +37,6 @@ def fit_at_ages(
     and a day of age counts for as much use as it had. The interval joins that of the level with
     what each shape within its own interval says of those ages, so it is on the safe side.
 
-    Args:
-        ages_days: Clock of the nodes over the run (from, to).
-
     Raises:
         UsageError: nothing failed, so that a law of ages is not known; or ages that are no span.
     """

@@ -31,7 +31,6 @@ class Forecast:
     Attributes:
         index: Variance over mean of past one-window forecasts; the band of a window larger than
             those is wider, by the uncertainty of the level.
-        half_life_windows: Windows after which the past counts half.
     """
 
     mean: float
@@ -44,12 +43,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Forecasts made at every past window, compared with what came.
-
-    Attributes:
-        share_inside: Share that held, with its exact interval (as if origins were independent).
-        meaning: In a sentence.
-    """
+    """Forecasts made at every past window, compared with what came."""
 
     forecasts: tuple[Forecast, ...]
     seen: tuple[int, ...]

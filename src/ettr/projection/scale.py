@@ -50,11 +50,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one model says at the new scale.
-
-    Attributes:
-        ettr: Of the job; None without a function for it.
-    """
+    """What one model says at the new scale."""
 
     model: str
     per_node_day: Interval
@@ -64,12 +60,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Spares:
-    """Whether spare nodes suffice.
-
-    Attributes:
-        needed_for_99: Spares with which it has them 99 % of the time, at the upper end of the
-            rate.
-    """
+    """Whether spare nodes suffice."""
 
     in_repair: Interval
     full_share: Interval

@@ -29,11 +29,7 @@ class FailureLaw(Protocol):
         """The law and what it assumes, in words."""
 
     def times_s(self, failures_per_s: float, horizon_s: float, rng: np.random.Generator) -> Floats:
-        """Moments of failure from 0 to the horizon, ascending, shape (n,), in seconds.
-
-        Args:
-            failures_per_s: Mean rate of the whole run, which the law keeps.
-        """
+        """Moments of failure from 0 to the horizon, ascending, shape (n,), in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,11 +117,7 @@ class RecoveryPolicy:
     )
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: a value is out of range; all problems at once.
-        """
+        """Check the values. Raises UsageError: a value is out of range; all problems at once."""
         problems = []
         if not self.allowed:
             problems.append("allowed: nothing was given; name one source or more")

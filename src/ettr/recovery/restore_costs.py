@@ -29,11 +29,7 @@ class RestorePrior:
     bytes_per_s: float
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: a value is out of range.
-        """
+        """Check the values. Raises UsageError: a value is out of range."""
         if not (self.latency_s >= 0 and self.bytes_per_s > 0):
             raise UsageError(
                 f"restore prior of {self.latency_s} s and {self.bytes_per_s} bytes/s; the time is "

@@ -36,13 +36,7 @@ class BriefLine:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """A report in at most eleven lines.
-
-    Attributes:
-        title: Whose it is.
-        period: What it is of.
-        lines: What is to be said.
-    """
+    """A report in at most eleven lines."""
 
     title: str
     period: str

@@ -31,12 +31,7 @@ _FRAME_PX = 140
 
 @dataclass(frozen=True, slots=True)
 class BarSeries:
-    """One series of bars over the labels of a chart.
-
-    Attributes:
-        values: One for each label; None draws no bar.
-        intervals: Of each value; empty draws none.
-    """
+    """One series of bars over the labels of a chart."""
 
     name: str
     values: Sequence[float | None]

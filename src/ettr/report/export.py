@@ -38,11 +38,7 @@ _OF_JOBS = frozenset({"interruptions", "failures", "blame"})
 
 @dataclass(frozen=True, slots=True)
 class ExportedTable:
-    """One table in a file.
-
-    Attributes:
-        not_measured: Why no row does not mean that there was nothing; None where it does.
-    """
+    """One table in a file."""
 
     table: str
     rows: int

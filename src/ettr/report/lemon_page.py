@@ -19,11 +19,7 @@ _DIGEST = 8
 
 
 def evidence_page(evidence: LemonEvidence, selection: str = "") -> Page:
-    """The page before it is rendered.
-
-    Args:
-        selection: what is left out; empty where nothing is.
-    """
+    """The page before it is rendered."""
     place = (
         ("rack", evidence.rack),
         ("switch", evidence.switch),

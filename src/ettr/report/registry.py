@@ -38,12 +38,7 @@ Sections: TypeAlias = "tuple[Section, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that prints one part.
-
-    Attributes:
-        options: What its numbers depend on, of `ettr.cli.options.MetricOptions`.
-        place: Among the metrics of `ettr --help`; they stand 10 apart.
-    """
+    """A command that prints one part."""
 
     help: str
     options: tuple[str, ...]
@@ -155,11 +150,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def part(name: str) -> Part[Any]:
-    """The part of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The part of that name. Raises KeyError: there is none."""
     one = registered()[name]
     found: Part[Any] = getattr(importlib.import_module(one.module), one.variable)
     return found

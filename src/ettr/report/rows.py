@@ -87,22 +87,14 @@ def flat_columns(of: type) -> tuple[FlatColumn, ...]:
 
 
 def flat_rows(of: type, entries: JsonValue) -> FlatRows:
-    """The entries of a list of the JSON document as rows.
-
-    Args:
-        entries: As the document holds them; null is no entries.
-    """
+    """The entries of a list of the JSON document as rows."""
     columns = flat_columns(of)
     listed = entries if isinstance(entries, list) else []
     return FlatRows(columns, tuple(tuple(_value(one, c) for c in columns) for one in listed))
 
 
 def rows_of(result: DataclassInstance, document: JsonValue, name: str) -> FlatRows:
-    """A list of a result as rows, with the values that its document has.
-
-    Args:
-        name: Of the field that is the list; empty for the result itself as one row.
-    """
+    """A list of a result as rows, with the values that its document has."""
     if not name:
         return flat_rows(type(result), [document])
     keys = {field.name: field.metadata.get("json", field.name) for field in fields(result)}
@@ -126,11 +118,7 @@ def lists_of(result: type) -> dict[str, type]:
 
 
 def known_list(result: DataclassInstance, name: str) -> str:
-    """The name of a list of a result.
-
-    Raises:
-        UsageError: it has no such list.
-    """
+    """The name of a list of a result. Raises UsageError: it has no such list."""
     lists = lists_of(type(result))
     if name not in lists:
         raise UsageError(f"--table {name}: no such table; give {' or '.join(lists) or 'none'}")

@@ -32,7 +32,6 @@ def brief_text(sections: Sequence[Section], about: str = "", careful: str = "") 
 
     Args:
         sections: Of one question; those after the first are for `--detail`.
-        about: What is selected; follows the answer.
         careful: What the reader must know of the selection; replaces the section's own.
     """
     first = sections[0]

@@ -67,11 +67,7 @@ MOST_DEBTS = 4096
 
 
 class HazardTable(NamedTuple):
-    """A cumulative hazard on a grid of the logarithm of the clock.
-
-    Attributes:
-        log_hazard: Logarithm of the cumulative hazard at each, shape (n,), never falling.
-    """
+    """A cumulative hazard on a grid of the logarithm of the clock."""
 
     begin: float
     step: float
@@ -82,8 +78,6 @@ class Course(NamedTuple):
     """What a run does, kinds of failure in the order in which one overrides another.
 
     Attributes:
-        slowdown: Share by which training is slower all the time.
-        lag_s: From a light checkpoint until it can be used.
         durable_lag_s: From a durable one until it can be used; not shorter.
         level: Of each kind: `SOFT`, `GO_BACK` or `GO_DEEP`; the last is the start of the run.
         stale_share: The same, as a share of the work since the last usable light checkpoint.
@@ -130,7 +124,6 @@ class Replica(NamedTuple):
     Attributes:
         age_s: Age of each node when it came into use, or as it waits.
         active: Heap of the nodes in use, by `due_s`.
-        back_s: Wall-clock when each node in repair is back.
         debt_place_s: Where work to be made good arose, ascending.
     """
 

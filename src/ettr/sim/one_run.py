@@ -60,11 +60,7 @@ class ShortShares:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLengths:
-    """Wall-clock of a run of finite length.
-
-    Attributes:
-        each_s: Of each replica, ascending.
-    """
+    """Wall-clock of a run of finite length."""
 
     mean_s: float
     mean_error_s: float

@@ -65,11 +65,7 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class RepairTime:
-    """How long a failed node is away.
-
-    Attributes:
-        law: Of lengths; None where every repair takes the mean.
-    """
+    """How long a failed node is away."""
 
     mean_s: float
     law: LifeLaw | None = None
@@ -101,11 +97,7 @@ class RunScenario:
     bursts: Bursts | None = None
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: one or more cannot be; all are listed at once.
-        """
+        """Check the values. Raises UsageError: one or more cannot be; all are listed at once."""
         problems = []
         if len(self.nodes_lost) != len(self.levels.kinds) or not self.levels.per_s > 0:
             problems.append(

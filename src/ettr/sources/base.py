@@ -43,7 +43,6 @@ class Source:
     Attributes:
         matches: looks at the first bytes and the name of a file and returns a score: 0 not this
             format, 1 certain; from 0.5 the file may be taken for it.
-        prints_local: whether this very log does, by its first bytes.
     """
 
     name: str

@@ -138,11 +138,7 @@ def _shown(value: object) -> str:
 
 
 def head_objects(head: bytes, most: int = 20, shape: RecordShape | None = None) -> list[JsonObject]:
-    """The JSON objects that the first bytes of a file show whole; for `matches`.
-
-    Args:
-        shape: what a record looks like: those within a document, and behind bad bytes, are found.
-    """
+    """The JSON objects that the first bytes of a file show whole; for `matches`."""
     text = text_of(json_part(head))
     found: list[JsonObject] = []
     at = 0
@@ -346,11 +342,7 @@ def next_record(text: str, at: int, shape: RecordShape) -> int | None:
 
 
 def salvage(text: str, lists: Collection[str] = (), shape: RecordShape | None = None) -> list[Json]:
-    """The values of a text of one or more JSON documents; an array's elements are values.
-
-    Args:
-        lists: keys of an object whose arrays hold records, and are read in the same way.
-    """
+    """The values of a text of one or more JSON documents; an array's elements are values."""
     values, _ = _Reader(text, lists, shape).array(0, is_open=False)
     return values
 

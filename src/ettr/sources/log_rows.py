@@ -73,11 +73,7 @@ class LogRows(BatchBuilder):
         return replace(made, counted_notes=counts)
 
     def zone(self) -> str:
-        """The zone of local times.
-
-        Raises:
-            UsageError: the user gave none.
-        """
+        """The zone of local times. Raises UsageError: the user gave none."""
         return need_zone(self.options.timezone, str(self.origin))
 
     def time_without_year(self, text: str, number: int, line: str) -> datetime | None:

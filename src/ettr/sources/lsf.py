@@ -99,11 +99,7 @@ MOST_REMEMBERED = 200_000
 
 @dataclass(frozen=True, slots=True)
 class _JobFinish:
-    """One record: its fields by name, its execution hosts, and what it says of GPUs.
-
-    Attributes:
-        n_slots: slots on them; None where the list names each host once and may leave them out.
-    """
+    """One record: its fields by name, its execution hosts, and what it says of GPUs."""
 
     fields: dict[str, str]
     hosts: tuple[str, ...]

@@ -37,33 +37,21 @@ class Field(NamedTuple):
 
     @property
     def message(self) -> bytes:
-        """The bytes of a message or a text.
-
-        Raises:
-            WireError: the field is a number.
-        """
+        """The bytes of a message or a text. Raises WireError: the field is a number."""
         if not isinstance(self.value, bytes):
             raise WireError(f"field {self.number} is a number, not a message")
         return self.value
 
     @property
     def integer(self) -> int:
-        """An int64, with its sign.
-
-        Raises:
-            WireError: the field is no varint.
-        """
+        """An int64, with its sign. Raises WireError: the field is no varint."""
         if not isinstance(self.value, int):
             raise WireError(f"field {self.number} is no whole number")
         return self.value - (1 << 64) if self.value >> 63 else self.value
 
     @property
     def double(self) -> float:
-        """A double.
-
-        Raises:
-            WireError: the field does not have its eight bytes.
-        """
+        """A double. Raises WireError: the field does not have its eight bytes."""
         if not isinstance(self.value, bytes) or len(self.value) != _DOUBLE.size:
             raise WireError(f"field {self.number} is no double")
         return float(_DOUBLE.unpack(self.value)[0])

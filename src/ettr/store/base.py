@@ -160,11 +160,7 @@ class Store(ABC):
 
 
 def known(name: str) -> Table:
-    """The schema of a stored table.
-
-    Raises:
-        UsageError: there is no such table.
-    """
+    """The schema of a stored table. Raises UsageError: there is no such table."""
     if name not in TABLES:
         raise UsageError(f"no table named {name!r}; there are: {', '.join(TABLES)}")
     return TABLES[name]

@@ -24,7 +24,6 @@ class Written:
     Attributes:
         rows_folded: records that are part of another record's row, or that a later record of the
             same key replaces.
-        rows_skipped: records that are no rows by design.
     """
 
     rows_read: int

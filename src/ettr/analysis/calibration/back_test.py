@@ -43,7 +43,6 @@ class PlacedQuantity:
 
     Attributes:
         reality: What was held back; None where it was not measured.
-        high: High end.
         verdict: failed where the adjusted p lies below the error of the family.
     """
 
@@ -103,9 +102,6 @@ def back_test(
 
     Each simulation draws the values that have an interval from it, so that what is predicted
     allows for how little a fit knows.
-
-    Args:
-        seed: 0 or more; the same seed, the same answer, whatever the workers.
 
     Raises:
         UsageError: too few replicas, the held-back time is too short, or the scenario was fitted

@@ -27,12 +27,7 @@ LEAST_SEEN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class FittedBursts:
-    """Bursts of one symptom.
-
-    Attributes:
-        per_year: Bursts, those that are not seen among them; 90 % interval.
-        spread_s: The faults come within so long.
-    """
+    """Bursts of one symptom."""
 
     groups: list[Places]
     per_year: Interval

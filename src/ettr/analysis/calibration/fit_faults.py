@@ -65,11 +65,7 @@ class _Faults:
 
 
 def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s: float) -> None:
-    """Fit rates, effects, repairs, bursts and lemons.
-
-    Args:
-        end_s: End of the fitted part: a repair that is over later is not over.
-    """
+    """Fit rates, effects, repairs, bursts and lemons."""
     of_all, _ = faults_of(analysis.facts, analysis.given)
     raw = of_all.of_nodes([machine.has(*node) for node in of_all.nodes])
     fleet = _fleet_of(analysis, machine)
@@ -214,11 +210,7 @@ def _laws(
 def fault_times(
     faults: _Faults, name: str, ordinary: Flags, spans: dict[str, tuple[float, float]]
 ) -> FaultTimes:
-    """Ordinary faults of a symptom, and how long repairs of any fault kept their nodes out.
-
-    Args:
-        ordinary: Flags of faults that count, shape of `faults`: no lemon's, none of a burst.
-    """
+    """Ordinary faults of a symptom, and how long repairs of any fault kept their nodes out."""
     names, number = np.unique(faults.node.astype(str), return_inverse=True)
     order = np.lexsort((faults.start_s, number))
     number = number[order].astype(np.int64)

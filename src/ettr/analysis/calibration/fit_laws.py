@@ -68,11 +68,7 @@ class FaultTimes:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """The same in times in service, of which each ends with a fault or is cut off.
-
-    Attributes:
-        first_s: Until the first fault that was seen of a node; the one before is not known.
-    """
+    """The same in times in service, of which each ends with a fault or is cut off."""
 
     first_s: Floats
     gap_s: Floats
@@ -191,11 +187,7 @@ def log_likelihood(law: LogLocationScaleLife, seen: ServiceTimes) -> float:
 
 
 def fitted_law(times: FaultTimes, tests: int) -> FittedLaw | None:
-    """Law and form of a fault process; None where a constant rate stands.
-
-    Args:
-        tests: How many symptoms are asked; the chance of a false answer is over all of them.
-    """
+    """Law and form of a fault process; None where a constant rate stands."""
     seen = service_times(times)
     if seen.gap_s.size < LEAST_GAPS:
         return None

@@ -75,11 +75,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The nodes, and what their jobs ask for.
-
-    Attributes:
-        bare: Nodes that have no GPUs, by an inventory, where others do: they are no part of it.
-    """
+    """The nodes, and what their jobs ask for."""
 
     n_nodes: int
     per_node: int
@@ -167,11 +163,7 @@ def work_of(
     known: Flags,
     end_s: float,
 ) -> tuple[Floats, Flags]:
-    """Length of the work of each job, at its last attempt, and whether it came to its end.
-
-    Args:
-        silence_s: For how long a node has not answered when it is given up (`heartbeat_s`).
-    """
+    """Length of the work of each job, at its last attempt, and whether it came to its end."""
     until_s = np.where(attempts.silent, attempts.end_s - silence_s, attempts.end_s)
     until_s = np.where(until_s < end_s, until_s, end_s)
     elapsed_s = np.nan_to_num(np.maximum(until_s - attempts.start_s, 0.0))
@@ -271,11 +263,7 @@ def recorded_attempts(facts: Facts) -> pa.Table:
 
 
 def machine_of(analysis: Analysis, rows: pa.Table) -> Machine:
-    """The nodes of a store, and what its jobs ask for.
-
-    Args:
-        rows: Of the table `attempts`, with `COLUMNS` at least.
-    """
+    """The nodes of a store, and what its jobs ask for."""
     unit, per_node = _unit(analysis, rows)
     fleet = analysis.logs_fleet
     bare = frozenset(

@@ -62,11 +62,7 @@ class Staging:
     def stage(
         self, plan: SlotPlan, blocks: Sequence[int], reserved: Mapping[int, bytes]
     ) -> tuple[list[StagedBlock], torch.cuda.Event | None]:
-        """Copy blocks in; returns where they lie and the event to wait for (None on CPU).
-
-        Args:
-            blocks: together no larger than the buffer; see `record_bytes`.
-        """
+        """Copy blocks in; returns where they lie and the event to wait for (None on CPU)."""
         staged: list[StagedBlock] = []
         copies: list[tuple[Tensor, Tensor]] = []
         pieces: list[Piece] = []

@@ -20,12 +20,7 @@ from ettr.checkpoint.tensors.regions import difference, region_of
 
 @dataclass(frozen=True, slots=True)
 class EarlierRecords:
-    """The files of a slot's earlier generations.
-
-    Attributes:
-        last_rounds: Generation -> its last round, which is trusted.
-        damaged: Places and files that cannot be trusted.
-    """
+    """The files of a slot's earlier generations."""
 
     last_rounds: dict[int, int] = field(default_factory=dict)
     steps: tuple[int, int] | None = None

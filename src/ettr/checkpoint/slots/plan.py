@@ -30,12 +30,7 @@ _NO_SHARD = -1
 
 @dataclass(frozen=True)
 class SlotPlan:
-    """The layout of a slot and the live shards that its blocks are cut from.
-
-    Attributes:
-        shards: One per tensor of the layout; reserved tensors, which come last, have none.
-        shard_of_block: Index into `shards` by block; -1 for reserved blocks, which come last.
-    """
+    """The layout of a slot and the live shards that its blocks are cut from."""
 
     layout: SlotLayout
     shards: Sequence[Shard]

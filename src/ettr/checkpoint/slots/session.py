@@ -82,11 +82,7 @@ class StagedRound:
 
 
 class SlotSession:
-    """One generation of a slot while it is open for writing; `open` makes its file.
-
-    Attributes:
-        sizes: Bytes of each block in the staging buffer.
-    """
+    """One generation of a slot while it is open for writing; `open` makes its file."""
 
     def __init__(
         self,
@@ -134,11 +130,7 @@ class SlotSession:
         disk: Disk | None = None,
         finite: set[str] | None = None,
     ) -> Self:
-        """Plan the slot and make the file of a new generation.
-
-        Args:
-            finite: as of `FiniteCheck`; None: nothing is checked.
-        """
+        """Plan the slot and make the file of a new generation."""
         fingerprint, shards = state.fingerprint(), state.shards()
         plan = plan_slot(
             shards,
@@ -333,11 +325,7 @@ class MetadataRecords:
     def due(
         self, step: int, n_bytes: int, movement: NDArray[np.float64], objects: bytes
     ) -> dict[int, bytes]:
-        """Reserved block -> its payload, for a round.
-
-        Args:
-            objects: their record; empty: none in this round.
-        """
+        """Reserved block -> its payload, for a round."""
         payloads = {}
         self._since_movement_bytes += n_bytes
         for name, block in self._blocks.items():

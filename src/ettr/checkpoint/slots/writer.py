@@ -66,12 +66,7 @@ class SlotWriter:
         disk: Disk | None = None,
         sparse: bool = False,
     ) -> SlotWriter:
-        """Make the file of a new generation, both copies of the superblock durable in it.
-
-        Args:
-            generation: None takes the next; a given one must be above all that exist.
-            inherits: last round trusted of each earlier generation.
-        """
+        """Make the file of a new generation, both copies of the superblock durable in it."""
         try:
             make_folder(folder)
         except OSError as error:

@@ -25,11 +25,7 @@ _EXTRA_STATE = "_extra_state"
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """The place of a live tensor: an entry of a module's parameters or buffers, or of a mapping.
-
-    Attributes:
-        fsdp: What has the shard of a parameter of FSDP2, where the module does not always hold it.
-    """
+    """The place of a live tensor: an entry of a module's parameters or buffers, or of a mapping."""
 
     holder: Mapping[str, Tensor | None]
     key: str

@@ -95,11 +95,7 @@ def encode_objects(
     step: int,
     restored: Mapping[str, ObjectRecord] | None = None,
 ) -> bytes:
-    """The record of a slot's objects and parameter groups; empty without any.
-
-    Args:
-        restored: object -> the record from which it has just been restored; it is not asked then.
-    """
+    """The record of a slot's objects and parameter groups; empty without any."""
     items: dict[tuple[str, str], bytes] = {}
     restored = restored or {}
     for name, one in objects.items():

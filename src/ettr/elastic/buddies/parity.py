@@ -45,11 +45,7 @@ def parity_groups(world: int, size: int, stride: int) -> tuple[tuple[int, ...], 
 
 
 class ParityExchange:
-    """One rank's share of its group's parity within one generation; in place of `BuddyExchange`.
-
-    Args:
-        images: keep images of the own shard and two parities.
-    """
+    """One rank's share of its group's parity within one generation; in place of `BuddyExchange`."""
 
     def __init__(
         self, shards: ShardStore, slot: int, group: tuple[int, ...], images: bool, ring: Ring

@@ -181,11 +181,7 @@ class Timeouts:
     rendezvous_s: float = 300.0
 
     def __post_init__(self) -> None:
-        """Check the order.
-
-        Raises:
-            UsageError: they do not ascend.
-        """
+        """Check the order. Raises UsageError: they do not ascend."""
         if not 0 < self.collective_s < self.regroup_s < self.rendezvous_s:
             raise UsageError(
                 f"timeouts of {self.collective_s} s for a collective, {self.regroup_s} s to "

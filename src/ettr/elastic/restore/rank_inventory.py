@@ -20,7 +20,6 @@ class RecoveryReport:
             or `resume` (a full checkpoint).
         reached_step: The furthest step of a survivor before; where none lived, of a block in the
             running checkpoint, if that was read. -1 at a start.
-        relative_perturbation: Predicted ‖δ‖/‖x‖ of a partial recovery or a composite.
     """
 
     generation: int

@@ -146,7 +146,6 @@ class RemoteNode:
     """A machine whose agent has joined.
 
     Attributes:
-        timeout_s: Without a message for so long it is lost.
         joined: Whether it has confirmed the welcome; until then it counts for nothing.
     """
 

@@ -129,11 +129,7 @@ class SupervisorOptions:
     node_wait_s: float = 600.0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: a value is out of range; all problems at once.
-        """
+        """Check the values. Raises UsageError: a value is out of range; all problems at once."""
         problems = []
         for name in ("spares", "max_failures", "max_idle_failures"):
             if getattr(self, name) < 0:

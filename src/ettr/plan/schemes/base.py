@@ -176,7 +176,6 @@ class Terms:
     """Costs and effects of a scheme for one job.
 
     Attributes:
-        lag_s: From a stall until the checkpoint can be used.
         durable_period_s: Time between them, with two levels, 0 for one with every light one; with
             one level the longest interval, 0 where nothing bounds it.
         obstacle: Why the job cannot use the scheme, with what to change; None where it can. The

@@ -105,11 +105,7 @@ class Concurrent(Scheme):
 
 @dataclass(frozen=True)
 class MemoryCopies(Scheme):
-    """k copies in memory, one of them local, and now and then one in durable storage.
-
-    Attributes:
-        spans_racks: Whether the copies of a shard lie in different racks.
-    """
+    """k copies in memory, one of them local, and now and then one in durable storage."""
 
     n_copies: int = 2
     spans_racks: bool = True
@@ -155,11 +151,7 @@ class MemoryCopies(Scheme):
 
 @dataclass(frozen=True)
 class MemoryErasure(Scheme):
-    """One parity over a group of nodes, in memory, and now and then a durable checkpoint.
-
-    Attributes:
-        spans_racks: Whether a group has at most one node in each rack.
-    """
+    """One parity over a group of nodes, in memory, and now and then a durable checkpoint."""
 
     group_nodes: int = 8
     spans_racks: bool = False
@@ -247,11 +239,7 @@ class JustInTime(Scheme):
 
 @dataclass(frozen=True)
 class JustInTimeSystem(Scheme):
-    """At system level: GPU state is set back to the step and copied from a replica, in place.
-
-    Attributes:
-        recover_s: Reset of the GPUs and repetition of the calls; published as a few seconds.
-    """
+    """At system level:"""
 
     recover_s: float = 10.0
 
@@ -304,11 +292,7 @@ class HotSwap(Scheme):
 
 @dataclass(frozen=True)
 class ReplicaRestart(Scheme):
-    """Fault-tolerant hybrid sharding: data-parallel replicas come and go.
-
-    Attributes:
-        pause_s: All replicas stand still so long when one leaves or comes back.
-    """
+    """Fault-tolerant hybrid sharding: data-parallel replicas come and go."""
 
     pause_s: float = 180.0
 
@@ -519,11 +503,7 @@ class PartialRecovery(Scheme):
 
 @dataclass(frozen=True)
 class EmbeddingParity(Scheme):
-    """Erasure-coded tables in memory; dense parameters are replicated anyway.
-
-    Attributes:
-        slowdown: Share by which the updates of the parity slow training.
-    """
+    """Erasure-coded tables in memory; dense parameters are replicated anyway."""
 
     group_nodes: int = 4
     slowdown: float = 0.02

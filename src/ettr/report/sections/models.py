@@ -157,11 +157,7 @@ def _known(interval: Interval, at_most: bool) -> Interval:
 def funnel_figure(
     funnel: Funnel, slug: str, title: str, caption: str, *, what: str, named: frozenset[str]
 ) -> Figure:
-    """The points of a funnel and its limits.
-
-    Args:
-        named: points whose names are written at them; of the others the pointer shows it.
-    """
+    """The points of a funnel and its limits."""
     days = list(funnel.curve_node_days)
     highest = _highest(funnel)
     fleet_rate = PER_NODE_DAYS * funnel.target_per_node_day

@@ -22,11 +22,7 @@ _TITLE = "Time to failure by job size"
 
 
 def mttf_section(mttf: MttfBySize, without_false: RateWithoutFalse | None = None) -> Section:
-    """MTTF by job size, with the line that the rate projects.
-
-    Args:
-        without_false: the rate behind the line without the failures that chance explains.
-    """
+    """MTTF by job size, with the line that the rate projects."""
     unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"
     known = [one for one in mttf.classes if one.size.size_to]
     rate = mttf.rate_used

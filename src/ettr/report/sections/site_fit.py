@@ -135,11 +135,7 @@ def _without(own: Mapping[str, DrawnWait]) -> str:
 def replayed_waits_section(
     waits: Sequence[ReplayedWait], scenario: str, site: str, seed: int, simulated: str = ""
 ) -> Section:
-    """Waits of a simulation that replayed the jobs of a site, next to the real ones.
-
-    Args:
-        simulated: that the site is a simulation itself, in a sentence.
-    """
+    """Waits of a simulation that replayed the jobs of a site, next to the real ones."""
     words = f"SIMULATED: {scenario}, seed {seed}, replaying the jobs of {site}."
     theirs = "replayed, of a simulation" if simulated else "real"
     if simulated:

@@ -40,12 +40,7 @@ def unestimated(values: Iterable[Interval]) -> Iterator[str]:
 def what_if_section(
     found: WhatIf, price: Price | None = None, *, is_varied: bool = False
 ) -> Section:
-    """The change that wins most first, then all of them.
-
-    Args:
-        price: of a GPU-hour, for a figure in money next to that in GPU-hours.
-        is_varied: whether the answer says what it owes to the assumed values.
-    """
+    """The change that wins most first, then all of them."""
     base = found.base
     table = TextTable(
         "Each change, compared with the scenario as it is",

@@ -94,11 +94,7 @@ class OpenOutage:
 
 
 class Health:
-    """All nodes; a node is in service unless it is being repaired.
-
-    Attributes:
-        lemons: The nodes that are lemons; none where faults are replayed.
-    """
+    """All nodes; a node is in service unless it is being repaired."""
 
     def __init__(
         self,

@@ -152,11 +152,7 @@ class SiteLog:
     def pending_tasks(
         self, jobs: Sequence[Job], state: str, end_s: int | None, *, now_s: int
     ) -> None:
-        """Tasks of one array that have not begun, in one row as Slurm has them.
-
-        Args:
-            end_s: When they were cancelled; None while they wait.
-        """
+        """Tasks of one array that have not begun, in one row as Slurm has them."""
         first = jobs[0]
         array = first.array
         if array is None:

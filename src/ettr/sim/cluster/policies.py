@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class Limit(NamedTuple):
-    """One limit as one job meets it.
-
-    Attributes:
-        whose: What counts together, such as `user:user3`.
-    """
+    """One limit as one job meets it."""
 
     whose: str
     most: int
@@ -40,11 +36,7 @@ class Limit(NamedTuple):
 
 
 def held_by(limits: Sequence[Limit], in_use: Mapping[str, int]) -> Limit | None:
-    """The first limit that a job would break if it started now; None if it may start.
-
-    Args:
-        in_use: What runs now, by `Limit.whose`; what is absent is 0.
-    """
+    """The first limit that a job would break if it started now; None if it may start."""
     for limit in limits:
         if in_use.get(limit.whose, 0) + limit.asks > limit.most:
             return limit
@@ -111,11 +103,7 @@ class JobStart(NamedTuple):
 
 
 class Able(NamedTuple):
-    """Nodes that can take a job at its start, ascending, from which some are chosen.
-
-    Attributes:
-        ready_s: As `Room.ready_s`, of these nodes alone: by running jobs, not by those that wait.
-    """
+    """Nodes that can take a job at its start, ascending, from which some are chosen."""
 
     nodes: list[int]
     ready_s: NDArray[np.int64]
@@ -432,11 +420,7 @@ def _starts(
 def slurm_plans(
     waiting: Sequence[Waiting], room: Room, now_s: int, most_kept: int | None = None
 ) -> list[Planned]:
-    """When and where Slurm would start each job, as `slurm_backfill` has it.
-
-    Args:
-        most_kept: Jobs for which nodes are kept; for all where None.
-    """
+    """When and where Slurm would start each job, as `slurm_backfill` has it."""
     return planned(waiting, room, now_s, neighbours, APART_S, most_kept, first_ends_at_once)
 
 

@@ -18,11 +18,7 @@ _NEVER_S = 10**12
 
 @dataclass(frozen=True, slots=True)
 class ReplayedJob:
-    """One job of the logs; times in seconds from the beginning of the simulation.
-
-    Attributes:
-        gpus: That it asked for, whole nodes where they are more than those of one.
-    """
+    """One job of the logs; times in seconds from the beginning of the simulation."""
 
     job_id: str
     name: str
@@ -53,11 +49,7 @@ class ReplayedFault:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is replayed, and from where.
-
-    Attributes:
-        notes: What was replayed and what was left out, a sentence each.
-    """
+    """What is replayed, and from where."""
 
     jobs: tuple[ReplayedJob, ...] | None = None
     owners: Owners | None = None

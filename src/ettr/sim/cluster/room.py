@@ -100,11 +100,7 @@ class Room:
         return len(self.by_free) - 1
 
     def place(self, gpus: int, without: int = 0) -> list[int] | None:
-        """Nodes for a job, or None: the fullest node with room, or the first that are empty.
-
-        Args:
-            gpus: That the job needs; whole nodes where they are more than those of one.
-        """
+        """Nodes for a job, or None: the fullest node with room, or the first that are empty."""
         return place(self.by_free, gpus, without)
 
     def reservation(self, gpus: int) -> tuple[int, int]:
@@ -185,11 +181,7 @@ def remove(ready_s: NDArray[np.int64], job: Running) -> None:
 
 
 class NodeRoom:
-    """GPUs in use on each node, by whom and until when at most.
-
-    Attributes:
-        jobs: On each node, the numbers of its jobs with their GPUs and their time limits' ends.
-    """
+    """GPUs in use on each node, by whom and until when at most."""
 
     def __init__(self, n_nodes: int, gpus_per_node: int) -> None:
         self.gpus_per_node = gpus_per_node

@@ -147,12 +147,7 @@ def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = No
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStore:
-    """What a simulation wrote.
-
-    Attributes:
-        held_share: Of all GPU-hours, those that jobs held.
-        cpu_us_per_event: The same of one event.
-    """
+    """What a simulation wrote."""
 
     scenario: str
     seed: int

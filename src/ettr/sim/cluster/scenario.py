@@ -481,11 +481,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the logs show of one symptom.
-
-    Attributes:
-        of_one_gpu: It hits one GPU and the job that holds it; else the whole node.
-    """
+    """What the logs show of one symptom."""
 
     check: str
     code: str | None

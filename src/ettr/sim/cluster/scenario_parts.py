@@ -150,11 +150,7 @@ class SimulatedPeriod:
 
     @property
     def origin(self) -> datetime:
-        """The first moment.
-
-        Raises:
-            ValueError: the start is no day.
-        """
+        """The first moment. Raises ValueError: the start is no day."""
         return datetime.combine(date.fromisoformat(self.start), time(), UTC)
 
     @property

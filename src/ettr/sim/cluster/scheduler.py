@@ -42,11 +42,7 @@ def _queued(job: Job) -> _Queued:
 
 
 class Scheduler:
-    """Queue and running jobs.
-
-    Attributes:
-        emptied: Nodes that have become empty since they were last looked at.
-    """
+    """Queue and running jobs."""
 
     def __init__(
         self,
@@ -634,19 +630,13 @@ def decayed_gpu_s(used_gpu_s: float, gpus: int, elapsed_s: float, half_life_s: f
 
 
 def effective_usage(usage: float, of_siblings: float, above: float) -> float:
-    """Usage of a user or account with its part of what its siblings used.
-
-    Args:
-        above: Effective usage of the account above; at the top of the tree usage is effective.
-    """
+    """Usage of a user or account with its part of what its siblings used."""
     return usage + (above - usage) * of_siblings
 
 
 def fair_share_factor(effective: float, share: float) -> float:
-    """The factor of a user: 1 without usage, 1/2 where usage is the share, towards 0 beyond.
-
-    Args:
-        share: His shares as a part of the whole cluster, above 0.
+    """The fair-share factor of a user: 1 without usage, 1/2 where usage is the share, towards 0
+    beyond.
     """
     return float(2.0 ** (-effective / share))
 

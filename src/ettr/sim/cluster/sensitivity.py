@@ -69,11 +69,7 @@ class ValueEffect:
 
 @dataclass(frozen=True, slots=True)
 class AssumptionSensitivity:
-    """What each headline owes to each assumed value, one value at a time.
-
-    Attributes:
-        effects: By headline, the value that is shown to move it most first.
-    """
+    """What each headline owes to each assumed value, one value at a time."""
 
     scenario: str
     days: float
@@ -93,11 +89,7 @@ class AssumptionSensitivity:
 
 @dataclass(frozen=True, slots=True)
 class VariedValue:
-    """An assumed value and the scenarios in which it is smaller and larger.
-
-    Attributes:
-        sides: For less and more: the value and the scenario; None where there is no such.
-    """
+    """An assumed value and the scenarios in which it is smaller and larger."""
 
     name: str
     source: str
@@ -364,11 +356,7 @@ class EffectSensitivity:
 
 @dataclass(frozen=True, slots=True)
 class VariedWhatIf(WhatIf):
-    """Changes of a scenario, with what each owes to the assumed values.
-
-    Attributes:
-        sensitivity: What the GPU-hours won back owe to them; None where that was not asked for.
-    """
+    """Changes of a scenario, with what each owes to the assumed values."""
 
     sensitivity: EffectSensitivity | None = None
 
@@ -381,11 +369,7 @@ def with_effects(found: WhatIf, sensitivity: EffectSensitivity | None) -> Varied
 
 @dataclass(frozen=True, slots=True)
 class EffectPlan:
-    """The scenarios that the answer takes.
-
-    Attributes:
-        pairs: The scenario as it is and with each change; then the same for each varied side.
-    """
+    """The scenarios that the answer takes."""
 
     changes: tuple[str, ...]
     pairs: tuple[tuple[ClusterScenario, ...], ...]

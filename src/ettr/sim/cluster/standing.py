@@ -26,11 +26,7 @@ _LATER = (
 
 @dataclass(frozen=True, slots=True)
 class ScenarioStanding:
-    """What a back-test says of a scenario, if there was one of these values.
-
-    Attributes:
-        not_validated: Quantities that no back-test has compared, and what none can.
-    """
+    """What a back-test says of a scenario, if there was one of these values."""
 
     verdict: Verdict
     sentence: str

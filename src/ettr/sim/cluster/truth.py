@@ -83,11 +83,7 @@ class Truth:
         node: str | None = None,
         for_job: str | None = None,
     ) -> None:
-        """What an attempt came to.
-
-        Args:
-            split_s: Work that it keeps, work lost, the restart, and writes: its length.
-        """
+        """What an attempt came to."""
         number, symptom = (None, None) if fault is None else (fault.number, fault.process.symptom)
         row = (attempt_id, gpus, end, number, node, symptom, for_job, *split_s)
         self._attempts.append(row[: len(self._schema)])

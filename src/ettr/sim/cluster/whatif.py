@@ -58,11 +58,7 @@ class Intervention:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Changes of a scenario, the one that wins most first.
-
-    Attributes:
-        warnings: What makes an answer look better than it is, a sentence each.
-    """
+    """Changes of a scenario, the one that wins most first."""
 
     scenario: str
     days: float

@@ -40,7 +40,6 @@ class Job:
     Attributes:
         user: Number of its owner, from 0.
         patience_s: Its owner cancels it if it waits longer for its first start.
-        restarts: How often it has been requeued.
         start_s: When this attempt started; -1 as it waits.
         stuck_s: When a node of it stopped that nobody has noticed; -1 if none has.
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.

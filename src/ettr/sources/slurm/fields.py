@@ -251,11 +251,7 @@ def minutes_to_s(text: str) -> float | None:
 
 
 def exit_code(text: str) -> tuple[int | None, int | None]:
-    """Exit code and signal of `1:0`.
-
-    Raises:
-        ValueError: no exit code.
-    """
+    """Exit code and signal of `1:0`. Raises ValueError: no exit code."""
     if text in NOTHING:
         return None, None
     match = _EXIT.fullmatch(text)

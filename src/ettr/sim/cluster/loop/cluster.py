@@ -102,11 +102,7 @@ ALL_STATES = (*STATES, "NODE_FAIL", "PREEMPTED", "RUNNING", "PENDING", "REQUEUED
 
 
 class LoopLog(SiteLog):
-    """A log whose attempts come from the loop; lines are counted on its board.
-
-    Attributes:
-        board: Of the loop; whoever makes a longer one puts it here.
-    """
+    """A log whose attempts come from the loop; lines are counted on its board."""
 
     def __init__(
         self, scenario: ClusterScenario, file_id: str, owners: Owners, board: Board
