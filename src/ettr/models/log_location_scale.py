@@ -240,7 +240,7 @@ def _drop(
 
 
 def _cells(log_clock: Floats) -> tuple[Floats, Floats]:
-    """Values and weights, equal ones once; long lists are folded into cells that keep their mean."""
+    """Values and weights, equal ones once; long lists fold into cells that keep their mean."""
     if log_clock.size <= _CELLS:
         values, counts = np.unique(log_clock, return_counts=True)
         return values, counts.astype(np.float64)
