@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -13,10 +14,16 @@ from ettr.cli.groups import OptionGroup
 from ettr.cli.pricing import PriceOption, price
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
+from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
+    from ettr.plan.gates import Gate
     from ettr.plan.questions import NodeType, PhaseLength, Questions
     from ettr.plan.renewal import MaintenancePlan
+
+
+_RAREST, _MOST_OFTEN = 1e-16, 1e4  # per second
+_RATE_S = {"day": SECONDS_PER_DAY, "week": 7 * SECONDS_PER_DAY, "month": 30 * SECONDS_PER_DAY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,18 @@ class PlanQuestions(OptionGroup):
     maintenance: Annotated[
         str | None,
         typer.Option("--maintenance", metavar="TIME/TIME", help="Planned stops: 4h/30d."),
+    ] = None
+    gate: Annotated[
+        str | None,
+        typer.Option("--gate", metavar="TIME", help="Length of a test whether it is still usable."),
+    ] = None
+    doomed: Annotated[
+        str | None,
+        typer.Option("--doomed", metavar="RATE", help="How often a run is lost so: 0.8/week."),
+    ] = None
+    catch: Annotated[
+        float | None,
+        typer.Option("--catch", metavar="SHARE", help="Chance that a gate finds a doomed run."),
     ] = None
     node_type: Annotated[
         list[str] | None,
@@ -119,6 +138,7 @@ class PlanQuestions(OptionGroup):
             budget=budget,
             phases=() if self.phases is None else phase_lengths(self.phases, gpus_per_node),
             maintenance=None if self.maintenance is None else maintenance(self.maintenance),
+            gate=gate(self.gate, self.doomed, self.catch),
             node_types=tuple(node_type(text, confidence) for text in self.node_type or ()),
             formulas=self.explain,
         )
@@ -158,6 +178,31 @@ def maintenance(text: str) -> MaintenancePlan:
             "4h/30d"
         )
     return MaintenancePlan(q.seconds("--maintenance", length), q.seconds("--maintenance", every))
+
+
+def gate(cost: str | None, doomed: str | None, catch: float | None) -> Gate | None:
+    """The gate of a run; None where none is given.
+
+    Raises:
+        UsageError: one of the three is absent, malformed, or a value that no gate can have.
+    """
+    if cost is None and doomed is None and catch is None:
+        return None
+    if cost is None or doomed is None or catch is None:
+        raise UsageError("--gate, --doomed and --catch go together; give all three")
+    from ettr.plan.gates import Gate
+
+    times, slash, unit = doomed.partition("/")
+    try:
+        rate = float(times) / _RATE_S[unit] if slash else math.nan
+    except (ValueError, KeyError):
+        rate = math.nan
+    if not _RAREST < rate < _MOST_OFTEN:
+        raise UsageError(
+            f"--doomed {doomed!r}: give a number from 1e-9 to 1e9 for each "
+            f"{', '.join(_RATE_S)}, such as 0.8/week"
+        )
+    return Gate(q.seconds("--gate", cost), rate, catch)
 
 
 def node_type(text: str, confidence: float) -> NodeType:

@@ -10,6 +10,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.cost import Cost, Price, cost_of
 from ettr.plan.deadline import DeadlinePlan, TimeBudget, deadline_plan
+from ettr.plan.gates import Gate, GatePlan, gate_plan
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import (
     Maintained,
@@ -40,6 +41,7 @@ class Questions:
     maintenance: MaintenancePlan | None = None
     node_types: tuple[NodeType, ...] = ()
     formulas: bool = False
+    gate: Gate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Answers:
     maintenance: Maintained | None
     node_types: tuple[NodeType, ...]
     formulas: tuple[str, ...]
+    gates: GatePlan | None = None
 
 
 def answers(run: PlannedRun, ettr: Interval, asked: Questions, *, best_planned: bool) -> Answers:
@@ -73,6 +76,7 @@ def answers(run: PlannedRun, ettr: Interval, asked: Questions, *, best_planned: 
         maintenance=None if asked.maintenance is None else maintained(run, asked.maintenance),
         node_types=asked.node_types,
         formulas=formulas(run, best_planned=best_planned) if asked.formulas else (),
+        gates=None if asked.gate is None else gate_plan(asked.gate, run.productive_s),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ettr.plan.cost import Cost
 from ettr.plan.deadline import DeadlinePlan, SizedRun
+from ettr.plan.gates import GatePlan
 from ettr.plan.outlook import RunPlan, SecondPlan
 from ettr.plan.questions import NodeType, PhasedRun
 from ettr.plan.renewal import Maintained
@@ -43,6 +44,8 @@ def answer_tables(plan: RunPlan) -> Iterator[TextTable]:
         yield _phases_table(asked.phases, plan.gpus_per_node)
     if asked.maintenance is not None:
         yield _maintenance_table(asked.maintenance, ends=ends(plan.run))
+    if asked.gates is not None:
+        yield _gates_table(asked.gates)
     if asked.cost is not None:
         of_all = " as planned, not of its phases" if asked.phases is not None else ""
         yield _cost_table(asked.cost, of_all)
@@ -62,6 +65,12 @@ def answer_notes(plan: RunPlan) -> Iterator[str]:
         )
     if plan.answers.phases is not None:
         yield "Every phase has the failure rate, write, restart and queue of the run as planned."
+    if plan.answers.gates is not None:
+        yield (
+            "The useful share is of the time that trains what is kept, without gates and doomed "
+            "stretches, but with checkpoints and failures; a run found doomed goes back to its "
+            "last good state."
+        )
     if plan.answers.cost is None and math.isfinite(plan.run.productive_s):
         yield "No cost is given of a run that will not end."
     if plan.answers.maintenance is not None:
@@ -219,6 +228,21 @@ def _maintenance_table(run: Maintained, *, ends: bool) -> TextTable:
     plan = run.plan
     title = f"Planned maintenance of {spell(plan.length_s)} every {spell(plan.every_s)}"
     return TextTable(title, ("", "value"), tuple(rows), frozenset({1}))
+
+
+def _gates_table(gates: GatePlan) -> TextTable:
+    rows = [
+        ("first order", spell(gates.first_order_interval_s), percent(gates.first_order_share)),
+        ("exact, the best", spell(gates.interval_s), percent(gates.useful_share)),
+    ]
+    if gates.without_share is not None:
+        rows.append(("judged at its end alone", "", percent(gates.without_share)))
+    title = (
+        f"Gates for a run that is doomed {number(gates.doomed_per_week)} times a week, each of "
+        f"which finds that with {percent(gates.catch_chance)}"
+    )
+    headers = (f"gates of {spell(gates.cost_s)}", "interval", "useful share")
+    return TextTable(title, headers, tuple(rows), frozenset({1, 2}))
 
 
 def _cost_table(cost: Cost, which: str) -> TextTable:
