@@ -19,6 +19,7 @@ NAMES = (
     "damage",
     "direction",
     "false-attribution",
+    "field",
     "flight-records",
     "fuzz",
     "kills",

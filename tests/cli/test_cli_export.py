@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,19 @@ def test_csv_holds_one_table(site: Path, tmp_path: Path):
     rows = rows_of(out.read_text())
     assert [row["job_id"] for row in rows if row["state"] == "NODE_FAIL"] == ["2"]
     assert {row["start"] for row in rows if row["job_id"] == "1"} == {"2026-03-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(("access", "mode"), [("owner", 0o600), ("group", 0o640)])
+@pytest.mark.parametrize("ending", ["csv", "duckdb"])
+def test_who_may_read_the_store_may_read_what_is_exported(
+    tmp_path: Path, access: str, mode: int, ending: str
+):
+    (tmp_path / "sacct.psv").write_text(SACCT)
+    read = ("ingest", tmp_path / "st", tmp_path / "sacct.psv", "--timezone", "UTC")
+    assert ettr(*read, "--readable-by", access).code == 0
+    out = tmp_path / f"out.{ending}"
+    assert ettr("export", tmp_path / "st", "--table", "attempts", "--to", out).code == 0
+    assert stat.S_IMODE(out.stat().st_mode) == mode
 
 
 @pytest.mark.parametrize(

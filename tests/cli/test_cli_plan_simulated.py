@@ -71,6 +71,29 @@ def test_few_spares_are_the_share_of_time_without_nodes() -> None:
 
 
 @pytest.mark.slow
+def test_text_json_and_page_answer_with_the_simulation(tmp_path: Path) -> None:
+    """Too few spares: the exact form knows nothing of the time without nodes."""
+    page = tmp_path / "p.html"
+    asked = ("--spares", "2", "--repair", "5d", "--target", "0.75", "--days", "20d")
+    done = ettr(*("plan", *RUN, *RATE, *asked, "--gpu-hour-price", "2USD", *COARSE, "--html", page))
+    assert done.code == 0, done.err
+    made = plan(*RUN, *RATE, *asked, "--gpu-hour-price", "2USD", *COARSE)
+    simulated, cost = made["simulated"], made["answers"]["cost"]
+    assert simulated["exact_ettr"] > 0.75 > simulated["ettr"]
+    days = simulated["mean_s"] / 86400
+    assert cost["simulated"] is True
+    assert cost["days"] == pytest.approx(days)
+    held = 256 * 8 * 24 * days
+    assert cost["held_gpu_hours"]["estimate"] == pytest.approx(held, rel=1e-9)
+    assert made["requirements"] == []
+    assert "missed by the simulated" in " ".join(done.out.split())
+    assert "Cost of the run, simulated (" in done.out
+    text = page.read_text()
+    head = text[text.index('class="simulated"') : text.index('id="contour"')]
+    assert "missed" in head
+    assert f"{held:,.0f} GPU-hours, {2 * held:,.0f} USD" in head
+
+
 def test_bursts_and_detection_are_played() -> None:
     """3.2 / 3 bursts a day; each failure after the first adds min(gap, 10 min), 4.3 on average."""
     made = plan(*RUN, *RATE, "--bursts", "size=3,gap=5min", "--detection", "10min", *COARSE)

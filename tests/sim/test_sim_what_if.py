@@ -209,6 +209,29 @@ def test_a_change_with_one_part_that_changes_something_is_simulated(change: str)
     assert what_if(made, [change], range(3)).interventions[0].change == change
 
 
+def test_nodes_that_are_bought_count_by_what_they_cost_and_what_they_run():
+    """Two nodes more run more work, of which more is lost: that is no loss of theirs.
+
+    Without a restart every job has the time of its restarts for work: the whole of it counts.
+    """
+    made = replace(tiny(), machines=replace(tiny().machines, nodes=4))
+    found = what_if(made, ["machines.nodes=6", "checkpoints.restart_s=0"], range(3))
+    by_change = {one.change: one for one in found.interventions}
+    more = by_change["machines.nodes=6"]
+    assert more.bought_gpu_hours == 2 * 8 * 2 * 24
+    assert more.useful_gpu_hours.estimate > 0.5 * more.bought_gpu_hours
+    net = more.useful_gpu_hours.estimate - more.bought_gpu_hours
+    assert more.net_gpu_hours.estimate == pytest.approx(net)
+    assert more.first_wait_s.estimate < 0
+    runs = [hours_of(made, seed) for seed in range(3)]
+    restarts = [run.lost_gpu_hours for run in runs]
+    free = [hours_of(changed_scenario(made, "checkpoints.restart_s=0"), seed) for seed in range(3)]
+    assert sum(restarts) > sum(one.lost_gpu_hours for one in free)
+    text = " ".join(section_text(what_if_section(found)).split())
+    assert "highest priority" in text
+    assert "How much longer jobs wait" in text
+
+
 @pytest.mark.slow
 def test_nodes_that_never_fail_win_back_all_that_faults_took():
     changes = ["scheduling.longest_job_s=604801", "faults.*.per_1000_node_days=0"]
@@ -219,7 +242,7 @@ def test_nodes_that_never_fail_win_back_all_that_faults_took():
     assert first.failed_attempts.estimate == pytest.approx(-found.base.failed_attempts, abs=1)
     text = " ".join(section_text(what_if_section(found)).split())
     assert "SIMULATED" in text
-    assert f"Most is won by {changes[1]}" in text
+    assert f"Most useful work is won by {changes[1]}" in text
 
 
 def test_the_interval_is_students_of_the_paired_differences():
@@ -296,15 +319,17 @@ def answer(base: list[ClusterHours], other: list[ClusterHours]) -> WhatIf:
         name: difference_interval(base, other, headline, 0.9)
         for name, headline in (
             ("won_gpu_hours", "out_gpu_hours"),
+            ("net_gpu_hours", "useful_gpu_hours"),
+            ("first_wait_s", "first_wait_s"),
+            ("highest_first_wait_s", "highest_first_wait_s"),
+            ("largest_first_wait_s", "largest_first_wait_s"),
             ("useful_gpu_hours", "useful_gpu_hours"),
             ("failed_attempts", "failed_attempts"),
             ("preemptions", "preemptions"),
         )
     }
-    return WhatIf(
-        "small", 7.0, (1, 2, 3), 0.9, base[0], (Intervention("a.b=1", **ends),), 3, 4,
-        standing_of(small()),
-    )  # fmt: skip
+    one = Intervention("a.b=1", **ends, bought_gpu_hours=0.0)
+    return WhatIf("small", 7.0, (1, 2, 3), 0.9, base[0], (one,), 3, 4, standing_of(small()))
 
 
 def test_what_cannot_be_estimated_does_not_rank_as_shown(monkeypatch: pytest.MonkeyPatch):

@@ -1,11 +1,11 @@
-"""Nodes whose logs and jobs give them different names: errors there explain no failure."""
+"""Nodes of logs under other names than the scheduler's: joined, or of several perhaps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ettr.facts import Facts
-from ettr.metrics.availability import event_nodes, nodes_of
+from ettr.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +17,22 @@ class OtherName:
 
 
 def other_names(facts: Facts) -> tuple[OtherName, ...]:
-    """Nodes of events that ran no job, and jobs' nodes with the same host name.
+    """Names that could not be joined (`ettr.facts.node_names`), each with the first candidate."""
+    first: dict[str, str] = {}
+    for row in sorted(facts.rows("unsure_aliases"), key=lambda row: tuple(row.values())):
+        first.setdefault(row["node"], row["scheduler_node"])
+    return tuple(OtherName(node, of) for node, of in sorted(first.items()))
 
-    Host names are the part before the first dot, in lower case. A node that ran no job under
-    either name is not listed: it may have been idle.
-    """
-    events, jobs = event_nodes(facts), nodes_of(facts, "allocations")
-    by_host: dict[tuple[str, str], str] = {
-        (cluster, _host(node)): node for cluster, node in sorted(jobs)
-    }
-    strange = sorted(events - jobs)
-    return tuple(
-        OtherName(node, by_host[cluster, _host(node)])
-        for cluster, node in strange
-        if (cluster, _host(node)) in by_host
+
+def joined_names(facts: Facts) -> str | None:
+    """A sentence on names taken as those of the scheduler; None where none was."""
+    rows = facts.rows("node_aliases")
+    if not rows:
+        return None
+    one = min(rows, key=lambda row: (row["cluster"], row["node"]))
+    nodes = len({(row["cluster"], row["scheduler_node"]) for row in rows})
+    return (
+        f"Logs call {counted(nodes, 'node')} by another name than the scheduler does, such as "
+        f"{one['node']} for {one['scheduler_node']}: an inventory says so, or no other node has "
+        "that host name; their rows are of the scheduler's nodes."
     )
-
-
-def _host(node: str) -> str:
-    return node.partition(".")[0].lower()

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.anonymising import Anonymising
 from ettr.cli.options import table_names
-from ettr.cli.output import complain, complain_of_selection, say
+from ettr.cli.output import complain, complain_of_selection, end_of_selection, say
 from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.words import counted
@@ -39,6 +40,7 @@ def export(
     selecting: Selecting,
     analysing: opt.AnalysisOptions,
     gpus_per_node: opt.LoggedGpusPerNodeOption = None,
+    anonymising: Anonymising,
     printing: Printing,
 ) -> None:
     """Export tables, stored and derived, to Parquet, CSV or a DuckDB file.
@@ -56,12 +58,16 @@ def export(
     chosen = exporting.check_target(to, table or (), selection)
     assumptions = analysing.assumptions(gpus_per_node)
     with open_store(store) as opened:
-        analysis = Analysis(opened, assumptions, selection)
+        analysis, _ = anonymising.analysis(
+            opened, selection, lambda store, chosen: Analysis(store, assumptions, chosen)
+        )
         done = exporting.export(analysis, to, chosen, with_facts=not table)
-        complain_of_selection(analysis.selection_head)
+        head = analysis.selection_head
+        complain_of_selection(head)
     for one in done:
         if one.not_measured:
             complain(f"{one.table}: not measured, since {one.not_measured}; its rows say nothing")
     if not printing.listed([plain_fields(one) for one in done]):
         for one in done:
             say(f"{one.table}: {counted(one.rows, 'row')} -> {one.file}")
+    end_of_selection(head)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.anonymising import Anonymising
 from ettr.cli.groups import Only
 from ettr.cli.output import (
     check_writable,
@@ -89,6 +90,7 @@ def lemons(
         opt.Rating,
         Only(*("taxonomy", "believe", "window"), *("burst_gap", "sticky_gap", "log_tolerance")),
     ],
+    anonymising: Anonymising,
     printing: Annotated[Answering, Only("json", "csv", "detail", "table")],
 ) -> None:
     """Rank nodes by the probability that they are lemons, and claim those that stand out.
@@ -112,11 +114,16 @@ def lemons(
     _check_back_test(back_test, name, fit_days, score_days)
     with open_store(store) as opened:
         given, selection = rating.assumptions(), selecting.selection()
-        analysis = Analysis(opened, given, selection)
+        analysis, masked = anonymising.analysis(
+            opened,
+            selection,
+            lambda store, chosen: Analysis(store, given, chosen),
+            name or "",
+        )
         if name is not None:
             from ettr.analysis.lemon_evidence import lemon_evidence
 
-            evidence = lemon_evidence(analysis, name, false_discovery)
+            evidence = lemon_evidence(analysis, masked, false_discovery)
             _show_evidence(evidence, analysis.selection_head, output, printing)
             return
         if back_test:

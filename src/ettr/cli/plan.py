@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ettr.analysis.own_failures import OwnFailures
     from ettr.analysis.selecting import SelectionHead
     from ettr.plan.outlook import PlanningRate, RunPlan
-    from ettr.plan.run import RunShape
+    from ettr.plan.run import RunShape, SimulatedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +242,24 @@ def _by_law(made: RunPlan, options: _Options) -> RunPlan:
     from ettr.sim.one_run import simulated_plan
 
     by = options.simulation.made(options.questions.repair)
-    simulated = simulated_plan(made.run, by, made.rate.per_node_day)
-    return replace(made, simulated=simulated, engine=simulated.engine)
+    return _answered_by(made, simulated_plan(made.run, by, made.rate.per_node_day))
+
+
+def _answered_by(made: RunPlan, simulated: SimulatedRun) -> RunPlan:
+    """The plan with one engine for all answers: the simulation of its run."""
+    from ettr.estimates import Interval
+    from ettr.plan.cost import cost_of
+
+    answers, exact = made.answers, made.answers.cost
+    if exact is not None:
+        ettr = simulated.run_ettr(made.run.productive_s)
+        ends = simulated.ettr_at_rate_ends or Interval(ettr, ettr, ettr)
+        band = Interval(ettr, min(ends.low, ettr), max(ends.high, ettr))
+        answers = replace(answers, cost=cost_of(made.run, band, exact.price, simulated=True))
+    # what an input has to be for the target is known by the exact form alone, which errs here
+    return replace(
+        made, simulated=simulated, engine=simulated.engine, answers=answers, requirements=()
+    )
 
 
 def _simulated(made: RunPlan, own: OwnFailures) -> RunPlan:
@@ -255,7 +271,7 @@ def _simulated(made: RunPlan, own: OwnFailures) -> RunPlan:
     simulated = own.simulated(made.run)
     if simulated is None:
         return made
-    return replace(made, simulated=simulated, engine=simulated.engine)
+    return _answered_by(made, simulated)
 
 
 def _shape(size: rates.RunSize, times: PlanTimes, gpus_per_node: int) -> RunShape:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.anonymising import Anonymising
 from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.groups import Input, Only, TypedOptions
-from ettr.cli.output import check_writable, complain, progress_bar, say
+from ettr.cli.output import check_writable, complain, end_of_selection, progress_bar, say
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Printing, written_to
 from ettr.cli.reading import ingest_all
@@ -24,6 +25,7 @@ from ettr.files import write_text
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
+    from ettr.selection import Selection
     from ettr.sources.base import ReadOptions
     from ettr.store import Store
 
@@ -63,6 +65,7 @@ def report(
     selecting: Selecting,
     analysing: opt.AnalysisOptions,
     pricing: Pricing,
+    anonymising: Anonymising,
     typed: TypedOptions,
 ) -> None:
     """Write a reliability report: how often it fails, why, at which size, what it costs.
@@ -93,17 +96,25 @@ def report(
     if output is not None:
         check_writable("--output", output)
 
-    def of(store: Store) -> Analysis:
-        return Analysis(store, assumptions, selection, price)
+    def of(store: Store, chosen: Selection) -> Analysis:
+        return Analysis(store, assumptions, chosen, price)
 
-    with _opened(what, options, reading.source, of) as analysis:
-        if output is not None and printing.as_text and not in_brief:
-            _write_page(analysis, output)
-            return
-        with written_to(output):
-            if in_brief:
-                _say_brief(analysis, printing, output)
-                return
+    with _opened(what, options, reading.source, selection, of) as read:
+        analysis = read
+        if anonymising.anonymise is not None:
+            analysis, _ = anonymising.analysis(read.store, selection, of)
+        _write(analysis, output, printing, in_brief=in_brief)
+        end_of_selection(analysis.selection_head)
+
+
+def _write(analysis: Analysis, output: Path | None, printing: Printing, *, in_brief: bool) -> None:
+    if output is not None and printing.as_text and not in_brief:
+        _write_page(analysis, output)
+        return
+    with written_to(output):
+        if in_brief:
+            _say_brief(analysis, printing, output)
+        else:
             from ettr.report.document import plain
             from ettr.report.page import document
             from ettr.report.registry import PARTS
@@ -192,21 +203,22 @@ def _opened(
     what: list[str],
     options: ReadOptions,
     source: str | None,
-    analysis_of: Callable[[Store], Analysis],
+    selection: Selection,
+    analysis_of: Callable[[Store, Selection], Analysis],
 ) -> Iterator[Analysis]:
     """The analysis of the store that is named, or of a temporary one made from files."""
     from ettr.store import open_store
 
     if _is_one_store(what):
         with open_store(what[0]) as store:
-            yield analysis_of(store)
+            yield analysis_of(store, selection)
         return
     files = existing_files([Path(name) for name in what])
     with (
         tempfile.TemporaryDirectory(prefix="ettr-") as folder,
         open_store(Path(folder) / "store", create=True) as store,
     ):
-        analysis = analysis_of(store)
+        analysis = analysis_of(store, selection)
         for one in ingest_all(store, files, options, source, analysis):
             if one.rows_rejected:
                 complain(

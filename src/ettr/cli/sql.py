@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.output import complain, say, say_json
+from ettr.cli.output import complain, end_of_selection, say, say_json
 from ettr.cli.printing import Printing, csv_output
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
@@ -94,6 +94,7 @@ def _answer(
             memory_bytes=int(_free_bytes() * _MEMORY_SHARE),
             seconds=seconds,
         )
+        head = analysis.selection_head
     if found.is_cut:
         complain(f"the first {limit:,} rows; --limit takes more")
     if printing.json:
@@ -112,6 +113,7 @@ def _answer(
             if any(isinstance(row[place], int | float) for row in found.rows)
         }
         say(table_text(TextTable("", found.columns, cells, frozenset(numeric), len(cells))))
+    end_of_selection(head)
 
 
 def _object(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:

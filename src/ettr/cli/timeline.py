@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.anonymising import Anonymising
 from ettr.cli.groups import Input, Only, TypedOptions, needs
 from ettr.cli.output import check_writable, say
 from ettr.cli.printing import Printing
@@ -56,6 +57,7 @@ def timeline(
     selecting: Selecting,
     metric: Annotated[opt.MetricOptions, Only(*CAUSES, "fleet_nodes", "gpus_per_node")],
     typed: TypedOptions,
+    anonymising: Anonymising,
     printing: Printing,
 ) -> None:
     """Draw nodes over time: outages, large jobs, what ended them; a page to zoom.
@@ -76,7 +78,9 @@ def timeline(
     limits = spans.TimelineLimits(min_gpus, most_jobs, most_nodes)
     with open_store(store) as opened:
         assumptions, selection = metric.assumptions(metric.gpus_per_node), selecting.selection()
-        analysis = Analysis(opened, assumptions, selection)
+        analysis, _ = anonymising.analysis(
+            opened, selection, lambda store, chosen: Analysis(store, assumptions, chosen)
+        )
         found, head = spans.timeline(analysis, limits), analysis.selection_head
     if printing.as_text:
         write_text(output, render(timeline_page(found, head)))

@@ -18,6 +18,8 @@ from collections.abc import Callable
 
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
+from ettr.facts.node_names import under_one_name
+from ettr.facts.stored import selected
 from ettr.tables.columns import Kind
 from ettr.tables.event_summaries import EVENT_SUMMARIES
 from ettr.tables.rows import DEFAULT_CLUSTER
@@ -32,8 +34,11 @@ _SUMMARIES = {
 
 def _register() -> None:
     takes = ("kept_summary", "naming")
+    days = _SUMMARIES["event_days"]
+    made("logged_nodes", (), reads=("cluster_name", "placed_events"), takes=takes)(_nodes(days))
     for name, kept in _SUMMARIES.items():
-        made(f"{name}_parts", (), reads=("cluster_name",), takes=takes)(_parts(kept))
+        reads = ("cluster_name", "node_aliases")
+        made(f"{name}_parts", (), reads=reads, takes=takes)(_parts(kept))
         either = (f"{name}_counted", f"{name}_summed")
         made(name, (), reads=either, takes=takes)(_whole(name, kept))
 
@@ -47,26 +52,47 @@ def _place(facts: Facts, kept: str) -> str | None:
 
 
 def _parts(kept: str) -> Callable[[Facts], str]:
-    """A summary under names of clusters, its times as microseconds."""
+    """A summary under names of clusters and of the scheduler's nodes, times as microseconds."""
     table = EVENT_SUMMARIES[kept].table
 
     def make(facts: Facts) -> str:
-        place, columns, joined = _place(facts, kept), [], ""
-        for column in table:
-            if column.kind is Kind.TIME:
-                columns.append(f'epoch_us(r."{column.name}") AS "{column.name}_us"')
-            elif column.name == "cluster" and facts.given("naming").cluster is not None:
-                joined = f" CROSS JOIN {facts.table('cluster_name')} f"
-                columns.append(
-                    f"CASE WHEN r.cluster = '{DEFAULT_CLUSTER}' THEN f.cluster ELSE r.cluster END "
-                    "AS cluster"
-                )
-            else:
-                columns.append(f'r."{column.name}"')
-        sql = f"SELECT {', '.join(columns)} FROM {place} r{joined}"
+        placed = _placed(facts, kept)
+        name, join = under_one_name(facts, "r") if "node" in table.names else ("", "")
+        if not join:
+            return placed
+        columns = selected(table, "r", {"node": name})
+        sql = f"SELECT {columns} FROM {placed} r{join}"
         return facts.keep(f"{kept}_parts", sql, view=True)
 
     return make
+
+
+def _nodes(kept: str) -> Callable[[Facts], str]:
+    """Cluster and name of nodes that events name, as their logs do; rows may repeat."""
+
+    def make(facts: Facts) -> str:
+        is_kept = _place(facts, kept) is not None
+        return _placed(facts, kept) if is_kept else facts.table("placed_events")
+
+    return make
+
+
+def _placed(facts: Facts, kept: str) -> str:
+    """A summary under names of clusters, its times as microseconds."""
+    place, columns, joined = _place(facts, kept), [], ""
+    for column in EVENT_SUMMARIES[kept].table:
+        if column.kind is Kind.TIME:
+            columns.append(f'epoch_us(r."{column.name}") AS "{column.name}_us"')
+        elif column.name == "cluster" and facts.given("naming").cluster is not None:
+            joined = f" CROSS JOIN {facts.table('cluster_name')} f"
+            columns.append(
+                f"CASE WHEN r.cluster = '{DEFAULT_CLUSTER}' THEN f.cluster ELSE r.cluster END "
+                "AS cluster"
+            )
+        else:
+            columns.append(f'r."{column.name}"')
+    sql = f"SELECT {', '.join(columns)} FROM {place} r{joined}"
+    return facts.keep(f"{kept}_placed", sql, view=True)
 
 
 def _whole(name: str, kept: str) -> Callable[[Facts], str]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
+from ettr.facts.node_names import RENAMED
 from ettr.facts.stored import kept, narrow_columns, selected
 from ettr.tables import TABLES
 from ettr.tables.columns import Table
@@ -193,7 +194,7 @@ for _table in TABLES:
         )
         continue
     made(
-        f"named_{_table}",
+        f"{'placed' if _table in RENAMED else 'named'}_{_table}",
         (),
         reads=(f"raw_{_table}", "raw_attempts", "cluster_name", "file_clusters", "node_clusters"),
         takes=("naming", "small"),

@@ -72,6 +72,7 @@ class Cost:
     Attributes:
         days: Wall-clock time that is counted: the mean length of the run, or one day.
         held_gpu_hours: For which GPUs are held; its ends are those of the failure rate.
+        simulated: Whether a simulation of the run says how long it takes.
     """
 
     days: float
@@ -79,6 +80,7 @@ class Cost:
     productive_gpu_hours: float
     held_gpu_hours: Interval
     price: Price | None
+    simulated: bool = False
 
     @property
     def lost_gpu_hours(self) -> Interval:
@@ -95,11 +97,18 @@ class Cost:
         return None if self.price is None else gpu_hours * self.price.per_gpu_hour
 
 
-def cost_of(run: PlannedRun, ettr: Interval, price: Price | None) -> Cost | None:
-    """Cost of a run; None where it makes no progress or will not end."""
-    middle = exact_ettr(run)
+def cost_of(
+    run: PlannedRun, ettr: Interval, price: Price | None, *, simulated: bool = False
+) -> Cost | None:
+    """Cost of a run; None where it makes no progress or will not end.
+
+    Args:
+        ettr: Of the run, at the rate planned with and at the ends of its interval.
+        simulated: The ETTR is of a simulation; else that of the exact form is taken.
+    """
+    middle = ettr.estimate or 0.0 if simulated else exact_ettr(run)
     whole = math.isfinite(run.productive_s)
-    if middle <= 0 or (whole and not ends(run)):
+    if middle <= 0 or (whole and not simulated and not ends(run)):
         return None
     gpus = run.n_nodes * run.gpus_per_node
     productive_s = run.productive_s if whole else middle * SECONDS_PER_DAY
@@ -115,6 +124,7 @@ def cost_of(run: PlannedRun, ettr: Interval, price: Price | None) -> Cost | None
         productive_gpu_hours=gpu_hours,
         held_gpu_hours=Interval(held(middle), held(ettr.high), held(ettr.low)),
         price=price,
+        simulated=simulated,
     )
 
 

@@ -86,6 +86,8 @@ def export(
 ) -> list[ExportedTable]:
     """Write tables to a file, or one file each; a file is written whole or not at all.
 
+    Who may read the store may read them.
+
     Args:
         to: The file; a place for the table's name in it makes one file a table.
         tables: Their names, as `check_target` gives them.
@@ -106,7 +108,7 @@ def export(
         with ExitStack() as files:
             for name in tables:
                 file = to.replace(PLACE_OF_TABLE, name)
-                out = files.enter_context(written_whole(Path(file)))
+                out = files.enter_context(written_whole(Path(file), analysis.store.file_mode))
                 done.append(_exported(analysis, name, write(analysis, name, out), file))
                 out.flush()
     except OSError as error:
@@ -172,6 +174,7 @@ def _write_duckdb(
     counts = {}
     try:
         with _as_of_disk(path), closing(duckdb.connect(str(draft))) as database:
+            draft.chmod(analysis.store.file_mode & 0o600)
             for name in tables:
                 rows = _rows(analysis, name)
                 database.register("rows_of_a_table", rows)
@@ -180,6 +183,7 @@ def _write_duckdb(
                 counts[name] = rows.num_rows
             if with_facts:
                 _write_facts(analysis, database, tables)
+        draft.chmod(analysis.store.file_mode)
         draft.replace(path)
     except BaseException:
         for left in (draft, draft.with_name(f"{draft.name}.wal")):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ettr.analysis import Analysis
+from ettr.analysis.node_names import joined_names
 from ettr.facts import Facts
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.quality import DataQuality
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number, percent
 from ettr.report.unlogged import black_hole_says, hangs_say, set_down_says
+from ettr.sources.registry import all_sources
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
@@ -74,6 +77,9 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
     """All findings, those first that may move a number the most."""
     found = [*_of_logs(analysis), *_uncounted(analysis), *_false(analysis), *_by_hand(analysis)]
     found += _of_quality(analysis.quality)
+    found += _read_again(analysis)
+    if joined := joined_names(analysis.facts):
+        found.append(Finding("joined-names", joined))
     if short := short_logs(analysis):
         found.append(Finding("short-logs", short, Effect(("every rate",), EITHER, None)))
     return tuple(sorted(found, key=lambda one: -one.size))
@@ -130,6 +136,37 @@ def _of_logs(analysis: Analysis) -> Iterator[Finding]:
             "Read them again with --cluster.",
             Effect(("causes", "failure rate"), TOO_LOW, None),
         )
+
+
+def _read_again(analysis: Analysis) -> Iterator[Finding]:
+    """Files that an older reader read than the program has now."""
+    known = all_sources()
+    by_options: dict[str, list[str]] = {}
+    for row in analysis.facts.rows("files"):
+        source = known.get(row["source"])
+        if source is not None and (row["reader"] or 1) < source.version:
+            by_options.setdefault(row["options"] or "{}", []).append(row["name"])
+    if not by_options:
+        return
+    n_files = sum(map(len, by_options.values()))
+    commands = "; ".join(
+        f"`ettr ingest {' '.join([analysis.store.where, *sorted(names), *_typed(options)])}`"
+        for options, names in sorted(by_options.items())
+    )
+    yield Finding(
+        "read-again",
+        f"Of {counted(n_files, 'file')} the reader has been mended since: what it missed or "
+        f"misread is missing here. Read again: {commands}.",
+        Effect(("every number",), EITHER, None),
+        n_files,
+    )
+
+
+def _typed(options: str) -> Iterator[str]:
+    """The options of a reading that are texts, as they are typed."""
+    for name, value in sorted(json.loads(options).items()):
+        if isinstance(value, str):
+            yield f"--{name.replace('_', '-')} {value}"
 
 
 def _of_quality(quality: DataQuality) -> Iterator[Finding]:
@@ -369,9 +406,10 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
         return None
     if pairs := analysis.other_names:
         why = (
-            f"kernel messages and health checks call {counted(len(pairs), 'node')} by another name "
-            f"than the jobs do ({pairs[0].in_events} for {pairs[0].in_jobs}), so that errors there "
-            "explain no failure. Write the names as in the accounting and ingest these logs again."
+            f"kernel messages and health checks give {counted(len(pairs), 'name')} that may be of "
+            f"several nodes ({pairs[0].in_events}, perhaps {pairs[0].in_jobs}), so that errors "
+            "there explain no failure. Ingest an inventory with their host names, or write the "
+            "names as in the accounting and ingest these logs again."
         )
         return "other-names", why, ended_failed
     words = []

@@ -37,6 +37,7 @@ def planner_html(plan: RunPlan) -> str:
         .render(
             subtitle="Move a slider or type a value: everything follows.",
             notes=_notes(plan, job),
+            simulated=_simulated(plan),
             footer=f"ettr {__version__}. Nothing is loaded from anywhere; the file can be kept.",
             given=script_json(given(plan, job)),
             policy=Markup(content_policy([script], [style])),  # noqa: S704 - of hashes only
@@ -90,6 +91,7 @@ def given(plan: RunPlan, job: JobShape) -> dict[str, Any]:
             else ASSUMED_DAYS,
             "price": None if price is None else price.per_gpu_hour,
         },
+        "simulated": plan.simulated is not None,
         "currency": "" if price is None else price.currency,
         "schemes": [_scheme(scheme, job, shares) for scheme in _schemes_of(plan)],
     }
@@ -140,6 +142,42 @@ def _scheme(scheme: Scheme, job: JobShape, shares: dict[str, float]) -> dict[str
 
 def _numbers(affine: Affine) -> list[float]:
     return [affine.constant, affine.over_nodes, affine.per_restart_s]
+
+
+def _simulated(plan: RunPlan) -> dict[str, Any] | None:
+    """What the simulation says of the run, for the head of the page; None where none was asked."""
+    simulated = plan.simulated
+    if simulated is None:
+        return None
+    ettr, error = simulated.run_ettr(plan.run.productive_s), 2.0 * simulated.ettr_error
+    target = plan.target or ASSUMED_TARGET
+    verdict = "reached" if ettr > target else "missed"
+    if abs(ettr - target) <= error:
+        verdict = "too near to call"
+    cost = plan.answers.cost if plan.answers is not None else None
+    rows = [("ETTR", f"{ettr:.3f} ± {error:.1g}"), (f"target of {target:g}", verdict)]
+    if simulated.mean_s is not None:
+        rows.append(("wall-clock, mean", f"{simulated.mean_s / SECONDS_PER_DAY:.1f} days"))
+    if simulated.short_of_nodes is not None:
+        rows.append(("time without enough nodes", f"{simulated.short_of_nodes:.1%}"))
+    if cost is not None:
+        for what, hours in (
+            ("held", cost.held_gpu_hours.estimate or 0.0),
+            ("of it lost", cost.lost_gpu_hours.estimate or 0.0),
+        ):
+            money = cost.money(hours)
+            paid = (
+                ""
+                if money is None or cost.price is None
+                else f", {money:,.0f} {cost.price.currency}"
+            )
+            of_day = "" if cost.whole_run else " a day"
+            rows.append((f"{what}{of_day}", f"{hours:,.0f} GPU-hours{paid}"))
+    return {
+        "rows": rows,
+        "exact": f"{simulated.exact_ettr:.3f}",
+        "why": simulated.sentence,
+    }
 
 
 def _notes(plan: RunPlan, job: JobShape) -> tuple[str, ...]:

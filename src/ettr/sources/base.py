@@ -43,6 +43,7 @@ class Source:
     Attributes:
         matches: looks at the first bytes and the name of a file and returns a score: 0 not this
             format, 1 certain; from 0.5 the file may be taken for it.
+        version: of its reader; a later one reads what an earlier one missed or misread.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Source:
     options: tuple[str, ...] = ()
     how_to_get: str = ""
     guide: str = ""
+    version: int = 1
 
     @property
     def guide_page(self) -> str:

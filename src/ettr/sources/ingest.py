@@ -104,7 +104,8 @@ def ingest_log(
     text = _options_text(options)
     there = store.files()
     for known in there:
-        if known.file_id == file_id and known.options == text:
+        is_same = known.file_id == file_id and known.options == text
+        if is_same and (known.reader or 1) >= source.version:
             return Ingested(
                 log.name,
                 source.name,
@@ -185,6 +186,7 @@ def _read_into(
             "rows_rejected": written.rows_rejected,
             "rows_folded": written.rows_folded,
             "rows_skipped": written.rows_skipped,
+            "reader": source.version,
             "timezone": options.timezone if source.local_time else None,
             "options": options_text,
             "notes": "\n".join(notes) or None,

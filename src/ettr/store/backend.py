@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -40,6 +41,12 @@ class BackendStore(Store):
     def where(self) -> str:
         """The file or URL, without a password."""
         return self._engine.where
+
+    @property
+    def file_mode(self) -> int:
+        """Permissions of a file; a server's tables are the owner's."""
+        place = Path(self.where)
+        return 0o600 | (place.stat().st_mode & 0o044 if place.is_file() else 0)
 
     def source(self, name: str) -> str:
         """The named table of a DuckDB file, as a view with every column."""

@@ -58,7 +58,7 @@ class Ingestion(ABC):
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
-    """What the store knows of a file it has read; `rows_folded` is None of an older ettr's."""
+    """What the store knows of a file; `rows_folded` and `reader` are None of an older ettr's."""
 
     file_id: str
     name: str
@@ -68,6 +68,7 @@ class IngestedFile:
     rows_rejected: int
     rows_skipped: int
     rows_folded: int | None
+    reader: int | None = None
 
     @property
     def rows_kept(self) -> int | None:
@@ -101,6 +102,11 @@ class Store(ABC):
     @abstractmethod
     def rows(self, name: str) -> pa.Table:
         """All rows of the named table, in memory, as its schema has them."""
+
+    @property
+    def file_mode(self) -> int:
+        """Permissions of what is written of it: those of its files; a server's are the owner's."""
+        return 0o600
 
     def is_small(self, name: str) -> bool:
         """Whether the rows of a table are few enough to be held in the engine's memory."""

@@ -108,6 +108,11 @@ class FolderStore(Store):
         """The folder."""
         return str(self._folder)
 
+    @property
+    def file_mode(self) -> int:
+        """Permissions of its files."""
+        return access_mode(self._folder)
+
     def source(self, name: str) -> str:
         """The name of a table over all its parts: a view, or where it is small, a table in memory.
 

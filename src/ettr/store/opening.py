@@ -94,6 +94,11 @@ class LocalCopy(Store):
         """The place of the store."""
         return self._store.where
 
+    @property
+    def file_mode(self) -> int:
+        """As of the store."""
+        return self._store.file_mode
+
     def source(self, name: str) -> str:
         """The named table, copied when it is first asked for."""
         if name not in self._sources:

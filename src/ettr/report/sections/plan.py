@@ -60,7 +60,8 @@ def plan_section(plan: RunPlan) -> Section:
         notes.append(
             f"Simulated with {plan.simulated.law}: {plan.simulated.draws:,} draws, seed "
             f"{plan.simulated.seed}; engine: {plan.simulated.engine}. Tables "
-            "other than those that say so are by the exact form."
+            "other than those that say so are by the exact form, which is not asked what an input "
+            "has to be for the target: it errs here."
         )
     notes += answer_notes(plan)
     if plan.standing is not None:

@@ -262,6 +262,7 @@ def _cost_table(cost: Cost, which: str) -> TextTable:
         money = cost.money(gpu_hours)
         cells = [what, number(gpu_hours)] + ([] if money is None else [number(money)])
         rows.append(tuple(cells))
+    which += ", simulated" if cost.simulated else ""
     length = f"the run{which} ({number(cost.days)} days)" if cost.whole_run else f"a day{which}"
     return TextTable(
         f"Cost of {length}", tuple(headers), tuple(rows), frozenset(range(1, len(headers)))

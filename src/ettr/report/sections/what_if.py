@@ -13,8 +13,10 @@ from ettr.report.money import price_words
 from ettr.report.numbers import between, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.replay import not_simulated_lines
+from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.standing import standing_lines
-from ettr.sim.cluster.whatif import WhatIf
+from ettr.sim.cluster.whatif import Intervention, WhatIf
+from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
 
 _TITLE = "What if"
@@ -40,45 +42,71 @@ def unestimated(values: Iterable[Interval]) -> Iterator[str]:
 def what_if_section(
     found: WhatIf, price: Price | None = None, *, is_varied: bool = False
 ) -> Section:
-    """The change that wins most first, then all of them."""
+    """The change of most useful work for what it buys first, then all of them."""
     base = found.base
     table = TextTable(
         "Each change, compared with the scenario as it is",
         (
-            *("change", "GPU-hours won back", "more useful GPU-hours"),
+            *("change", "useful GPU-hours, less bought", "more useful", "bought", "less wasted"),
             *("attempts ended by faults", "preemptions"),
         ),
         tuple(
             (
                 one.change,
-                difference_text(one.won_gpu_hours, 4),
+                difference_text(one.net_gpu_hours, 4),
                 difference_text(one.useful_gpu_hours, 4),
+                number(one.bought_gpu_hours, 4),
+                difference_text(one.won_gpu_hours, 4),
                 difference_text(one.failed_attempts),
                 difference_text(one.preemptions),
             )
             for one in found.interventions
         ),
-        frozenset({1, 2, 3, 4}),
-        gpu_hours=((1, tuple(one.won_gpu_hours.estimate for one in found.interventions)),),
+        frozenset({1, 2, 3, 4, 5, 6}),
+        gpu_hours=((1, tuple(one.net_gpu_hours.estimate for one in found.interventions)),),
+    )
+    waits = TextTable(
+        "How much longer jobs wait until they first start, hours",
+        ("change", "all jobs", "highest priority", "largest jobs"),
+        (
+            (
+                "as it is",
+                *(number(_hours(one)) for one in _waits_s(base)),
+            ),
+            *(
+                (
+                    one.change,
+                    *(
+                        difference_text(wait.scaled(1.0 / SECONDS_PER_HOUR))
+                        for wait in (
+                            *(one.first_wait_s, one.highest_first_wait_s),
+                            one.largest_first_wait_s,
+                        )
+                    ),
+                )
+                for one in found.interventions
+            ),
+        ),
+        frozenset({1, 2, 3}),
     )
     return Section(
         "what-if",
         _TITLE,
         _lead(found),
         _figures(found, price),
-        (table,),
+        (table, waits),
         _notes(found, is_varied),
         gpu_hours=(("lost", base.lost_gpu_hours), ("out of service", base.out_gpu_hours)),
     )
 
 
 def _figures(found: WhatIf, price: Price | None) -> tuple[Figure, ...]:
-    """Bars of what each change wins back, ranked, in GPU-hours and in money."""
+    """Bars of the useful work that each change wins, ranked, in GPU-hours and in money."""
     share = percent(found.confidence)
     hours = _bars(
         found,
         "what-if",
-        "GPU-hours won back",
+        "Useful GPU-hours won, less those bought",
         f"SIMULATED, {found.standing.verdict}. The line on a bar is its interval of {share} "
         "confidence; one that reaches 0 or below shows no gain.",
         "GPU-hours",
@@ -100,7 +128,7 @@ def _figures(found: WhatIf, price: Price | None) -> tuple[Figure, ...]:
 def _bars(
     found: WhatIf, slug: str, title: str, caption: str, unit: str, per_gpu_hour: float
 ) -> Figure:
-    won = [one.won_gpu_hours.scaled(per_gpu_hour) for one in found.interventions]
+    won = [one.net_gpu_hours.scaled(per_gpu_hour) for one in found.interventions]
     series = BarSeries(
         unit,
         [one.estimate for one in won],
@@ -125,12 +153,37 @@ def _lead(found: WhatIf) -> str:
         f"{number(base.lost_gpu_hours, 4)} GPU-hours and {number(base.out_gpu_hours, 4)} are out "
         f"of service{writes}, {wasted} of these and the useful ones. "
     )
-    won = best.won_gpu_hours
+    won = best.net_gpu_hours
     if won.low > 0:
-        words = f"{words}Most is won by {best.change}: {between(won, 4)} GPU-hours."
+        words = (
+            f"{words}Most useful work is won by {best.change}: {between(won, 4)} GPU-hours"
+            f"{' more than it buys' if best.bought_gpu_hours > 0 else ''}{_waiting(best)}."
+        )
     else:
         words = f"{words}No change is shown to win anything: every interval reaches 0 or below."
     return " ".join((words, *found.warnings))
+
+
+def _waiting(best: Intervention) -> str:
+    """Who waits longer for it, where that is shown; empty where nobody is."""
+    later = [
+        f"{who} wait {between(wait.scaled(1.0 / SECONDS_PER_HOUR))} h longer"
+        for who, wait in (
+            ("all jobs", best.first_wait_s),
+            ("those of the highest priority", best.highest_first_wait_s),
+            ("the largest", best.largest_first_wait_s),
+        )
+        if math.isfinite(wait.low) and wait.low > 0
+    ]
+    return f", and {', '.join(later)}" if later else ""
+
+
+def _waits_s(hours: ClusterHours) -> tuple[float | None, ...]:
+    return hours.first_wait_s, hours.highest_first_wait_s, hours.largest_first_wait_s
+
+
+def _hours(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / SECONDS_PER_HOUR
 
 
 def _notes(found: WhatIf, is_varied: bool) -> tuple[str, ...]:
@@ -141,12 +194,14 @@ def _notes(found: WhatIf, is_varied: bool) -> tuple[str, ...]:
             value
             for one in found.interventions
             for value in (
-                *(one.won_gpu_hours, one.useful_gpu_hours),
+                *(one.net_gpu_hours, one.won_gpu_hours, one.useful_gpu_hours),
                 *(one.failed_attempts, one.preemptions),
             )
         ),
-        "Won back: less lost to interruptions and restarts, less out of service, less held up by "
-        "writes of checkpoints. More useful: bounded by the jobs that users submit.",
+        "More useful: bounded by the jobs that users submit. Bought: GPU-hours of the machines "
+        "that a change adds, used or not; what else it costs is not known. Less wasted: less lost "
+        "to interruptions and all restarts, less out of service, less held up by writes of "
+        "checkpoints; where more jobs run, more is lost as well.",
         f"{found.assumed} of the {found.values} values of the scenario are assumed"
         + ("." if is_varied else "; --sensitivity says what the answer owes to them."),
         *found.replayed,

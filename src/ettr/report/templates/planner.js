@@ -71,8 +71,12 @@
       put("optimum", spell(best), best, "ETTR " + ettrAt(state, best).toFixed(4) + " there");
     } else { put("optimum", "the shorter the better", 0, "since writes cost nothing"); }
     const gap = now - state.target;
-    put("target-state", gap >= 0 ? "reached" : "missed", gap,
-      (gap >= 0 ? "by " : "short by ") + Math.abs(gap).toFixed(4) + " of " + state.target.toFixed(3));
+    if (given.simulated) {
+      put("target-state", "see the simulation", undefined, "the exact form does not decide it here");
+    } else {
+      put("target-state", gap >= 0 ? "reached" : "missed", gap,
+        (gap >= 0 ? "by " : "short by ") + Math.abs(gap).toFixed(4) + " of " + state.target.toFixed(3));
+    }
     showCost();
     const rows = [["per_1000", "failures per 1,000 node-days"], ["write_s", "write time"], ["restart_s", "restart time"], ["queue_s", "queue time"]];
     byId("needs").replaceChildren(...rows.filter(([name]) => name !== "write_s" || !scheme(state)).map(([name, words]) => {
@@ -112,7 +116,7 @@
       ["checkpoint every", plans.map((s) => spell(interval(s)))],
       ["write, restart, queue", plans.map((s) => [s.write_s, s.restart_s, s.queue_s].map(spell).join(", "))],
       ["MTTF", plans.map((s) => spell(1 / rate(s)))],
-      ["ETTR", costs.map((one) => one.ettr.toFixed(4))],
+      [given.simulated ? "ETTR, exact form" : "ETTR", costs.map((one) => one.ettr.toFixed(4))],
       ["productive days", plans.map((s) => String(s.days))],
       ["wall-clock days", costs.map((one) => one.days === null ? "–" : one.days.toFixed(2))],
       ["GPU-hours", costs.map((one) => count(one.held))],

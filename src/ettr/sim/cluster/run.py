@@ -42,11 +42,13 @@ class ClusterHours:
     """GPU-hours of one simulated cluster, and what ended attempts.
 
     Attributes:
+        lost_gpu_hours: Work lost to faults and preemptions, and all restarts.
         write_gpu_hours: Held up by writes of checkpoints; neither useful nor lost.
         held_share: Of all GPU-hours, those that jobs held, the utilisation; None where there are
             no GPU-hours.
         first_wait_s: Mean wait of the jobs that started, from when they were eligible until they
-            first started; None where none started or the log was not read.
+            first started; None where none started or the log was not read. Likewise of the
+            largest jobs, and of those of the highest priority.
     """
 
     useful_gpu_hours: float
@@ -58,6 +60,7 @@ class ClusterHours:
     held_share: float | None = None
     first_wait_s: float | None = None
     largest_first_wait_s: float | None = None
+    highest_first_wait_s: float | None = None
 
     @property
     def wasted_gpu_hours(self) -> float:
@@ -67,13 +70,20 @@ class ClusterHours:
 
 @dataclass(slots=True)
 class FirstWaits:
-    """Adds up the first waits of jobs, batch by batch."""
+    """Adds up the first waits of jobs, batch by batch.
+
+    Attributes:
+        highest: Name of the highest priority; empty where there is one priority.
+    """
 
     largest_gpus: int
     jobs: int = 0
     wait_s: float = 0.0
     largest_jobs: int = 0
     largest_wait_s: float = 0.0
+    highest: str = ""
+    highest_jobs: int = 0
+    highest_wait_s: float = 0.0
 
     def add(self, batch: Batch) -> None:
         """Add the jobs that started in what was logged."""
@@ -91,6 +101,10 @@ class FirstWaits:
         self.wait_s += float(wait_s.sum())
         self.largest_jobs += int(is_largest.sum())
         self.largest_wait_s += float(wait_s[is_largest].sum())
+        if self.highest:
+            is_highest = pc.equal(table["qos"], self.highest).to_numpy()
+            self.highest_jobs += int(is_highest.sum())
+            self.highest_wait_s += float(wait_s[is_highest].sum())
 
     @property
     def mean_s(self) -> float | None:
@@ -102,10 +116,15 @@ class FirstWaits:
         """Of those of the largest size; None where none of them started."""
         return self.largest_wait_s / self.largest_jobs if self.largest_jobs else None
 
+    @property
+    def highest_mean_s(self) -> float | None:
+        """Of those of the highest priority; None where none of them started."""
+        return self.highest_wait_s / self.highest_jobs if self.highest_jobs else None
 
-def first_waits(largest_gpus: int, batches: Iterable[Batch]) -> FirstWaits:
+
+def first_waits(largest_gpus: int, batches: Iterable[Batch], highest: str = "") -> FirstWaits:
     """The first waits of all jobs in what was logged."""
-    waits = FirstWaits(largest_gpus)
+    waits = FirstWaits(largest_gpus, highest=highest)
     for batch in batches:
         waits.add(batch)
     return waits
@@ -133,7 +152,7 @@ def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = No
     all_hours = sum(hours.values())
     return ClusterHours(
         useful_gpu_hours=float(gpus @ saved_s) / SECONDS_PER_HOUR,
-        lost_gpu_hours=float(gpus[interrupted] @ (lost_s + restart_s)[interrupted])
+        lost_gpu_hours=float(gpus[interrupted] @ lost_s[interrupted] + gpus @ restart_s)
         / SECONDS_PER_HOUR,
         out_gpu_hours=hours["out of service"] + hours["free on a draining node"],
         failed_attempts=int(by_fault.sum()),
@@ -142,6 +161,7 @@ def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = No
         held_share=hours["held by jobs"] / all_hours if all_hours else None,
         first_wait_s=None if waits is None else waits.mean_s,
         largest_first_wait_s=None if waits is None else waits.largest_mean_s,
+        highest_first_wait_s=None if waits is None else waits.highest_mean_s,
     )
 
 

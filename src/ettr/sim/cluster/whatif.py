@@ -31,6 +31,7 @@ from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of
 from ettr.sim.cluster.unread import refuse_no_effect
 from ettr.sim.sweeps import results_of
+from ettr.units import HOURS_PER_DAY
 
 LEAST_SEEDS = 3
 MOST_SEEDS = 1000
@@ -47,6 +48,9 @@ class Intervention:
     Attributes:
         won_gpu_hours: GPU-hours less lost, out of service, or held up by writes of checkpoints.
         useful_gpu_hours: More useful GPU-hours; bounded by the jobs that are submitted.
+        bought_gpu_hours: Of the machines that it adds, in the simulated time; below 0 for fewer.
+        net_gpu_hours: More useful ones, less those bought: what changes are ranked by.
+        first_wait_s: Longer mean wait of the jobs until they first start.
     """
 
     change: str
@@ -54,11 +58,16 @@ class Intervention:
     useful_gpu_hours: Interval
     failed_attempts: Interval
     preemptions: Interval
+    bought_gpu_hours: float
+    net_gpu_hours: Interval
+    first_wait_s: Interval
+    highest_first_wait_s: Interval
+    largest_first_wait_s: Interval
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Changes of a scenario, the one that wins most first."""
+    """Changes of a scenario, the one with most useful GPU-hours for what it buys first."""
 
     scenario: str
     days: float
@@ -109,10 +118,12 @@ def what_if(
     n = len(seeds)
     base, *others = (flat[at : at + n] for at in range(0, len(flat), n))
     made = [
-        _compared(change, base, runs, confidence)
-        for (change, _), runs in zip(changed, others, strict=True)
+        _compared(change, base, runs, confidence, _all_hours(other) - _all_hours(scenario))
+        for (change, other), runs in zip(changed, others, strict=True)
     ]
-    made.sort(key=lambda one: -(one.won_gpu_hours.estimate or 0.0))
+    made.sort(
+        key=lambda one: (-(one.net_gpu_hours.estimate or 0.0), -(one.won_gpu_hours.estimate or 0.0))
+    )
     return WhatIf(
         scenario.name,
         scenario.period.days,
@@ -203,8 +214,17 @@ def check_seeds(seeds: Sequence[int]) -> None:
 def hours_of(scenario: ClusterScenario, seed: int, replay: Replay = DRAWN) -> ClusterHours:
     """Simulate once, and add up."""
     run = simulated_cluster(scenario, seed, "what-if", replay)
-    waits = first_waits(_largest_gpus(scenario, replay), batches(run.log, run.play()))
+    levels = scenario.priorities
+    highest = max(levels, key=lambda one: one.level).name if len(levels) > 1 else ""
+    rows = batches(run.log, run.play())
+    waits = first_waits(_largest_gpus(scenario, replay), rows, highest)
     return hours_of_truth(run.truth(), waits)
+
+
+def _all_hours(scenario: ClusterScenario) -> float:
+    """GPU-hours of all machines in the simulated time."""
+    machines = scenario.machines
+    return machines.nodes * machines.gpus_per_node * scenario.period.days * HOURS_PER_DAY
 
 
 def _largest_gpus(scenario: ClusterScenario, replay: Replay) -> int:
@@ -231,6 +251,7 @@ def mean_hours(runs: Sequence[ClusterHours]) -> ClusterHours:
         mean("held_share"),
         mean("first_wait_s"),
         mean("largest_first_wait_s"),
+        mean("highest_first_wait_s"),
     )
 
 
@@ -239,18 +260,27 @@ def _compared(
     base: Sequence[ClusterHours],
     other: Sequence[ClusterHours],
     confidence: float,
+    bought_gpu_hours: float,
 ) -> Intervention:
     def difference(headline: str) -> Interval:
         return difference_interval(base, other, headline, confidence)
 
     lost = difference("wasted_gpu_hours")
     won = Interval(None if lost.estimate is None else 0.0 - lost.estimate, -lost.high, -lost.low)
+    useful, paid = difference("useful_gpu_hours"), bought_gpu_hours
+    at = useful.estimate
+    net = Interval(None if at is None else at - paid, useful.low - paid, useful.high - paid)
     return Intervention(
         change=change,
         won_gpu_hours=won,
-        useful_gpu_hours=difference("useful_gpu_hours"),
+        useful_gpu_hours=useful,
         failed_attempts=difference("failed_attempts"),
         preemptions=difference("preemptions"),
+        bought_gpu_hours=bought_gpu_hours,
+        net_gpu_hours=net,
+        first_wait_s=difference("first_wait_s"),
+        highest_first_wait_s=difference("highest_first_wait_s"),
+        largest_first_wait_s=difference("largest_first_wait_s"),
     )
 
 

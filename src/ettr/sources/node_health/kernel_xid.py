@@ -290,6 +290,7 @@ def prints_local(head: bytes) -> bool:
 
 SOURCE = Source(
     name=NAME,
+    version=2,
     title="kernel logs: XIDs and other errors of a node (dmesg, syslog, journalctl)",
     tables=("events", "log_days"),
     matches=matches,

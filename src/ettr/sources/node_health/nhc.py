@@ -224,6 +224,7 @@ def _after_stamp(line: str) -> str:
 
 SOURCE = Source(
     name=NAME,
+    version=2,
     title="node health checks: NHC logs, AzNHC logs with fault codes",
     tables=("events", "log_days"),
     matches=matches,

@@ -237,6 +237,7 @@ def _seconds(text: str) -> float | None:
 
 SOURCE = Source(
     name=NAME,
+    version=2,
     title="Slurm node history, sacctmgr show event -P",
     tables=("node_states",),
     matches=matches,

@@ -149,6 +149,7 @@ class _Inventory:
             memory_mib=number(entry.get("real_memory")),
             partitions=_words(entry.get("partitions")),
             accelerators=self._accelerators,
+            others=(clean(entry.get("hostname")) or "", clean(entry.get("address")) or ""),
         )
         since = number(entry.get("reason_changed_at"))
         state = None
@@ -197,6 +198,7 @@ class _Inventory:
                 memory_mib=_count(keys.get("RealMemory")),
                 partitions=_known(keys.get("Partitions")).split(","),
                 accelerators=self._accelerators,
+                others=(_known(keys.get("NodeHostName")), _known(keys.get("NodeAddr"))),
             )
             self._keep(node, self._block_state(text, keys))
         except (ValueError, OverflowError) as why:
@@ -327,6 +329,7 @@ class _Node:
     memory_mib: float | None
     partitions: list[str]
     accelerators: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def n_gpus(self) -> int | None:
@@ -347,6 +350,11 @@ class _Node:
         """Columns of `nodes`."""
         kinds = (_gpu_type(name).search(self.gres) for name in ("gpu", *self.accelerators))
         kind = next(filter(None, kinds), None)
+        others = {
+            other
+            for other in self.others
+            if other not in ("", self.name) and "," not in other and len(other) <= LONGEST_NAME
+        }
         return {
             "node": self.name,
             "n_gpus": self.n_gpus,
@@ -354,6 +362,7 @@ class _Node:
             "n_cpus": None if self.n_cpus is None else int(self.n_cpus),
             "memory_bytes": None if self.memory_mib is None else int(self.memory_mib) * _MEBIBYTE,
             "partitions": ",".join(name for name in self.partitions if name) or None,
+            "other_names": ",".join(sorted(others)) or None,
         }
 
 
@@ -416,6 +425,7 @@ def _count(text: str | None) -> int | None:
 
 SOURCE = Source(
     name=NAME,
+    version=2,
     title="Slurm inventory, scontrol show node or sinfo",
     tables=("nodes", "node_states"),
     matches=matches,

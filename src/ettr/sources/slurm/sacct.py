@@ -434,6 +434,7 @@ def _notes(counts: Counter[str], header: bytes | None, options: ReadOptions) -> 
 
 SOURCE = Source(
     name=NAME,
+    version=2,
     title="Slurm job accounting, sacct -P",
     tables=("attempts", "allocations"),
     matches=matches,

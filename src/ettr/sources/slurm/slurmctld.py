@@ -305,6 +305,7 @@ def first_form(message: str) -> tuple[_Form, re.Match[str]] | None:
 
 SOURCE = Source(
     name=NAME,
+    version=2,
     title="Slurm controller log, slurmctld.log",
     tables=("events",),
     matches=matches,
