@@ -19,10 +19,12 @@ from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import (
     PlacedQuantity,
+    _warm_up_days,
     back_test,
     judged,
     offered_load,
     overlap_note,
+    warm_up_days,
 )
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit import SiteFit, _machines, fit_site
@@ -502,8 +504,9 @@ def test_a_verdict_by_a_simulated_store_stays_one_and_older_files_are_read(fitte
     again = scenario_of(with_validation(fitted.text, replace(was, simulated="SIMULATED, so.")))
     sentence = standing_of(again).sentence
     assert sentence == (
-        f"Back-tested: {scenario.name} predicts what was held back (site, 2026-01-29 until "
-        "2026-02-06, SIMULATED itself). site is no real cluster. SIMULATED, so."
+        f"Back-tested, except checkpoints (no scheduler records them): {scenario.name} predicts "
+        "what was held back (site, 2026-01-29 until 2026-02-06, SIMULATED itself). site is no real "
+        "cluster. SIMULATED, so."
     )
 
 
@@ -808,6 +811,22 @@ def test_a_message_says_what_to_give(words: list[str], says: str, store: Path, t
 
 
 @pytest.mark.slow
+def test_a_queue_that_grows_is_warmed_up_for_as_long_as_it_grew(
+    fitted: SiteFit, reality: SiteRecord
+):
+    """Such a queue has no steady state: begun empty shortly before, it would be too short."""
+    made, begin_s = fitted.scenario, SPLIT.timestamp()
+
+    def at_load(load: float) -> ClusterScenario:
+        jobs_per_day = made.arrivals.jobs_per_day * load / offered_load(made)
+        return replace(made, arrivals=replace(made.arrivals, jobs_per_day=jobs_per_day))
+
+    grown_days = int((begin_s - reality.attempts.submit_s.min()) // 86_400)
+    assert grown_days > 20
+    assert _warm_up_days(at_load(1.1), reality, begin_s) == grown_days
+    assert _warm_up_days(at_load(0.5), reality, begin_s) == warm_up_days(at_load(0.5)) < 20
+
+
 def test_warm_up_and_spans_are_whole_days(fitted: SiteFit, reality: SiteRecord):
     with pytest.raises(UsageError, match="less than a day"):
         back_test(fitted.scenario, reality, "site", END, END + timedelta(hours=3))

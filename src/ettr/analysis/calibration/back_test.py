@@ -31,6 +31,7 @@ REPLICAS = 30
 LEAST_REPLICAS, MOST_REPLICAS = 8, 1000
 FAMILY_ERROR = 0.05
 MOST_WARM_UP_DAYS = 14
+MOST_GROWTH_DAYS = 90
 FULL_LOAD = 0.9
 """Share of the GPU time beyond which a queue has hardly a steady state."""
 _READ = ("attempts", "node_states")
@@ -113,13 +114,27 @@ def back_test(
     if end_s - begin_s < SECONDS_PER_DAY:
         raise UsageError("less than a day is held back; give --hold-back 1 or more")
     overlap = overlap_note(scenario, store, begin, end)
-    warm_up = warm_up_days(scenario)
+    warm_up = _warm_up_days(scenario, reality, begin_s)
     tasks = [(scenario, begin, end, warm_up, seed, number) for number in range(replicas)]
     runs = results_of(_replica, tasks, workers, progress)
     real = quantities_of(reality, begin_s, end_s)
     placed = judged([_placed(name, real.get(name), runs) for name in QUANTITIES], FAMILY_ERROR)
     found = _result(scenario, store, begin, end, warm_up, replicas, seed, placed, simulated)
     return replace(found, notes=(overlap, *found.notes)) if overlap else found
+
+
+def _warm_up_days(scenario: ClusterScenario, reality: SiteRecord, begin_s: float) -> int:
+    """Days to simulate before what was held back.
+
+    Where jobs ask for nearly all GPUs the queue has no steady state: it has grown since the logs
+    began, and grows in a simulation for as long.
+    """
+    days = warm_up_days(scenario)
+    submitted_s = reality.attempts.submit_s
+    if offered_load(scenario) < FULL_LOAD or not submitted_s.size:
+        return days
+    grown_days = int((begin_s - float(np.nanmin(submitted_s))) // SECONDS_PER_DAY)
+    return max(days, min(grown_days, MOST_GROWTH_DAYS))
 
 
 def warm_up_days(scenario: ClusterScenario) -> int:

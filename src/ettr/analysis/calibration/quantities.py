@@ -128,15 +128,18 @@ def _of_outages(record: SiteRecord, begin_s: float, end_s: float) -> dict[str, Q
         "outages soon after another": _soon_after(out.node[began], out.start_s[began]),
     }
     enough = hours.size >= LEAST_REPAIRS
-    for label, value in (
-        ("median", np.median(hours) if enough else 0.0),
-        ("mean", np.mean(hours) if enough else 0.0),
+    # the long ones decide how many spares a run needs
+    for label, value, least_spread in (
+        ("median", np.median(hours) if enough else 0.0, 0.02),
+        ("mean", np.mean(hours) if enough else 0.0, 0.02),
+        ("90 %", np.quantile(hours, 0.9) if enough else 0.0, 0.1),
     ):
         key = f"repair time, {label}"
         if not enough:
             made[key] = Quantity(None, "h")
             continue
-        made[key] = Quantity(float(value), "h", math.log(float(value) + 1.0 / 60.0), 0.02)
+        scaled = math.log(float(value) + 1.0 / 60.0)
+        made[key] = Quantity(float(value), "h", scaled, least_spread)
     return made
 
 

@@ -45,7 +45,8 @@ def _answer(fleet: Availability) -> str:
     if fleet.down_share is None or not repair.count:
         return ""
     return (
-        f"{percent(1.0 - fleet.down_share)} available; time to repair: mean "
+        f"{percent(1.0 - fleet.down_share)} available of "
+        f"{number(fleet.measured_node_hours, 5)} node-hours in service; time to repair: mean "
         f"{hours_between(repair.mean_h)}, median {hours_between(repair.median_h)} "
         f"({counted(repair.count, 'unplanned outage')} of {counted(fleet.nodes, 'node')})."
     )

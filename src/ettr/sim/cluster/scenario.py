@@ -424,6 +424,7 @@ QUANTITIES = (
     "outages soon after another",
     "repair time, median",
     "repair time, mean",
+    "repair time, 90 %",
     "utilisation",
     "lost goodput",
     "share FAILED",

@@ -152,7 +152,10 @@ def _verdict_words(found: Validation, name: str) -> str:
             f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "
             "do not rely on answers that depend on these."
         )
-    return f"Back-tested: {name} predicts what was held back ({when})."
+    return (
+        f"Back-tested, except checkpoints (no scheduler records them): {name} predicts what was "
+        f"held back ({when})."
+    )
 
 
 def _when(found: Validation) -> str:
