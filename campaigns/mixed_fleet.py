@@ -163,9 +163,8 @@ def at(second: float) -> str:
 class Site:
     """The site as it runs: each group of nodes runs one job after another."""
 
-    def __init__(self, seed: int, *, with_inventory: bool) -> None:
+    def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng([38, seed])
-        self.with_inventory = with_inventory
         self.truth = Truth()
         self.jobs: list[tuple[float, str]] = []
         self.states: list[tuple[float, str]] = []
@@ -403,21 +402,20 @@ class Site:
             "sacct.psv": JOBS + "".join(text for _, text in sorted(self.jobs)),
             "events.psv": STATES + "".join(text for _, text in sorted(self.states)),
             "kernel.log": "".join(text for _, text in sorted(self.kernel)),
-        }
-        if self.with_inventory:
-            made["nodes.txt"] = "".join(
+            "nodes.txt": "".join(
                 f"NodeName={self.name(node, END_S)} Arch=x86_64 CPUTot=64 RealMemory=512000"
                 + (f" Gres=gpu:{kind.name}:{GPUS}" if kind.gpus else "")
                 + f" State=IDLE Partitions={'gpu' if kind.gpus else 'cpu'}\n"
                 for kind, node in self.nodes
-            )
+            ),
+        }
         for name, text in made.items():
             (folder / name).write_text(text, encoding="utf-8")
         return [folder / name for name in made]
 
 
 def site(seed: int) -> Site:
-    """The site of a seed, run to its end; every other one has an inventory."""
-    found = Site(seed, with_inventory=seed % 2 == 1)
+    """The site of a seed, run to its end."""
+    found = Site(seed)
     found.run()
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ettr.analysis.comparing import compare_fleets
@@ -297,10 +298,18 @@ def analysis(**given: Any) -> Any:
             runs_found=given.get("runs", 0), measured_runs=given.get("measured", 0)
         ),
         lemon_nodes=SimpleNamespace(candidates=given.get("lemons", ())),
+        # five bursts, ten days apart, of four failures a minute apart
+        rate_facts=SimpleNamespace(
+            columns=lambda _: {
+                "end_us": np.array([6e7 * (14400 * n + m) for n in range(5) for m in range(4)])
+            }
+        ),
+        assumptions=SimpleNamespace(confidence=0.9),
         clustering=SimpleNamespace(
             all_jobs=SimpleNamespace(
                 believed=SimpleNamespace(
-                    is_clustered=given.get("clustered") is not None, over=given.get("clustered")
+                    is_surely_clustered=given.get("clustered") is not None,
+                    over=given.get("clustered"),
                 )
             )
         ),

@@ -98,6 +98,7 @@ class OfRecords(Protocol):
 
     assumptions: Assumptions
     logs_read: LogsRead
+    gpus_are_known: bool
     selection: Selection
     selected: object
     period: Period
@@ -123,7 +124,7 @@ def records_of(facts: Facts, given: OfRecords) -> NodeRecords:
         summed(given.blame) if given.logs_read.jobs else {},
         only_fleet=given.selected is not None,
         has_jobs=given.logs_read.jobs,
-        cap_min=given.assumptions.lost_cap_min,
+        cap_min=given.assumptions.lost_cap_min if given.gpus_are_known else None,
         confidence=given.assumptions.confidence,
     )
 

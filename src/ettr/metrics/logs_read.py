@@ -11,6 +11,10 @@ from ettr.facts import Facts
 from ettr.metrics.availability import nodes_of
 from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.taxonomy import Taxonomy
+from ettr.taxonomy.rules import KERNEL_CHECK
+
+_AMD = "amdgpu"
+"""Beginning of the codes of AMD's driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class LogsRead:
         unknown_checks: Checks with events of which the taxonomy knows no code: these events can
             explain nothing.
         node_logs: Logs of nodes that arrived, whether or not their lines report anything.
+        gpu_errors: Whether any line was an error of a GPU's driver (XID, SXID, amdgpu), or any
+            health check reported: where none was, a log may be one in which none would stand.
     """
 
     jobs: bool
@@ -32,6 +38,7 @@ class LogsRead:
     unknown_checks: tuple[str, ...] = ()
     controller: bool = False
     node_logs: bool = False
+    gpu_errors: bool = False
 
     @property
     def errors(self) -> bool:
@@ -74,6 +81,10 @@ def logs_read(facts: Facts, taxonomy: Taxonomy, clusters: Collection[str] = ()) 
         unknown_checks=tuple(sorted({check for check, _ in pairs} - understood)),
         controller=len(pairs) < len(kinds),
         node_logs=has_rows("log_days"),
+        gpu_errors=any(
+            check in understood and (check != KERNEL_CHECK or str(code).startswith(_AMD))
+            for check, code in pairs
+        ),
     )
 
 

@@ -137,7 +137,7 @@ def node_records(
     blame: Mapping[NodeName, float],
     *,
     has_jobs: bool,
-    cap_min: float = LOST_CAP_MIN,
+    cap_min: float | None = LOST_CAP_MIN,
     only_fleet: bool = False,
     confidence: float = CONFIDENCE,
 ) -> NodeRecords:
@@ -145,7 +145,7 @@ def node_records(
 
     Args:
         outages: of all nodes, cut to their time in service; None where no log has states of nodes.
-        cap_min: the most that one failure loses, in minutes.
+        cap_min: the most that one failure loses, in minutes; None where no GPUs are known.
         only_fleet: leave out nodes that are not in `fleet`, such as those that are not selected.
     """
     days = ran_node_days(facts)
@@ -157,7 +157,7 @@ def node_records(
     out = None if outages is None else _by_node(outages)
     names = sorted({*fleet.spans_s, *(() if only_fleet else (*days, *failed, *codes))})
     blamed = sum(failed.get(name, 0) for name in names)
-    lost = _lost_gpu_hours(failures, cap_min)
+    lost = {} if cap_min is None else _lost_gpu_hours(failures, cap_min)
     kind_of = _kinds(facts) if has_jobs else {}
     of_kind: Counter[object] = Counter()
     days_of_kind: dict[object, float] = defaultdict(float)
@@ -177,7 +177,7 @@ def node_records(
             node_days=days.get(name, 0.0) if has_jobs else None,
             failures=failed.get(name, 0) if has_jobs else None,
             blame=blame.get(name, 0.0) if has_jobs else None,
-            lost_gpu_hours=lost.get(name, 0.0) if has_jobs else None,
+            lost_gpu_hours=lost.get(name, 0.0) if has_jobs and cap_min is not None else None,
             expected_failures=of_kind[kind_of.get(name)] * shares[name]
             if has_jobs and any(days_of_kind.values())
             else None,

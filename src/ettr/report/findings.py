@@ -337,6 +337,7 @@ class OfLowerBound(Protocol):
     """What `is_lower_bound` takes."""
 
     logs_read: LogsRead
+    ran_gpu_hours: float | None
     evidence: EvidenceCoverage
     other_names: tuple[OtherName, ...]
     runaways: Runaways | None
@@ -413,6 +414,12 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
         )
         return "other-names", why, ended_failed
     words = []
+    is_deaf = logs.node_logs and not logs.gpu_errors and bool(analysis.ran_gpu_hours)
+    if is_deaf and failed.heard:
+        words.append(
+            f"{counted(failed.heard, 'attempt')} ended FAILED on nodes whose logs hold no line of "
+            "a GPU's driver (XID, SXID, amdgpu) at any time: in such a log none may ever stand"
+        )
     if failed.uncovered:
         words.append(
             f"{counted(failed.uncovered, 'attempt')} ended FAILED while no kernel messages or "
@@ -430,7 +437,8 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
         f"{', and '.join(words)}. Whether a node failed there cannot be known (see how sure the "
         "causes are)."
     )
-    return "silent-nodes", why, failed.uncovered + failed.silent
+    rows = failed.uncovered + failed.silent
+    return ("no-gpu-errors", why, rows + failed.heard) if is_deaf else ("silent-nodes", why, rows)
 
 
 def _no_checks(logs: LogsRead) -> str:

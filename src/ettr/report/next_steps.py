@@ -272,7 +272,7 @@ def _concentrated(analysis: Analysis) -> Iterator[str]:
         if any(one.claimed for one in analysis.lemon_nodes.candidates):
             return
         yield "A few nodes have far more failures than chance gives: check those with the most."
-    elif believed.over == "time":
+    elif believed.is_surely_clustered:
         ends_us = analysis.rate_facts.columns("failures")["end_us"]
         times_days = ends_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
         if come_in_bursts(believed, times_days, analysis.assumptions.confidence):
