@@ -24,6 +24,7 @@ from ettr.analysis.calibration.back_test import (
     judged,
     offered_load,
     overlap_note,
+    quantities_of,
     warm_up_days,
 )
 from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
@@ -36,7 +37,6 @@ from ettr.analysis.calibration.fit_jobs import (
     fit_jobs,
     lengths_of,
 )
-from ettr.analysis.calibration.quantities import quantities_of
 from ettr.analysis.calibration.record import (
     Attempts,
     Machine,

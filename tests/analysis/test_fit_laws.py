@@ -12,6 +12,7 @@ import pytest
 
 from cluster_scenarios import fault, played, small
 from ettr.analysis import Analysis
+from ettr.analysis.calibration.back_test import quantities_of
 from ettr.analysis.calibration.estimates import Fitted
 from ettr.analysis.calibration.fit import fit_site
 from ettr.analysis.calibration.fit_bursts import fitted_bursts
@@ -25,7 +26,6 @@ from ettr.analysis.calibration.fit_laws import (
     hazard_of_rate,
     service_times,
 )
-from ettr.analysis.calibration.quantities import quantities_of
 from ettr.analysis.calibration.record import Machine, OutageSpans, simulated_record
 from ettr.sim.cluster.run import simulate_into
 from ettr.store import open_store

@@ -13,8 +13,8 @@ import pytest
 from cli.program import ettr
 from cluster_scenarios import fault, one_size, played, small
 from ettr.analysis import Analysis
+from ettr.analysis.calibration.back_test import Quantity, quantities_of
 from ettr.analysis.calibration.fit import SiteFit, fit_site
-from ettr.analysis.calibration.quantities import Quantity, quantities_of
 from ettr.analysis.calibration.record import asks_for_none, site_record
 from ettr.analysis.calibration.replay import replay_of
 from ettr.sim.cluster.replay import Replay

@@ -18,7 +18,7 @@ from ettr.analysis.fleet_evidence import (
     periods,
     typed_evidence,
 )
-from ettr.analysis.planning import measured_rate
+from ettr.analysis.own_failures import measured_rate
 from ettr.analysis.projecting import project_store
 from ettr.errors import UsageError
 from ettr.plan.outlook import plan_run

@@ -13,7 +13,7 @@ from ettr.analysis import Analysis
 from ettr.analysis.calibration.fit import fit_site
 from ettr.analysis.previous import previous
 from ettr.errors import UsageError
-from ettr.metrics.dump_window import DumpWindow
+from ettr.metrics.coverage import DumpWindow
 from ettr.models.compare import Direction
 from ettr.selection import Selection
 from ettr.sources.base import ReadOptions

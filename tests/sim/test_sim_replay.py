@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from cluster_scenarios import fault, one_size, quiet, seconds, small
 from ettr.analysis import Analysis
+from ettr.analysis.calibration.back_test import replayed_waits
 from ettr.analysis.calibration.replay import replay_of
-from ettr.analysis.calibration.replayed_waits import replayed_waits
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.report.sections.site_fit import replayed_waits_section

@@ -11,7 +11,7 @@ from ettr.analysis.comparing import FleetComparison, compare_fleets
 from ettr.analysis.fleet_evidence import period_evidence
 from ettr.estimates.exact import sum_interval
 from ettr.estimates.interval import Interval
-from ettr.metrics.dump_window import NO_DIRECTION
+from ettr.metrics.coverage import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
 from ettr.metrics.rates import (

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
     from ettr.facts.naming import Naming
     from ettr.metrics.clock_shifts import ClockShift
-    from ettr.metrics.coverage import CoveredTime
-    from ettr.metrics.dump_window import DumpWindow
+    from ettr.metrics.coverage import CoveredTime, DumpWindow
     from ettr.metrics.exposure import ExposureBasis, NodeJobs
     from ettr.metrics.faults import FleetFaults
     from ettr.metrics.hangs import HungRun

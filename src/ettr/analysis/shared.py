@@ -16,8 +16,7 @@ from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.rules import LogMatching
 from ettr.metrics.availability import Service, service
-from ettr.metrics.coverage import CoveredTime, covered_time
-from ettr.metrics.dump_window import NO_DIRECTION, DumpWindow, dump_windows
+from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows
 from ettr.metrics.exposure import (
     ExposureBasis,
     NodeJobs,

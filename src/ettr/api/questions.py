@@ -277,7 +277,7 @@ def _with_published(
     fleets: Sequence[FleetEvidence], confidence: float, opened: Sequence[Fleet]
 ) -> Result[PublishedComparison]:
     from ettr.analysis.published import compare_with_published
-    from ettr.report.sections.published import published_section
+    from ettr.report.sections.compare import published_section
 
     if len(fleets) != 1:
         raise UsageError(
@@ -350,7 +350,7 @@ def _planning_rate(
     if typed is not None:
         return _RateSource(_typed(typed, confidence))
     if fleet is not None:
-        from ettr.analysis.planning import stored_rate
+        from ettr.analysis.own_failures import stored_rate
         from ettr.report.findings import rate_cautions
 
         stored = stored_rate(fleet.analysis, fleet.name)

@@ -169,7 +169,7 @@ def compare(
     fleets, head = _fleets(named, cut, all_jobs, rating, selection)
     if published:
         from ettr.analysis.published import compare_with_published
-        from ettr.report.sections.published import published_section
+        from ettr.report.sections.compare import published_section
 
         (fleet,) = fleets
         compared_with = compare_with_published(fleet, rating.confidence)

@@ -45,7 +45,7 @@ def forecast(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.forecasting import forecast_failures
-    from ettr.report.sections.forecast import forecast_section
+    from ettr.report.sections.projection import forecast_section
     from ettr.store import open_store
 
     lengths = [q.time_days("--ahead", part.strip()) for part in ahead.split(",")]

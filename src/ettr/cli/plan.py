@@ -342,7 +342,7 @@ def _planning_rate(options: _Options) -> _NodeRate:
     if options.store is None:
         return _NodeRate(rate.planning_rate(rating.confidence))
     from ettr.analysis import Analysis
-    from ettr.analysis.planning import stored_rate
+    from ettr.analysis.own_failures import stored_rate
     from ettr.report.findings import rate_cautions
     from ettr.store import open_store
 

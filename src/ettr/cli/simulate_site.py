@@ -161,7 +161,7 @@ def waits_page(
     if page.html is None:
         return
     from ettr.analysis import Analysis
-    from ettr.analysis.calibration.replayed_waits import replayed_waits
+    from ettr.analysis.calibration.back_test import replayed_waits
     from ettr.report.sections.site_fit import replayed_waits_section
     from ettr.sim.cluster.standing import standing_of
     from ettr.store import open_store

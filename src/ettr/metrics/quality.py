@@ -15,8 +15,7 @@ from ettr.facts.facts import at, to_moment
 from ettr.facts.naming import Naming
 from ettr.metrics.availability import nodes_of
 from ettr.metrics.clock_shifts import ClockShift
-from ettr.metrics.coverage import Coverage, CoveredTime, coverage
-from ettr.metrics.dump_window import DumpWindow
+from ettr.metrics.coverage import Coverage, CoveredTime, DumpWindow, coverage
 from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import Period
 from ettr.metrics.status import StatusMix, share

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.node_names import OtherName
     from ettr.metrics.black_holes import BlackHole
-    from ettr.metrics.dump_window import DumpWindow
+    from ettr.metrics.coverage import DumpWindow
     from ettr.metrics.hangs import HungRun
     from ettr.metrics.quality import LeftOut, Runaways
 

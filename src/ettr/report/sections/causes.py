@@ -1,10 +1,12 @@
-"""Causes of interruptions: totals of their probabilities."""
+"""Causes of interruptions: totals of their probabilities, and the catalogue behind them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from ettr.analysis.causes import WITHOUT_JOBS, CauseSummary, causes
 from ettr.report.charts import BarSeries, row_chart
-from ettr.report.numbers import number, percent
+from ettr.report.numbers import DASH, number, percent
 from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import by_number
@@ -111,3 +113,40 @@ CAUSES = Part(
     main="totals",
     title=TITLE,
 )
+
+
+# -- The XID catalogue as a table -----------------------------------------------------------------
+
+_VENDORS = ("nvidia", "gpud", "gcm", "aws", "aznhc")
+
+
+def catalog_table(rows: Iterable[Mapping[str, object]]) -> TextTable:
+    """One row a code: its symptom, and whether each vendor calls it a fault of the node."""
+    return TextTable(
+        "XID codes: is it a fault of the node? (yes, no, – no statement)",
+        ("xid", "symptom", "domain", "verdict", *_VENDORS, "conflict", "description"),
+        tuple(
+            (
+                str(row["xid"]),
+                _text(row["symptom"]),
+                _text(row["domain"]),
+                _catalog_answer(row["node_fault"]),
+                *(_catalog_answer(row.get(f"{vendor}_node_fault")) for vendor in _VENDORS),
+                "conflict" if row["conflict"] else "",
+                _text(row["description"] or row["mnemonic"]),
+            )
+            for row in rows
+        ),
+        frozenset({0}),
+        shown_rows=1000,
+    )
+
+
+def _text(value: object) -> str:
+    return str(value) if value else DASH
+
+
+def _catalog_answer(is_fault: object) -> str:
+    if is_fault is None:
+        return DASH
+    return "yes" if is_fault else "no"

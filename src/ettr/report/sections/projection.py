@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
+from ettr.analysis.forecasting import AheadForecast, FailureForecast
 from ettr.analysis.projecting import ScalePoint, ScaleProjection, projection_of
 from ettr.estimates.interval import Interval
 from ettr.report.charts import limit_line, log_axis, point_line, share_axis, size_axis
@@ -12,17 +14,21 @@ from ettr.report.numbers import (
     DASH,
     and_confidence,
     between,
+    duration,
     number,
     percent,
     ratio_between,
+    share_between,
     time_between,
 )
 from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
+from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted, spell
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
+
 
 _TITLE = "At larger scales"
 _UNKNOWN = Interval.unknown()
@@ -228,3 +234,60 @@ PROJECTION = Part(
     main="points",
     in_python=False,
 )
+
+
+# -- Failures to come, with bands, and how often such bands held in the past ----------------------
+
+
+def forecast_section(forecast: FailureForecast) -> Section:
+    """One row for each length of time; the sentences first."""
+    return Section(
+        "forecast",
+        f"{forecast.of_what.capitalize()} to come",
+        " ".join(one.meaning for one in forecast.ahead),
+        (),
+        (_forecast_table(forecast),),
+        (
+            f"From {number(forecast.events)} {forecast.of_what} in "
+            f"{duration(SECONDS_PER_DAY * forecast.history_days)} of logs"
+            f"{and_confidence(forecast.by_confidence)}; bands at "
+            f"{percent(forecast.confidence, 2)}.",
+            *forecast.notes,
+        ),
+    )
+
+
+def _forecast_table(forecast: FailureForecast) -> TextTable:
+    return TextTable(
+        "Forecasts",
+        (
+            "ahead",
+            "windows of the past",
+            "node-days",
+            f"{forecast.of_what} expected",
+            "bands checked",
+            "held",
+            "past counts half after",
+        ),
+        tuple(
+            (
+                duration(SECONDS_PER_DAY * one.ahead_days),
+                number(one.windows),
+                number(one.node_days, 4),
+                DASH if one.failures.estimate is None else between(one.failures),
+                number(one.backtests),
+                share_between(one.held_share, 2),
+                _memory(one),
+            )
+            for one in forecast.ahead
+        ),
+        frozenset(range(7)),
+    )
+
+
+def _memory(one: AheadForecast) -> str:
+    if one.half_life_windows is None:
+        return DASH
+    if math.isinf(one.half_life_windows):
+        return "never"
+    return duration(SECONDS_PER_DAY * one.ahead_days * one.half_life_windows)

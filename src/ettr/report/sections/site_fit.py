@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity
+from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity, ReplayedWait
 from ettr.analysis.calibration.fit import SiteFit
-from ettr.analysis.calibration.replayed_waits import ReplayedWait
 from ettr.estimates import Interval
 from ettr.report.charts import waits_chart
 from ettr.report.numbers import DASH, duration, number, p_value, percent

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ettr.analysis.slow_nodes import SlowReport
-from ettr.analysis.slow_runs import ComparedRuns, SlowByRuns
+from ettr.analysis.slow_nodes import ComparedRuns, SlowByRuns, SlowReport
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Section, TextTable
 from ettr.words import by_number
