@@ -15,7 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "ettr"
 A_SENTENCE = re.compile(r"[A-Za-z]{2,}.* .*[A-Za-z]{2,}.* ")
-NO_PROSE = re.compile(r"\b(SELECT|CREATE|INSERT|FROM|WITH)\b|\(\?|\\\\[dbsSw]|: \w+ \|")
+NO_PROSE = re.compile(
+    r"\b(SELECT|CREATE|INSERT|FROM|WITH|JOIN|CASE WHEN|UNION|DROP|SET|CAST)\b"
+    r"|coalesce\(|\(\?|\\[dbsSw]|: \w+ \|"
+)
 
 
 def _text(node: ast.expr) -> str | None:

@@ -42,7 +42,7 @@ def test_a_dump_that_ends_within_a_line_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CollectError, match="is no text"):
+    with pytest.raises(CollectError, match="is not text"):
         _run(tmp_path, "head -c 3000 /dev/zero")
     assert not list((tmp_path / "logs").iterdir())
 

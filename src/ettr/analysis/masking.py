@@ -292,7 +292,7 @@ class MaskedStore(Store):
         """The DuckDB of the store."""
         duck = self._store.connection
         if duck is None:
-            raise UsageError(f"{self.where}: its engine is no DuckDB")
+            raise UsageError(f"{self.where}: its engine is not DuckDB")
         return duck
 
     @property

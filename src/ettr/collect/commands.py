@@ -182,12 +182,12 @@ def period_after(
     if chosen is None:
         of_cluster = "" if cluster is None else f" of the cluster {cluster}"
         raise UsageError(
-            f"{name}: has no accounting{of_cluster} yet; say with --since from when on to collect"
+            f"{name}: has no accounting{of_cluster} yet; give the start of the period with --since"
         )
     if chosen > until:
         raise UsageError(
             f"{name}: has an attempt at {_utc(chosen)}, which is after the end of the period, "
-            f"{_utc(until)}; say with --since from when on to collect"
+            f"{_utc(until)}; give the start of the period with --since"
         )
     basis = f"{_utc(chosen)}, the last time of the accounting in {name}, less the overlap"
     return CollectPeriod(chosen - overlap, until, basis)

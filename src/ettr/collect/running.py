@@ -71,7 +71,7 @@ def collect(
         if one.failure and command.is_needed:
             raise CollectError(
                 f"{one.failure}; {command.file_name} was not written, and what follows it was not "
-                "run. Mend it and run the same command again"
+                "run. Repair that and run the same command again"
             )
         if one.failure:
             complain(f"{one.failure}; left out")
@@ -132,7 +132,7 @@ def _write_output(
             size_bytes, last = 0, b""
             for chunk in _chunks(output, program, complain):
                 if b"\0" in chunk:
-                    raise CollectError(f"{program}: what it printed is no text")
+                    raise CollectError(f"{program}: its output is not text")
                 file.write(chunk)
                 size_bytes, last = size_bytes + len(chunk), chunk
             file.flush()

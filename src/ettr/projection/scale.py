@@ -325,7 +325,7 @@ def _beyond(scale: Scale, seen: Seen) -> Iterator[str]:
     if scale.age_days and seen.oldest_days is not None and scale.age_days[1] > seen.oldest_days:
         yield (
             f"No node older than {seen.oldest_days:g} days was seen: its hazard at "
-            f"{scale.age_days[1]:g} days is the model's word alone."
+            f"{scale.age_days[1]:g} days rests on the model alone."
         )
 
 

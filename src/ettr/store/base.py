@@ -92,7 +92,7 @@ class Store(ABC):
         Raises:
             UsageError: there is no such table, or no such connection.
         """
-        raise UsageError(f"{self.where}: its engine is no DuckDB")
+        raise UsageError(f"{self.where}: its engine is not DuckDB")
 
     @property
     @abstractmethod
