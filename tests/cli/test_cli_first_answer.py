@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from cli.program import ettr
@@ -138,3 +139,20 @@ def test_gpus_are_listed_by_xid(site: Path):
     (one,) = done["devices"]
     assert (one["node"], one["device"], one["events"]) == ("n1", "0000:3b:00", 1)
     assert ettr("nodes", site, "--xid", "48").out.startswith("XID 48: none in the logs.")
+
+
+def test_a_demo_writes_logs_of_planted_failures_and_answers_from_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("ettr.cli.demo._DAYS", 4)
+    folder = tmp_path / "demo"
+    done = ettr("demo", folder)
+    assert done.code == 0, done.err
+    planted = pq.read_table(folder / "truth" / "faults.parquet").column("attempts_ended")
+    found = ettr("failures", folder / "site", "--json").json["all_jobs"]["failures"]
+    assert found == sum(planted.to_pylist()) > 0
+    asked = re.findall(r"^\$ ettr (\w+) .*\n(.+)$", done.out, re.MULTILINE)
+    assert [name for name, _ in asked] == ["ingest", "goodput", "mttf", "lemons", "report"]
+    assert asked[1][1] == ettr("goodput", folder / "site").out.splitlines()[0]
+    assert (folder / "report.html").is_file()
+    assert "name a new folder" in ettr("demo", folder).err

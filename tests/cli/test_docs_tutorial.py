@@ -56,11 +56,11 @@ def test_what_the_text_says_of_the_second_reading_is_so(followed):
 
 
 def test_the_stories_of_the_lemon_and_of_the_training_run_are_as_told(followed):
-    [job] = [c for c in followed[1] if re.fullmatch(r"ettr explain site \d+", c)]
+    [job] = [c for c in followed[1] if re.fullmatch(r"ettr explain site \d+ --detail", c)]
     story = followed[1][job]
     assert "gpu-unavailable" in story
     assert "gpu11 xid 79" in story
     assert "DRAIN" in story
-    longer = followed[1]["ettr explain site 2 --window 1200,300"]
+    longer = followed[1]["ettr explain site 2 --window 1200,300 --detail"]
     assert "gpu02 xid 79" in longer.partition("Attempt 2")[0]
     assert "gpu11" in followed[1]["ettr node site gpu11"]

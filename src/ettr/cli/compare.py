@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -138,7 +138,8 @@ def compare(
 ) -> None:
     """Compare failure rates: ratio with its exact interval and test, by symptom, funnel plot.
 
-    Two or more stores; one store by --partition, --cluster, or --before and --after a moment; or
+    Two or more stores; one store by --partition, --cluster, several --gpu-type, or --before and
+    --after a moment; or
     typed numbers, failures over node-days: ettr compare old=30/5000 new=12/6000. Large jobs are
     compared where every fleet ran any, else all jobs.
     """
@@ -251,6 +252,18 @@ def _fleets(
         if cut.options:
             (whole,) = stores.values()
             return cut.fleets(whole, above), head
+        if len(named) == 1 and len(selection.gpu_type) > 1:
+            (store,) = opened.values()
+            of_types = [
+                (one, Analysis(store, rating.assumptions(), replace(selection, gpu_type=(one,))))
+                for one in selection.gpu_type
+            ]
+            above = (
+                None
+                if all_jobs
+                else common_above_gpus([one for _, one in of_types], rating.above_gpus)
+            )
+            return [fleet_evidence(one, name, above_gpus=above) for name, one in of_types], head
         return [
             fleet_evidence(stores[text], opened[text].where, above_gpus=above)
             if typed is None

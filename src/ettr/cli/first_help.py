@@ -20,7 +20,7 @@ _EXPERT = (
 _EXPERT_OF = {
     "report": "--nodes",
     "failures": "--interval --gpu-hour-price",
-    "nodes": "--interval --user --gpu-hour-price",
+    "nodes": "--interval --user --partition --gpu-hour-price",
     "runs": "--interval --restart --write",
     "goodput": "--interval",
     "lemons": "--fit-days --score-days --drain-days",

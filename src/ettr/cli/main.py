@@ -45,6 +45,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "export", "export"),
     ("From logs to answers", "sql", "sql"),
     ("From logs to answers", "sources", "sources"),
+    ("From logs to answers", "demo", "demo"),
     ("From logs to answers", "catalog", "catalog"),
     ("One metric at a time", "failures", "metrics"),
     ("One metric at a time", "causes", "causes"),
@@ -388,6 +389,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr sql site --show all_failures",
     ),
     "sources": ("ettr sources",),
+    "demo": ("ettr demo ettr-demo",),
     "catalog": ("ettr catalog 79", "ettr catalog --conflicts"),
     "failures": (
         "ettr failures site --list --since 2026-03-01",

@@ -109,7 +109,7 @@ def report(
 
 def _write(analysis: Analysis, output: Path | None, printing: Printing, *, in_brief: bool) -> None:
     if output is not None and printing.as_text and not in_brief:
-        _write_page(analysis, output)
+        write_page(analysis, output)
         return
     with written_to(output):
         if in_brief:
@@ -149,7 +149,8 @@ def _one_name(clusters: tuple[str, ...]) -> str | None:
     return clusters[0] if clusters else None
 
 
-def _write_page(analysis: Analysis, output: Path) -> None:
+def write_page(analysis: Analysis, output: Path) -> None:
+    """Write the page, and print its head."""
     from ettr.report.html import render
     from ettr.report.page import page
     from ettr.report.registry import PARTS

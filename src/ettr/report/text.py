@@ -16,6 +16,7 @@ WIDTH = 100
 """Columns of running text at most: longer lines are hard to read."""
 LEAST_CELL_WIDTH = 16
 BRIEF_ROWS = 10
+LONGEST_ABOUT = 200
 _BOUND = r"(?:[-+\d.,e]+|[-+]?∞)(?: [^\W\d]+)?"
 _INTERVAL = re.compile(rf"(?<=[\w%]) \[{_BOUND}, {_BOUND}(?:; [^\]]*)?\]| \(\d+ % interval\)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\W\d_a-z])")
@@ -39,6 +40,7 @@ def brief_text(sections: Sequence[Section], about: str = "", careful: str = "") 
     tables = [table for table in first.tables if table.rows]
     shown = [table for table in tables if table.in_brief] or tables[:1]
     careful = careful or first.careful
+    about = textwrap.shorten(about, LONGEST_ABOUT, placeholder=" ...")
     parts = [f"{answer}\n{about}".strip(), *(table_text(_brief(table)) for table in shown)]
     last = [f"Careful: {without_intervals(careful)}"] if careful else []
     last.append("--detail shows intervals, the other tables and all notes.")

@@ -9,6 +9,7 @@ from ettr.analysis.lemon_signals import SERIAL, TICKET
 from ettr.lemons.claims import CLEAR_AT
 from ettr.report.numbers import DASH, between, duration, moment, number, p_value, percent
 from ettr.report.section import Section, TextTable
+from ettr.report.text import first_sentence
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
 
@@ -39,6 +40,7 @@ def verdict_section(evidence: LemonEvidence) -> Section:
         f"Node {evidence.cluster}/{evidence.node}",
         verdict(evidence),
         notes=tuple(_meaning(evidence)),
+        answer=f"{evidence.node}: {first_sentence(verdict(evidence))}",
     )
 
 

@@ -45,8 +45,10 @@ def nodes_section(fleet: Availability, caution: str | None = None) -> Section:
 
 def _answer(fleet: Availability) -> str:
     repair = fleet.repair_h
-    if fleet.down_share is None or not repair.count:
+    if fleet.down_share is None:
         return ""
+    if not repair.count:
+        return f"100 % available: no unplanned outage of {counted(fleet.nodes, 'node')}."
     return (
         f"{percent(1.0 - fleet.down_share)} available of "
         f"{number(fleet.measured_node_hours, 5)} node-hours in service; time to repair: mean "

@@ -86,7 +86,25 @@ def plan_section(plan: RunPlan) -> Section:
         figures,
         tuple(replace(table, in_brief=not table.title.startswith(in_detail)) for table in tables),
         tuple(notes),
+        answer=_answer(plan),
         careful=next(iter((*plan.cautions, *plan.assumptions)), ""),
+    )
+
+
+def _answer(plan: RunPlan) -> str:
+    """What the target needs, where one is given; else empty, for the lead's first sentence."""
+    rate = next((one for one in plan.requirements if one.name == "failures_per_node_day"), None)
+    if rate is None or plan.target is None or plan.ettr.estimate is None:
+        return ""
+    needs = (
+        f"at most {_value(rate.name, rate.at_most)}"
+        if rate.at_most is not None and not math.isinf(rate.at_most)
+        else "more than a lower failure rate"
+    )
+    today = _value(rate.name, rate.today)
+    return (
+        f"{_size(plan)}: ETTR {ratio(plan.ettr.estimate)} at {today}; {number(plan.target)} needs "
+        f"{needs}."
     )
 
 

@@ -1,0 +1,90 @@
+"""The text files that Slurm and the kernel would have written of a simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from ettr.files import write_text
+from ettr.store.base import Store
+
+SACCT, EVENTS, KERNEL, NOTE = "sacct.psv", "events.psv", "kernel.log", "note.txt"
+_SACCT = (
+    "JobID|Cluster|JobName|User|Account|QOS|Partition|State|ExitCode|Submit|Eligible|Start|End|"
+    "ElapsedRaw|TimelimitRaw|NNodes|AllocTRES|NodeList"
+)
+_EVENTS = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"
+_XIDS = {
+    "48": "DBE (double bit error) detected",
+    "63": "Row Remapper: New row marked for remapping",
+    "64": "Row Remapper: Error recording",
+    "74": "NVLink: fatal error detected on link 6",
+    "79": "GPU has fallen off the bus.",
+    "94": "Contained ECC error",
+    "95": "Uncontained ECC error",
+    "119": "Timeout waiting for RPC from GSP",
+}
+
+
+def write_logs(store: Store, folder: Path, note: str) -> list[Path]:
+    """Write the accounting, the states of nodes and the kernel log of a simulated store.
+
+    Args:
+        store: What was simulated.
+        folder: Where to write the files.
+        note: What a report of them says first.
+    """
+    made = {
+        SACCT: [_SACCT, *map(_job, _ordered(store, "attempts", "submit"))],
+        EVENTS: [_EVENTS, *map(_state, _ordered(store, "node_states", "start"))],
+        KERNEL: [*_kernel(_ordered(store, "events", "time"))],
+        NOTE: ["# ettr note", note],
+    }
+    for name, lines in made.items():
+        write_text(folder / name, "\n".join(lines) + "\n")
+    return [folder / name for name in made]
+
+
+def _ordered(store: Store, table: str, by: str) -> list[dict[str, Any]]:
+    rows = store.rows(table)
+    return rows.take(pc.sort_indices(rows, [(by, "ascending")])).to_pylist()
+
+
+def _time(at: datetime | None) -> str:
+    return "Unknown" if at is None else at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _job(row: Mapping[str, Any]) -> str:
+    nodes, gpus, never = row["n_nodes"], row["n_gpus"], row["start"] is None
+    cells = (
+        *(row["job_id"], row["cluster"], row["name"], row["user"], row["account"], row["qos"]),
+        *(row["partition"], row["state"]),
+        f"{row['exit_code'] or 0}:{row['exit_signal'] or 0}",
+        *map(_time, (row["submit"], row["eligible"], row["start"], row["end"])),
+        *(f"{row['elapsed_s'] or 0:.0f}", f"{(row['time_limit_s'] or 0) / 60:.0f}"),
+        "0" if never else str(nodes),
+        "" if never else f"gres/gpu={gpus},node={nodes}",
+        row["node_list"] or "None assigned",
+    )
+    return "|".join(str(cell) for cell in cells)
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    cells = (row["cluster"], row["node"], _time(row["start"]), _time(row["end"]), row["state"])
+    return "|".join((*cells, row["reason"] or "", f"{row['user'] or 'root'}(0)"))
+
+
+def _kernel(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        if row["check"] != "xid":
+            continue
+        says = _XIDS.get(row["code"], "error")
+        pci = (row["entity"] or "0000:1b:00").removeprefix("pci:").removesuffix(".0")
+        yield (
+            f"{row['time'].isoformat()} {row['node']} kernel: NVRM: Xid (PCI:{pci}): "
+            f"{row['code']}, pid='<unknown>', name=<unknown>, {says}"
+        )
