@@ -23,7 +23,7 @@ _EXPERT_OF = {
     "nodes": "--interval --user --partition --gpu-hour-price",
     "runs": "--interval --restart --write",
     "goodput": "--interval",
-    "lemons": "--fit-days --score-days --drain-days",
+    "lemons": "--anonymise --fit-days --score-days --drain-days",
     "plan": "--step --bandwidth --network --device --host-memory --storage-space --replicas "
     "--replace --durable-every --one-writer-share --embedding-share --expert-share "
     "--logged-bytes --failure-shares --assume --within --chance --phases --maintenance "
