@@ -84,11 +84,7 @@ class TitanCheckpoint(BaseCheckpointManager):  # type: ignore[misc]
         """Resume after a step, or after the newest; begin where there is none."""
         options = {"every_steps": self._config.interval, **(self._config.options or {})}
         self._run = CheckpointedRun(
-            self._root,
-            self._state,
-            run=self._config.run,
-            progress=self._config.progress,
-            **options,
+            self._root, self._state, run=self._config.run, progress=self._config.progress, **options
         )
         start = self._run.begin(**({} if step == -1 else {"step": step}))
         return bool(start.resumed)

@@ -42,11 +42,7 @@ class Fleet(FleetAnswers):
     """
 
     def __init__(
-        self,
-        analysis: Analysis,
-        name: str,
-        opened: ExitStack,
-        ingested: tuple[Ingested, ...] = (),
+        self, analysis: Analysis, name: str, opened: ExitStack, ingested: tuple[Ingested, ...] = ()
     ) -> None:
         self.analysis = analysis
         self.name = name
@@ -172,9 +168,7 @@ def open_fleet(
     with ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
         return Fleet(
-            Analysis(opened, assumptions, selection, price),
-            name or opened.where,
-            stack.pop_all(),
+            Analysis(opened, assumptions, selection, price), name or opened.where, stack.pop_all()
         )
 
 

@@ -145,10 +145,7 @@ def _quiet_s_by_node(
 
 
 def _index_over_nodes(
-    rows: Iterable[Mapping[str, Any]],
-    quiet_s: Mapping[NodeKey, float],
-    total: int,
-    node_s: float,
+    rows: Iterable[Mapping[str, Any]], quiet_s: Mapping[NodeKey, float], total: int, node_s: float
 ) -> float:
     """Variance of the total over that of independent episodes, from the spread between nodes."""
     if total < 2 or not node_s:

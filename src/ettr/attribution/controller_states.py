@@ -120,11 +120,7 @@ def _row(one: _State) -> tuple[object, ...]:
 _UID = re.compile(r"\buid[ =](\d+)", re.ASCII)
 
 
-@made(
-    "cancellers",
-    (("attempt_id", "VARCHAR"), ("uid", "VARCHAR")),
-    reads=("cancel_requests",),
-)
+@made("cancellers", (("attempt_id", "VARCHAR"), ("uid", "VARCHAR")), reads=("cancel_requests",))
 def _cancellers(facts: Facts) -> list[tuple[object, ...]]:
     """One row is an attempt and who cancelled it, which the controller's log alone says.
 

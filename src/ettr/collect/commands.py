@@ -91,9 +91,7 @@ def collect_commands(
     events = ("sacctmgr", "-P", "show", "event", *of_events, f"Start={_time(since)}")
     return (
         CollectCommand(
-            (*events, f"End={_time(until)}", _EVENT_FORMAT),
-            f"events-{period}.psv",
-            has_header=True,
+            (*events, f"End={_time(until)}", _EVENT_FORMAT), f"events-{period}.psv", has_header=True
         ),
         CollectCommand(
             ("scontrol", *of_cluster, "show", "node"), f"nodes-{name}{_stamp(until)}.txt"

@@ -83,8 +83,7 @@ def _names(facts: Facts) -> tuple[dict[_Pair, str], dict[_Pair, tuple[str, ...]]
     for table in _OF_SCHEDULER:
         known |= set(facts.distinct(f"named_{table}", "cluster", "node"))
     rows = facts.engine.rows(
-        f"SELECT cluster, node, other_names FROM {inventory} WHERE other_names IS NOT NULL",
-        {},
+        f"SELECT cluster, node, other_names FROM {inventory} WHERE other_names IS NOT NULL", {}
     )
     stated = [
         (row["cluster"], row["node"], other)

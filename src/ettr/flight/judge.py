@@ -251,9 +251,7 @@ def _judged(
 
 
 def roots(
-    blockers: Iterable[int],
-    edges: Mapping[int, set[int]],
-    is_absent: Callable[[int], bool],
+    blockers: Iterable[int], edges: Mapping[int, set[int]], is_absent: Callable[[int], bool]
 ) -> tuple[set[int], set[int], set[int]]:
     """Whom a wait leads to in the end.
 

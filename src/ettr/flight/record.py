@@ -445,10 +445,7 @@ def _kept(name: str, shapes: list[object], signatures: Signatures) -> Signature:
     last = signatures.last.get(name)
     # a list that equals the checked one is as flat as that one
     if last is None or last[0] != shapes:
-        last = signatures.last[name] = (
-            shapes,
-            signatures.keep(signature_of(name, *shapes)),
-        )
+        last = signatures.last[name] = (shapes, signatures.keep(signature_of(name, *shapes)))
     return last[1]
 
 

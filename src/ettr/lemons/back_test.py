@@ -595,11 +595,7 @@ def _fall(
 
 
 def false_accusations(
-    drain_days: float,
-    claims: int,
-    lemon_share: Interval,
-    failures: float,
-    fall: Interval,
+    drain_days: float, claims: int, lemon_share: Interval, failures: float, fall: Interval
 ) -> FalseAccusations:
     """What the claims of all windows cost and spare."""
     known = lemon_share.estimate

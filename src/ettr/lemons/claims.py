@@ -147,11 +147,7 @@ def _without(counts: NodeCounts, left_out: NDArray[np.bool_], mean_theta: Floats
 
 
 def _merged(
-    counts: NodeCounts,
-    fit: LemonFit,
-    later: LemonFit,
-    rest: NDArray[np.int64],
-    posterior: Floats,
+    counts: NodeCounts, fit: LemonFit, later: LemonFit, rest: NDArray[np.int64], posterior: Floats
 ) -> LemonFit:
     # rates of the first turn's lemons, over the later mean of ordinary nodes
     mean_theta = fit.mean_theta * fit.bulk_per_node_day / later.bulk_per_node_day

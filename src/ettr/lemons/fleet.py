@@ -401,12 +401,7 @@ def _stratum(
 
 def _failure(row: dict[str, Any], weight: float) -> BlamedFailure:
     return BlamedFailure(
-        row["job_id"],
-        row["attempt_id"],
-        row["end_s"],
-        row["symptom"],
-        row["n_nodes"],
-        weight,
+        row["job_id"], row["attempt_id"], row["end_s"], row["symptom"], row["n_nodes"], weight
     )
 
 

@@ -134,11 +134,7 @@ class WholeLogs:
 
 
 def service(
-    facts: Facts,
-    period: Period,
-    *,
-    n_nodes: int | None = None,
-    gpus_per_node: float | None = None,
+    facts: Facts, period: Period, *, n_nodes: int | None = None, gpus_per_node: float | None = None
 ) -> Service:
     """The fleet: the inventory, and nodes that other tables name and it lacks.
 

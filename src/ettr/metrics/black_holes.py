@@ -246,10 +246,7 @@ def owed_to_holes(facts: Facts) -> dict[str, tuple[tuple[str, str], float]]:
     }
     rows = facts.rows("black_hole_ends") if own else ()
     return {
-        row["attempt_id"]: (
-            (row["cluster"], row["node"]),
-            own[row["cluster"], row["node"]],
-        )
+        row["attempt_id"]: ((row["cluster"], row["node"]), own[row["cluster"], row["node"]])
         for row in rows
         if not row["counted"]
     }

@@ -431,9 +431,7 @@ def _shifted_jobs(facts: Facts) -> list[tuple[object, ...]]:
     return sorted({span.job for _, spans in groups for span in spans})
 
 
-def _shifted_spans(
-    spans: Iterable[ProgressSpan],
-) -> Iterator[tuple[float, list[ProgressSpan]]]:
+def _shifted_spans(spans: Iterable[ProgressSpan]) -> Iterator[tuple[float, list[ProgressSpan]]]:
     """Shifts, each with the records that it explains, of one file and of jobs of one dump."""
     by_files: dict[tuple[str, str, str], list[ProgressSpan]] = defaultdict(list)
     for span in spans:

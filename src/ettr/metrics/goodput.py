@@ -353,13 +353,7 @@ def _crash_loops(
         key = row["run"]
         gpus[key] = max(row["n_gpus"] or 0, gpus.get(key) or 0) or None
     failures = [
-        JobFailure(
-            row["run"],
-            row["attempt_id"],
-            row["symptom"],
-            row["node"],
-            row["n_nodes"],
-        )
+        JobFailure(row["run"], row["attempt_id"], row["symptom"], row["node"], row["n_nodes"])
         for row in rows
     ]
     jobs = sorted(repeated)

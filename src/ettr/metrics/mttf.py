@@ -35,12 +35,7 @@ from ettr.metrics.sizes import (
     size_ends_of,
 )
 from ettr.metrics.stitching import JobKey
-from ettr.units import (
-    HOURS_PER_DAY,
-    MICROSECONDS_PER_SECOND,
-    SECONDS_PER_DAY,
-    SECONDS_PER_HOUR,
-)
+from ettr.units import HOURS_PER_DAY, MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LINE_ENDS = tuple(2**power for power in range(3, 18))
 

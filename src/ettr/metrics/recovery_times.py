@@ -79,10 +79,7 @@ class _Failure:
 
 
 def recovery_times(
-    facts: Facts,
-    outages: Sequence[Outage] | None,
-    period: Period,
-    confidence: float = CONFIDENCE,
+    facts: Facts, outages: Sequence[Outage] | None, period: Period, confidence: float = CONFIDENCE
 ) -> tuple[SymptomTimes, ...]:
     """Times by symptom, all together first, then the most frequent symptom.
 
@@ -212,9 +209,7 @@ def _return(blamed: list[_Failure], next_us: dict[str, int], last_s: float) -> N
 
 def _times(symptom: str | None, members: list[_Failure], confidence: float) -> SymptomTimes:
     return SymptomTimes(
-        symptom,
-        len(members),
-        tuple(_span(span, members, confidence) for span in SPANS),
+        symptom, len(members), tuple(_span(span, members, confidence) for span in SPANS)
     )
 
 

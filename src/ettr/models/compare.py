@@ -68,10 +68,7 @@ def compare_rates(
 
 
 def compare_counts(
-    a: Counts,
-    b: Counts,
-    confidence: float = CONFIDENCE,
-    names: tuple[str, str] = ("a", "b"),
+    a: Counts, b: Counts, confidence: float = CONFIDENCE, names: tuple[str, str] = ("a", "b")
 ) -> RateRatio:
     """Ratio of two failure rates whose failures may come in bursts or from a few nodes.
 

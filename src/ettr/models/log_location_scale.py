@@ -322,10 +322,7 @@ class _Likelihood:
         """Where the profile of the scale falls to `level`; 0 and infinity where it never does."""
         low = _crossing(lambda v: self.profile(v) - level, log_scale, _LOG_SCALE[0])
         high = _crossing(lambda v: self.profile(v) - level, log_scale, _LOG_SCALE[1])
-        return (
-            0.0 if low is None else math.exp(low),
-            math.inf if high is None else math.exp(high),
-        )
+        return (0.0 if low is None else math.exp(low), math.inf if high is None else math.exp(high))
 
     def location_ends(
         self, place: float, scale: float, scale_ends: tuple[float, float], level: float

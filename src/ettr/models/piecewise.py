@@ -285,11 +285,7 @@ def _search(
 
 
 def _place(
-    counts: NDArray[np.int64],
-    exposure_s: Floats,
-    edges_s: Floats,
-    confidence: float,
-    index: float,
+    counts: NDArray[np.int64], exposure_s: Floats, edges_s: Floats, confidence: float, index: float
 ) -> tuple[float, float]:
     """Places of one step, between its neighbours, that the likelihood does not rule out."""
     n, time = np.cumsum(counts).astype(np.float64), np.cumsum(exposure_s)

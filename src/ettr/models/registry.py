@@ -35,9 +35,7 @@ LAWS_OF_AGE: Mapping[str, str] = {
     "lognormal": "ettr.models.log_location_scale:Lognormal",
 }
 # fitted to spans on the calendar
-CALENDAR_MODELS: Mapping[str, str] = {
-    "piecewise": "ettr.models.piecewise:PiecewiseConstant",
-}
+CALENDAR_MODELS: Mapping[str, str] = {"piecewise": "ettr.models.piecewise:PiecewiseConstant"}
 MODELS = (*COUNT_MODELS, *LAWS_OF_AGE, *CALENDAR_MODELS)
 
 

@@ -102,10 +102,7 @@ JOB_RANGES: Mapping[str, _Range] = {
     ),
     "host_bytes": _Range("--host-memory", 100e9, 2e12, "nodes of 0.5 to 4 TB, part of it free"),
     "durable_period_s": _Range(
-        "--durable-every",
-        15 * SECONDS_PER_MINUTE,
-        4 * SECONDS_PER_HOUR,
-        "a choice of the site",
+        "--durable-every", 15 * SECONDS_PER_MINUTE, 4 * SECONDS_PER_HOUR, "a choice of the site"
     ),
     "one_writer_share": _Range(
         "--one-writer-share", 0.1, 1.0, "one stream seldom fills the storage (PCcheck)"
@@ -117,7 +114,7 @@ SCHEME_RANGES: Mapping[str, tuple[float, float, str]] = {
         0.0,
         0.7,
         "nothing (CPR's assumption) to 0.7 (seen with an untuned learning rate)",
-    ),
+    )
 }
 _WHOLE_JOB_AT_MOST = 0.2
 _FACTOR = 2.0

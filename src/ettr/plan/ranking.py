@@ -160,10 +160,7 @@ class NodeRate:
 
 
 def rank_by_shares(
-    job: JobShape,
-    rate: NodeRate,
-    shares: Mapping[str, float],
-    schemes: Sequence[Scheme] = SCHEMES,
+    job: JobShape, rate: NodeRate, shares: Mapping[str, float], schemes: Sequence[Scheme] = SCHEMES
 ) -> tuple[Ranked, ...]:
     """The schemes for a job whose nodes fail at one rate, the best first.
 

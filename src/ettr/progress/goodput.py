@@ -180,10 +180,7 @@ def goodput_of_events(
 
 
 def goodput_of_file(
-    path: str | os.PathLike[str],
-    rank: int | None = None,
-    *,
-    state: RunState = RunState.INTERRUPTED,
+    path: str | os.PathLike[str], rank: int | None = None, *, state: RunState = RunState.INTERRUPTED
 ) -> GoodputSplit:
     """Split of a progress file, as `goodput_of_events`.
 

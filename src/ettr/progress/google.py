@@ -102,11 +102,7 @@ class _Walk:
             length_s = self.lengths_s[-1] if self.lengths_s else max(free_s, 0.0)
             if known_s is not None:
                 length_s = min(length_s, known_s)
-            detail = {
-                "assumed": "as long as the step before",
-                "least_s": 0.0,
-                "most_s": known_s,
-            }
+            detail = {"assumed": "as long as the step before", "least_s": 0.0, "most_s": known_s}
             yield ProgressEvent(
                 "step", number, begin_s + length_s, length_s, run=self.run, detail=detail
             )

@@ -491,13 +491,7 @@ class OpenSteps:
         self._steps: list[_OpenStep] = []
 
     def append(
-        self,
-        number: int,
-        less_us: int,
-        more_us: int,
-        outside_us: int = 0,
-        *,
-        is_late: bool = False,
+        self, number: int, less_us: int, more_us: int, outside_us: int = 0, *, is_late: bool = False
     ) -> None:
         """Add a step that lies above all others.
 

@@ -194,10 +194,7 @@ def _rate(fit: Fit, scale: Scale) -> Interval:
 def _growth(scale: Scale, seen: Seen) -> list[tuple[str, float]]:
     if scale.gpus_per_node == seen.gpus_per_node:
         return [("", 1.0)]
-    return [
-        (", rate by GPU", scale.gpus_per_node / seen.gpus_per_node),
-        (", rate by node", 1.0),
-    ]
+    return [(", rate by GPU", scale.gpus_per_node / seen.gpus_per_node), (", rate by node", 1.0)]
 
 
 def _line(

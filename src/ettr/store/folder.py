@@ -73,11 +73,7 @@ class FolderStore(Store):
     """Tables in a folder of Parquet, read through an embedded DuckDB."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        create: bool = False,
-        readable_by: Access | None = None,
+        self, folder: Path, *, create: bool = False, readable_by: Access | None = None
     ) -> None:
         # Arrow and DuckDB read a name such as s3:b as the address of another file system
         self._folder = folder = folder.absolute() if ":" in str(folder) else folder

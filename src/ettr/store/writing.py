@@ -54,9 +54,7 @@ class Written:
 
 
 def write_batches(
-    ingestion: Ingestion,
-    batches: Iterable[Batch],
-    progress: Callable[[int], None] | None = None,
+    ingestion: Ingestion, batches: Iterable[Batch], progress: Callable[[int], None] | None = None
 ) -> Written:
     """Write batches as they come; the caller commits.
 

@@ -81,13 +81,7 @@ EVENT_NODE_KINDS = EventSummary(
         "event_node_kinds",
         "the events of one kind of one node",
         _NODE_KIND,
-        (
-            _COLUMNS["cluster"],
-            _NODE,
-            *(_COLUMNS[name] for name in _NODE_KIND[2:]),
-            _EVENTS,
-            *_ENDS,
-        ),
+        (_COLUMNS["cluster"], _NODE, *(_COLUMNS[name] for name in _NODE_KIND[2:]), _EVENTS, *_ENDS),
     ),
     (
         'SELECT cluster, node, "check", code, severity, count(*) AS events, min("time") AS first, '

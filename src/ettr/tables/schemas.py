@@ -48,10 +48,7 @@ NODES = Table(
         _int("n_cpus", "CPUs that the scheduler gives out", "not known", keeps=Keeps.ALWAYS),
         _int("memory_bytes", "main memory", "not known", keeps=Keeps.ALWAYS),
         _string(
-            "partitions",
-            "partitions of the node, comma-separated",
-            "not known",
-            keeps=Keeps.ALWAYS,
+            "partitions", "partitions of the node, comma-separated", "not known", keeps=Keeps.ALWAYS
         ),
         _string(
             "hardware_group",

@@ -24,14 +24,7 @@ from ettr.taxonomy.rules import (
     lowered,
 )
 from ettr.taxonomy.slurm import JobState
-from ettr.taxonomy.xid import (
-    CONFLICT_VENDORS,
-    VENDORS,
-    Role,
-    Xid,
-    XidCode,
-    parse_xid_code,
-)
+from ettr.taxonomy.xid import CONFLICT_VENDORS, VENDORS, Role, Xid, XidCode, parse_xid_code
 
 # linear: one word, a device and a few characters of limited length, at most four digits
 _XID_IN_REASON = re.compile(

@@ -232,13 +232,7 @@ class SiteLog:
         )
 
     def node_state(
-        self,
-        node: int,
-        state: str,
-        flags: str | None,
-        reason: str,
-        start_s: int,
-        end_s: int | None,
+        self, node: int, state: str, flags: str | None, reason: str, start_s: int, end_s: int | None
     ) -> None:
         """An interval of a node out of service; `end_s` is None while it lasts."""
         self._rows.add(

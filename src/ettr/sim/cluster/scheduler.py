@@ -513,11 +513,7 @@ def array_limits(array: str, most_running: int) -> tuple[Limit, ...]:
     return (Limit(f"array:{array}", most_running, 1, REASON),)
 
 
-REASONS = {
-    "user": "QOSMaxGRESPerUser",
-    "account": "AssocGrpGRES",
-    "qos": "QOSGrpGRES",
-}
+REASONS = {"user": "QOSMaxGRESPerUser", "account": "AssocGrpGRES", "qos": "QOSGrpGRES"}
 """What Slurm shows as the reason of a job that is held by a quota of such a scope."""
 
 

@@ -186,14 +186,12 @@ def _ranked(
         return difference_interval(base, runs, headline, confidence)
 
     return ranked_effects(
-        headline,
-        [(one, (difference(less), difference(more))) for one, (less, more) in found],
+        headline, [(one, (difference(less), difference(more))) for one, (less, more) in found]
     )
 
 
 def ranked_effects(
-    headline: str,
-    changes: Sequence[tuple[VariedValue, tuple[Interval | None, Interval | None]]],
+    headline: str, changes: Sequence[tuple[VariedValue, tuple[Interval | None, Interval | None]]]
 ) -> list[ValueEffect]:
     """The effects of values with their differences, the one that is shown to be largest first."""
     made = []

@@ -234,11 +234,7 @@ class _Moment:
         return made
 
     def _start(
-        self,
-        i: int,
-        nodes: list[int],
-        made: list[tuple[int, _Ahead]],
-        victims: frozenset[int],
+        self, i: int, nodes: list[int], made: list[tuple[int, _Ahead]], victims: frozenset[int]
     ) -> None:
         self._take(i, tuple(nodes), self._now_s)
         self.queue.remove(i)

@@ -145,9 +145,7 @@ def what_if(
 
 
 def _idle(
-    changes: Sequence[str],
-    base: Sequence[ClusterHours],
-    others: Sequence[Sequence[ClusterHours]],
+    changes: Sequence[str], base: Sequence[ClusterHours], others: Sequence[Sequence[ClusterHours]]
 ) -> tuple[str, ...]:
     """A warning that changes moved nothing in these runs, if there are any."""
     idle = [change for change, runs in zip(changes, others, strict=True) if runs == base]
@@ -285,10 +283,7 @@ def _compared(
 
 
 def difference_interval(
-    base: Sequence[ClusterHours],
-    other: Sequence[ClusterHours],
-    headline: str,
-    confidence: float,
+    base: Sequence[ClusterHours], other: Sequence[ClusterHours], headline: str, confidence: float
 ) -> Interval:
     """The mean paired difference of one headline; without ends where none can be estimated.
 

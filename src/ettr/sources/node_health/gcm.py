@@ -58,13 +58,7 @@ _TRES = {"node": "NODE", "cpu": "CPU", "gres/gpu": "GPUS"}
 # Nagios exit codes
 _SEVERITY = {0: "ok", 1: "warning", 2: "critical", 3: "unknown"}
 _XIDS = re.compile(r"\bXID(?: error)?s?:?\s*((?:\d{1,3}(?:\s*,\s*)?)+)", re.IGNORECASE)
-_OTHERS = (
-    "NODE_NAME",
-    "nodes_allocated",
-    "server_thread_count",
-    "BlockName",
-    "SwitchName",
-)
+_OTHERS = ("NODE_NAME", "nodes_allocated", "server_thread_count", "BlockName", "SwitchName")
 
 
 @dataclass(slots=True)

@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.kernel_errors import (
-    NAMED_GPU,
-    Forms,
-    Observation,
-    package_forms,
-    pci_address,
-)
+from ettr.sources.kernel_errors import NAMED_GPU, Forms, Observation, package_forms, pci_address
 from ettr.sources.kernel_lines import KERNEL, PREFIXES, KernelDays, is_journal
 from ettr.sources.kernel_wrappings import is_of_kernel, message_of, plain_head, wrapping_of
 from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts

@@ -37,11 +37,7 @@ _FLAGS = frozenset(
     share spread-job stepmgr test-only unbuffered usage use-min-nodes verbose version whole
     """.split()  # noqa: SIM905
 )
-_SHORT_FLAGS = {
-    "sbatch": "hHIkOQsvVWX",
-    "salloc": "hHIkKOQsvVX",
-    "srun": "EhHIkKlOQsuvVXZ",
-}
+_SHORT_FLAGS = {"sbatch": "hHIkOQsvVWX", "salloc": "hHIkKOQsvVX", "srun": "EhHIkKlOQsuvVXZ"}
 _LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+,\-\[\]]*")
 # how a database or a tool ends a list that is longer than its column
 _CUT_END = ("...", "\u2026", "+")
@@ -305,12 +301,7 @@ RESOURCE_FIELDS = (
 HET_FIELDS = ("hetjobid", "hetjoboffset", "packjobid", "packjoboffset")
 
 # any one of each group will do; a record without them cannot be placed in time or judged
-NEEDED = (
-    ("JobID", "JobIDRaw"),
-    ("State",),
-    ("Submit", "Start"),
-    ("ElapsedRaw", "Elapsed", "End"),
-)
+NEEDED = (("JobID", "JobIDRaw"), ("State",), ("Submit", "Start"), ("ElapsedRaw", "Elapsed", "End"))
 USED = frozenset(
     {
         "jobid",

@@ -66,15 +66,7 @@ _CHECKED = (
     | _NUMBERS
     | _DURATIONS
     | _EXITS
-    | {
-        "jobid",
-        "jobidraw",
-        "state",
-        "submitline",
-        "alloctres",
-        "reqtres",
-        "workdir",
-    }
+    | {"jobid", "jobidraw", "state", "submitline", "alloctres", "reqtres", "workdir"}
 )
 # separators in a name, and in all texts of a record, that are put together again
 _MOST_IN_A_NAME, _MOST_IN_TEXTS = 16, 32

@@ -17,14 +17,7 @@ from ettr.sources.limits import EARLIEST, LATEST
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.fields import NOTHING
-from ettr.sources.times import (
-    BY_JOB,
-    FIRST_TAKEN,
-    NEVER,
-    UTC_NAMES,
-    need_zone,
-    utc_of_local,
-)
+from ettr.sources.times import BY_JOB, FIRST_TAKEN, NEVER, UTC_NAMES, need_zone, utc_of_local
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_MINUTE
 from ettr.words import by_number
 

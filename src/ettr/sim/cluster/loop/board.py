@@ -135,16 +135,9 @@ KIND = 1 << 40
 # columns of `Board.notes`, the lines of the controller on preemptions
 NOTE_TIME_S, NOTE_LINE, NOTE_JOB, NOTE_FOR_JOB, N_NOTE_COLUMNS = range(5)
 # what GPUs and nodes do, as in `hours`
-(
-    GPUS_HELD,
-    GPUS_FREE,
-    GPUS_DRAINING,
-    GPUS_OUT,
-    NODES_OPEN,
-    NODES_DRAINING,
-    NODES_OUT,
-    N_HOURS,
-) = range(8)
+(GPUS_HELD, GPUS_FREE, GPUS_DRAINING, GPUS_OUT, NODES_OPEN, NODES_DRAINING, NODES_OUT, N_HOURS) = (
+    range(8)
+)
 
 
 class Rules(NamedTuple):
