@@ -25,6 +25,7 @@ NAMES = (
     "kills",
     "lemons",
     "long-lines",
+    "memory-schemes",
     "new-checks",
     "node-kills",
     "options",
