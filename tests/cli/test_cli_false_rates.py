@@ -61,7 +61,7 @@ def test_failures_and_the_report_say_both_in_a_line(noisy: NoisySite, rate: Any,
         f"{shown(rate['per_1000_node_days'])} per 1,000 node-days with those, "
         f"{shown(rate['without_false_per_1000_node_days'])} without."
     )
-    assert line in words(ettr("failures", noisy.store))
+    assert line in words(ettr("failures", noisy.store, "--detail"))
     page = tmp_path / "r.html"
     report = words(ettr("report", noisy.store, "-o", page))
     assert line in report

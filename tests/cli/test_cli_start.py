@@ -78,7 +78,7 @@ def test_a_store_is_read_and_reported_without_frames_and_other_engines(tmp_path:
     assert "ettr.report.page" in page
     assert "torch" not in page
     loaded("export", store, "--to", str(tmp_path / "out.duckdb"), blocked=NOT_REQUIRED)
-    answer = loaded("status", store, "--json", blocked=NOT_REQUIRED)
+    answer = loaded("failures", store, "--json", blocked=NOT_REQUIRED)
     assert answer & {"scipy", "plotly", "jinja2", "torch"} == set()
 
 

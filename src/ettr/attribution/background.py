@@ -211,13 +211,13 @@ def _expected(
 
 def _count_interval(mean: float, variance: float, confidence: float) -> tuple[float, float]:
     """Ends between which a count of that mean and variance lies (negative binomial)."""
-    from ettr.estimates.exact import negative_binomial_quantile, poisson_quantile
+    from ettr.estimates.exact import negative_binomial_quantile, poisson_least
 
     tail = (1.0 - confidence) / 2.0
     if variance <= 0.0:
         return 0.0, 0.0
     if mean <= 0.0 or variance <= mean * 1.0001:
-        low, high = poisson_quantile([tail, 1.0 - tail], max(mean, variance**0.5)).tolist()
+        low, high = (poisson_least(q, max(mean, variance**0.5)) for q in (tail, 1.0 - tail))
     else:
         size, p = mean**2 / (variance - mean), mean / variance
         low, high = (negative_binomial_quantile(q, size, p) for q in (tail, 1.0 - tail))

@@ -9,16 +9,22 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.interval import Interval, check_confidence
 from ettr.units import HOURS_PER_DAY
 
+if TYPE_CHECKING:  # a typed rate needs neither
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
 # Above this count the sums of the Poisson tails take longer than the import of SciPy.
 _MOST_SUMMED = 100_000
+_MOST_BETA = 10_000.0
+_MOST_TERMS = 500.0
 
 
 # a report asks for 1,000 intervals of 200 counts
@@ -56,13 +62,11 @@ def sum_interval(
     tail, total = (1.0 - confidence) / 2.0, math.fsum(losses)
     if total <= 0:
         return Interval(total, 0.0, math.inf)
-    from scipy.special import gammaincinv
-
     spread = dispersion * math.fsum(one * one for one in losses)
     largest = dispersion * max(losses)
     above, wide = total + largest, spread + largest * largest
-    low = spread / total * float(gammaincinv(total * total / spread, tail))
-    high = wide / above * float(gammaincinv(above * above / wide, 1.0 - tail))
+    low = spread / total * gamma_quantile(total * total / spread, tail)
+    high = wide / above * gamma_quantile(above * above / wide, 1.0 - tail)
     return Interval(total, low, high)
 
 
@@ -72,14 +76,12 @@ def share_interval(part: int, whole: int, confidence: float = CONFIDENCE) -> Int
     Source:
         Clopper and Pearson (1934), Biometrika 26.
     """
-    from scipy.special import betaincinv
-
     check_confidence(confidence)
     if not whole:
         return Interval(None, 0.0, 1.0)
     tail = (1.0 - confidence) / 2.0
-    low = float(betaincinv(part, whole - part + 1, tail)) if part else 0.0
-    high = float(betaincinv(part + 1, whole - part, 1.0 - tail)) if part < whole else 1.0
+    low = beta_quantile(part, whole - part + 1, tail) if part else 0.0
+    high = beta_quantile(part + 1, whole - part, 1.0 - tail) if part < whole else 1.0
     return Interval(part / whole, low, high)
 
 
@@ -151,9 +153,10 @@ class FailureRate:
 
 _MOST_STEPS = 100
 _RELATIVE_STEP = 1e-15
+_LEAST = 1e-300
 
 
-def mean_below(count: int, tail: float) -> float:
+def mean_below(count: float, tail: float) -> float:
     """The mean under which `count` events or more have the probability `tail`.
 
     Source:
@@ -168,9 +171,71 @@ def mean_below(count: int, tail: float) -> float:
         # d log P / d log m = m * mass(count - 1) / P = count / ratio
         step = -error * ratio / count
         mean *= math.exp(step)
-        if abs(step) <= _RELATIVE_STEP:
+        if abs(step) <= _RELATIVE_STEP or mean < _LEAST:
             break
     return mean
+
+
+def gamma_quantile(shape: float, share: float) -> float:
+    """The value that a gamma variable of scale 1 does not exceed with probability `share`."""
+    if shape > _MOST_SUMMED:
+        from scipy.special import gammaincinv
+
+        return float(gammaincinv(shape, share))
+    return mean_below(shape, share)
+
+
+def beta_share(a: float, b: float, value: float) -> float:
+    """Probability that a beta variable is at most `value`.
+
+    Source:
+        NIST Digital Library of Mathematical Functions, 8.17.22, by Lentz's rule.
+    """
+    if not 0.0 < value < 1.0:
+        return float(value > 0.0)
+    if a + b > _MOST_BETA:
+        from scipy.special import betainc
+
+        return float(betainc(a, b, value))
+    if value > (a + 1.0) / (a + b + 2.0):
+        return 1.0 - beta_share(b, a, 1.0 - value)
+    log_first = math.lgamma(a + b) - math.lgamma(a + 1.0) - math.lgamma(b)
+    log_first += a * math.log(value) + b * math.log1p(-value)
+    above, below = 1.0, 1.0 / (1.0 - (a + b) * value / (a + 1.0))
+    total, n = below, 1
+    while True:
+        even = n * (b - n) * value / ((a + 2 * n - 1) * (a + 2 * n))
+        odd = -(a + n) * (a + b + n) * value / ((a + 2 * n) * (a + 2 * n + 1))
+        before = total
+        for term in (even, odd):
+            below, above = 1.0 / (1.0 + term * below), 1.0 + term / above
+            total *= below * above
+        if abs(total - before) <= _RELATIVE_STEP * total:
+            return math.exp(log_first) * total
+        n += 1
+
+
+def beta_quantile(a: float, b: float, share: float) -> float:
+    """The value that a beta variable does not exceed with probability `share`."""
+    if a + b > _MOST_BETA:
+        from scipy.special import betaincinv
+
+        return float(betaincinv(a, b, share))
+    log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    low, high, value = 0.0, 1.0, a / (a + b)
+    for _ in range(_MOST_STEPS):
+        reached = max(beta_share(a, b, value), _LEAST)
+        low, high = (low, value) if reached > share else (value, high)
+        # Newton's rule on both logarithms, as in `mean_below`
+        log_slope = log_scale + a * math.log(value) + (b - 1.0) * math.log1p(-value)
+        step = math.log(share / reached) * math.exp(min(math.log(reached) - log_slope, 700.0))
+        after = value * math.exp(max(min(step, 1.0), -700.0))
+        if not low < after < high:
+            after = (low + high) / 2.0
+        if abs(after - value) <= _RELATIVE_STEP * value:
+            return after
+        value = after
+    return value
 
 
 def mean_above(count: int, tail: float) -> float:
@@ -192,7 +257,7 @@ def mean_above(count: int, tail: float) -> float:
     return mean
 
 
-def _series(mean: float, count: int) -> float:
+def _series(mean: float, count: float) -> float:
     """1 + m/(c+1) + m^2/((c+1)(c+2)) + ..., to the last bit."""
     total = term = 1.0
     n = count
@@ -215,7 +280,7 @@ def _falling_series(mean: float, count: int) -> float:
     return total
 
 
-def _log_mass(count: int, mean: float) -> float:
+def _log_mass(count: float, mean: float) -> float:
     """Logarithm of the probability of exactly `count` events."""
     if count < 40:
         return count * math.log(mean) - mean - math.lgamma(count + 1.0)
@@ -227,13 +292,25 @@ def _log_mass(count: int, mean: float) -> float:
 # -- Quantiles and probabilities of counts, from `scipy.special` ----------------------------------
 #
 # `scipy.stats` has them too; its import takes longer than most commands that need one of them, and
-# `scipy.special` loads where one is asked for.
+# `scipy.special` and NumPy load where one is asked for.
 
-Floats = npt.NDArray[np.float64]
+
+def poisson_least(share: float, mean: float) -> float:
+    """The same as `poisson_quantile` of one value, summed up where the mean is small."""
+    if mean > _MOST_TERMS:
+        return float(poisson_quantile(share, mean))
+    count, mass = 0, math.exp(-mean)
+    total = mass
+    while total < share and mass > 0.0:
+        count += 1
+        mass *= mean / count
+        total += mass
+    return float(count)
 
 
 def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     """The least count that a Poisson law does not exceed with at least this probability."""
+    import numpy as np
     from scipy.special import pdtr, pdtrik
 
     share, mean = np.broadcast_arrays(np.asarray(share, float), np.asarray(mean, float))
@@ -243,6 +320,7 @@ def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
 
 def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     """Probability of exactly this Poisson count."""
+    import numpy as np
     from scipy.special import gammaln, xlogy
 
     count, mean = np.asarray(count, float), np.asarray(mean, float)
@@ -251,17 +329,21 @@ def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
 
 def negative_binomial_quantile(share: float, size: float, p: float) -> float:
     """The least count that a negative binomial law exceeds with probability 1 - `share` at most."""
-    from scipy.special import betainc, nbdtrik
-
-    start = np.ceil(np.maximum(np.asarray(nbdtrik(share, size, p)), 0.0))
-    share_of = np.asarray(share, float)
-    return float(_least(start, share_of, lambda count: betainc(size, count + 1.0, p)))
+    low, high = -1, 0
+    while beta_share(size, high + 1.0, p) < share:
+        low, high = high, 2 * high + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_reached = beta_share(size, middle + 1.0, p) >= share
+        low, high = (low, middle) if is_reached else (middle, high)
+    return float(high)
 
 
 def negative_binomial_probability(
     count: npt.ArrayLike, size: npt.ArrayLike, p: npt.ArrayLike
 ) -> Floats:
     """Probability of exactly this count; arguments as for `negative_binomial_quantile`."""
+    import numpy as np
     from scipy.special import gammaln, xlog1py
 
     count, size, p = (np.asarray(one, float) for one in (count, size, p))
@@ -271,6 +353,8 @@ def negative_binomial_probability(
 
 def _least(count: Floats, share: Floats, up_to: Callable[[Floats], Floats]) -> Floats:
     """`count`, or one less or more where rounding has passed the least that reaches `share`."""
+    import numpy as np
+
     below = np.maximum(count - 1.0, 0.0)
     least = np.where(up_to(below) >= share, below, count)
     return np.where(up_to(least) >= share, least, least + 1.0)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate
+from ettr.estimates.exact import FailureRate, gamma_quantile
 from ettr.estimates.interval import Interval
 from ettr.units import HOURS_PER_DAY
 from ettr.words import counted
@@ -108,14 +108,12 @@ def dispersed_interval(
         McCullagh and Nelder (1989), section 6.2 (quasi-likelihood); the gamma quantiles in place
         of normal ones keep it sensible at few failures.
     """
-    from scipy.special import gammaincinv
-
     if rate.node_days <= 0:
         return Interval(None, 0.0, math.inf)
     tail = (1.0 - confidence) / 2.0
     effective = rate.failures / factor
-    low = float(gammaincinv(effective, tail)) * factor if rate.failures else 0.0
-    high = float(gammaincinv(effective + 1.0, 1.0 - tail)) * factor
+    low = gamma_quantile(effective, tail) * factor if rate.failures else 0.0
+    high = gamma_quantile(effective + 1.0, 1.0 - tail) * factor
     return Interval(rate.per_node_day, low / rate.node_days, high / rate.node_days)
 
 

@@ -260,14 +260,21 @@ def _window(facts: Facts, row: dict[str, Any], since: datetime | None) -> DumpWi
     return DumpWindow(cluster, first_end, early_s / SECONDS_PER_DAY, early_s / whole_s)
 
 
+def _digamma(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The slope of the logarithm of the gamma function, of values of 1 and more."""
+    small = sum(1 / (value + n) for n in range(10))
+    large = value + 10
+    per = large**-2
+    series = per * (1 / 12 - per * (1 / 120 - per * (1 / 252 - per * (1 / 240 - per / 132))))
+    return np.asarray(np.log(large) - 1 / (2 * large) - series - small, dtype=np.float64)
+
+
 def chance_of_no_end(ages: Columns) -> float:
     """Probability that none of the jobs from before the first end ended before it.
 
     With a hazard known from d ends, x expected ends have the probability (1 + x/d)^-d of being
     none:
     """
-    from scipy.special import digamma
-
     jobs, over = ages["jobs"].astype(np.int64), ages["is_over"].astype(np.bool_)
     entered, left = (ages[name].astype(np.int64) for name in ("entered", "left_at"))
     n_classes = int(max(entered.max(), left.max())) + 1
@@ -279,7 +286,7 @@ def chance_of_no_end(ages: Columns) -> float:
     enter, end, leave = by_class(entered, early), by_class(left, over), by_class(left, ~over)
     at_risk = jobs[~early].sum() + np.cumsum(enter - end - leave) - (enter - end - leave)
     at_risk = np.maximum(at_risk + (enter - leave) / 2, end)
-    hazard = digamma(at_risk + 1) - digamma(at_risk - end + 1)
+    hazard = _digamma(at_risk + 1) - _digamma(at_risk - end + 1)
     # up to the class of its age, no further: jobs of one length end in one class
     expected = float(enter @ (np.cumsum(hazard) - hazard))
     n_ends = end.sum()

@@ -12,7 +12,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate
+from ettr.estimates.exact import FailureRate, beta_quantile, beta_share
 from ettr.estimates.interval import check_confidence
 from ettr.estimates.spread import Axis, Spread
 from ettr.models.base import FEW_FAILURES
@@ -125,16 +125,16 @@ def ratio_with_dispersion(
     """
     check_confidence(confidence)
     _check_exposure(a, b, names)
-    from scipy.special import betaincinv, ndtri, stdtrit
-
     tail = (1.0 - confidence) / 2.0
     factor = index
     if math.isfinite(degrees):
+        from scipy.special import ndtri, stdtrit
+
         factor *= float(stdtrit(degrees, tail) / ndtri(tail)) ** 2
     x, y = a.failures / factor, b.failures / factor
     odds = b.node_days / a.node_days
-    low_p = float(betaincinv(x, y + 1.0, tail)) if a.failures else 0.0
-    high_p = float(betaincinv(x + 1.0, y, 1.0 - tail)) if b.failures else 1.0
+    low_p = beta_quantile(x, y + 1.0, tail) if a.failures else 0.0
+    high_p = beta_quantile(x + 1.0, y, 1.0 - tail) if b.failures else 1.0
     low = low_p / (1.0 - low_p) * odds if low_p < 1.0 else math.inf
     high = high_p / (1.0 - high_p) * odds if high_p < 1.0 else math.inf
     ratio = a.failures / b.failures * odds if b.failures else None
@@ -165,10 +165,8 @@ def _equal_rates(x: float, y: float, share: float) -> float:
     """Twice the smaller binomial tail; agrees with the interval about which side 1 lies on."""
     if x + y == 0:
         return 1.0
-    from scipy.special import betainc
-
-    above = float(betainc(x, y + 1.0, share)) if x else 1.0
-    below = 1.0 - float(betainc(x + 1.0, y, share)) if y else 1.0
+    above = beta_share(x, y + 1.0, share) if x else 1.0
+    below = 1.0 - beta_share(x + 1.0, y, share) if y else 1.0
     return min(1.0, 2.0 * min(above, below))
 
 

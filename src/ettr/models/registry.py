@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.models.base import FEW_FAILURES, FailureModel, Fit
-from ettr.models.data import Counts, Lifetimes
 
 if TYPE_CHECKING:
+    from ettr.models.base import FailureModel, Fit
+    from ettr.models.data import Counts, Lifetimes
     from ettr.models.law import LifeLaw
     from ettr.models.log_location_scale import LogLocationScale
 
@@ -137,6 +137,9 @@ def compare_models(
     Source:
         Burnham and Anderson (2002), Model Selection and Multimodel Inference, section 2.9.
     """
+    from ettr.models.base import FEW_FAILURES
+    from ettr.models.data import Counts
+
     fits: list[Fit]
     if models is not None:
         fits = [model.fit(data, confidence) for model in models]  # type: ignore[arg-type]
