@@ -27,6 +27,7 @@ def example(folder: Path) -> Iterator[Words]:
     yield "ingest", store, *sorted(EXAMPLE.iterdir()), ledger, "--timezone", "UTC"
     yield "report", store, "--json", "--gpu-type", "h100"
     yield "explain", store, "2", "--json"
+    yield "nodes", store, "--xid", "79", "--json"
 
 
 def site(folder: Path) -> Iterator[Words]:
