@@ -46,7 +46,7 @@ PartitionName=interactive Nodes={nodes} MaxTime=600 DefaultTime=60 State=UP Over
 """
 # the test of the example holds the number against the report's rate
 NOTE = """# ettr note
-The failures of this example were injected, some 95 times as many as in a fleet: of Meta's RSC-1
+The failures of this example were injected, some 95 times as many as in a fleet. Of Meta's RSC-1
 6.5 failures per 1,000 node-days were published (HPCA 2025). It shows what a report holds, not what
 a cluster does.
 """

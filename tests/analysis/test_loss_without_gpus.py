@@ -85,7 +85,7 @@ def test_the_report_says_what_adds_nothing(tmp_path: Path) -> None:
     store = site(tmp_path, *logs(8, None))
     said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "1 preemption without a GPU count adds nothing to the loss." in said
-    said = " ".join(ettr("report", store, "-o", tmp_path / "report.html").out.split())
+    said = " ".join(ettr("report", "--detail", store, "-o", tmp_path / "report.html").out.split())
     assert "1 preemption without a GPU count adds nothing to the loss" in said
     assert "a lower bound: some preempted jobs name no GPUs" in said
 
@@ -95,7 +95,7 @@ def test_the_report_of_failures_without_gpus_is_not_of_none(tmp_path: Path) -> N
     said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "Not measured: no job that failed or was preempted says its GPUs" in said
     assert "cost none of the" not in said
-    said = " ".join(ettr("report", store, "-o", tmp_path / "report.html").out.split())
+    said = " ".join(ettr("report", "--detail", store, "-o", tmp_path / "report.html").out.split())
     assert "not measured (no job that failed or was preempted says its GPUs" in said, said
     done = ettr("failures", store, "--list", "--json")
     (listed,) = done.json["failures"]

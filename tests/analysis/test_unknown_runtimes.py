@@ -40,7 +40,9 @@ def test_a_failure_of_unknown_runtime_is_left_out_and_counted(tmp_path: Path) ->
     assert (trend.this.lost_gpu_hours.estimate, trend.this.failures_without_runtime) == (4.0, 1)
     listed = ettr("failures", tmp_path / "site", "--list", "--json").json["failures"]
     assert [one["lost_gpu_hours"] for one in listed] == [None, 4.0]
-    said = " ".join(ettr("report", tmp_path / "site", "-o", tmp_path / "r.html").out.split())
+    said = " ".join(
+        ettr("report", "--detail", tmp_path / "site", "-o", tmp_path / "r.html").out.split()
+    )
     assert "1 failure without a runtime adds nothing to the loss" in said
     assert "a lower bound: some failures do not say how long they ran" in said
 

@@ -63,7 +63,7 @@ def test_failures_and_the_report_say_both_in_a_line(noisy: NoisySite, rate: Any,
     )
     assert line in words(ettr("failures", noisy.store, "--detail"))
     page = tmp_path / "r.html"
-    report = words(ettr("report", noisy.store, "-o", page))
+    report = words(ettr("report", "--detail", noisy.store, "-o", page))
     assert line in report
     assert page.read_text("utf-8").count(line) == 2
     # some nodes are silent, so that failures are missed as well: a lower bound it is not

@@ -94,9 +94,10 @@ def test_csv_has_a_column_of_money_and_its_currency(site: Path):
 
 def test_the_report_states_its_price_at_the_head(site: Path, tmp_path: Path):
     page = tmp_path / "r.html"
-    done = ettr("report", site, "-o", page, "--gpu-hour-price", "2.50USD")
+    done = ettr("report", "--detail", site, "-o", page, "--gpu-hour-price", "2.50USD")
     assert done.code == 0, done.err
-    assert "at 2.50 USD a GPU-hour" in done.out.splitlines()[1]
+    assert "10 USD" in done.out.splitlines()[1]
+    assert "at 2.50 USD a GPU-hour" in done.out
     assert "at 2.50 USD a GPU-hour" in page.read_text("utf-8")
 
 

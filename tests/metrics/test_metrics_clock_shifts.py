@@ -165,7 +165,7 @@ def test_the_sentence_is_in_ingest_text_page_and_json(tmp_path: Path):
     (shift,) = document["quality"]["clocks"]["shifts"]
     assert shift["shift_s"] == pytest.approx(5 * 3600, abs=5)
     page = folder / "report.html"
-    told = ettr("report", folder / "store", "-o", page)
+    told = ettr("report", "--detail", folder / "store", "-o", page)
     words = "slurmctld-log lies 5.00 h after slurm-sacct"
     assert words in " ".join(told.out.split())
     assert words in page.read_text()

@@ -56,6 +56,8 @@ def opened(
     page.on("request", lambda request: found.asked.append(request.url))
     page.on("dialog", lambda dialog: (found.said.append(dialog.message), dialog.dismiss()))
     page.goto(file.as_uri())
-    page.wait_for_function("document.documentElement.dataset.drawn !== undefined")
+    # no `wait_for_function`: it evaluates text in the page, which the page's policy forbids
+    while page.evaluate("document.documentElement.dataset.drawn === undefined"):
+        page.wait_for_timeout(50)
     yield found
     page.close()

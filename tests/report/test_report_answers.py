@@ -67,7 +67,9 @@ def test_without_jobs_every_line_says_not_measured(tmp_path: Path):
 def test_the_loss_is_a_lower_bound_where_the_count_of_failures_is(tmp_path: Path):
     """Without logs of nodes failures go uncounted, and so does what they cost."""
     (tmp_path / "sacct.psv").write_text(SACCT)
-    shown = ettr("report", tmp_path / "sacct.psv", "--timezone", "UTC", "-o", tmp_path / "r.html")
+    shown = ettr(
+        "report", "--detail", tmp_path / "sacct.psv", "--timezone", "UTC", "-o", tmp_path / "r.html"
+    )
     text = " ".join(shown.out.split())
     assert (
         "GPU-hours lost to failures 4 (0.685 % of 584 that ran, in 1 failure; a lower bound: no "

@@ -61,7 +61,7 @@ def test_logs_of_faults_are_judged_by_time_in_service():
 def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     page, store = tmp_path / "report.html", tmp_path / "store"
     files = sorted(EXAMPLE.glob("*.*"))
-    done = ettr("report", *files, "--timezone", "UTC", "-o", page)
+    done = ettr("report", "--detail", *files, "--timezone", "UTC", "-o", page)
     assert done.code == 0, done.err
     assert done.out.index("The logs span") < done.out.index("Failures per 1,000 node-days")
     card = " ".join(done.out.split()).partition("Failures per 1,000 node-days")[2]
@@ -76,5 +76,7 @@ def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
 @pytest.mark.slow
 def test_a_small_site_reads_its_own_figures(tmp_path: Path):
     """73 node-hours over two days and four hours."""
-    done = ettr("report", *write_logs(tmp_path), "--timezone", "UTC", "-o", tmp_path / "r.html")
+    done = ettr(
+        "report", "--detail", *write_logs(tmp_path), "--timezone", "UTC", "-o", tmp_path / "r.html"
+    )
     assert "The logs span 2.17 d and hold 3.04 node-days of runtime" in " ".join(done.out.split())

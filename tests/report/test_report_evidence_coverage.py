@@ -81,7 +81,7 @@ def test_ends_in_uncovered_time_are_counted_apart(store: Path):
 
 def test_the_report_says_it(store: Path, tmp_path: Path):
     assert "1 attempt ended FAILED while no kernel messages" in words(ettr("failures", store))
-    text = words(ettr("report", store, "-o", tmp_path / "r.html"))
+    text = words(ettr("report", "--detail", store, "-o", tmp_path / "r.html"))
     assert "a lower bound" in text
     html = (tmp_path / "r.html").read_text("utf-8")
     assert "Was evidence arriving?" in html

@@ -364,7 +364,7 @@ def test_no_gpus_is_0_where_that_is_known(tmp_path: Path, said_by: str):
     document: Any = ettr("report", store, *options, "--json").json
     assert document["totals"]["gpu_hours"] == 0.0
     assert document["goodput"]["first_order_gpu_hours"] == 0.0
-    report = words(ettr("report", store, *options, "-o", tmp_path / "r.html"))
+    report = words(ettr("report", "--detail", store, *options, "-o", tmp_path / "r.html"))
     assert "GPU-hours lost to failures 0 (no job held GPUs)" in report
     assert "of 0 that ran" not in report
 

@@ -23,7 +23,7 @@ def report(folder: Path, rows: list[str]) -> str:
     (folder / "sacct.psv").write_text("\n".join([HEAD, *rows]) + "\n")
     done = ettr("ingest", folder / "store", folder / "sacct.psv", "--timezone", "UTC")
     assert done.code == 0, done.err
-    return " ".join(ettr("report", folder / "store").out.split())
+    return " ".join(ettr("report", "--detail", folder / "store").out.split())
 
 
 def test_the_largest_size_has_the_fleets_rate_though_none_failed_there(tmp_path: Path):

@@ -36,5 +36,5 @@ def test_errors_under_another_name_make_a_lower_bound(
     counted = json.loads(done.out)["failures"]
     assert counted["all_jobs"]["failures"] == failures
     assert counted["is_lower_bound"] is (failures == 0)
-    text = ettr("report", *logs, "--timezone", "UTC", "-o", tmp_path / "r.html").out
+    text = ettr("report", "--detail", *logs, "--timezone", "UTC", "-o", tmp_path / "r.html").out
     assert (f"{host} for gpu01" in " ".join(text.split())) is (failures == 0)

@@ -48,7 +48,7 @@ def test_each_metric_prints_its_part_of_the_document(store: Path):
 
 
 def test_the_page_has_a_section_for_each_metric(store: Path, tmp_path: Path):
-    done = ettr("report", store, "-o", tmp_path / "report.html")
+    done = ettr("report", "--detail", store, "-o", tmp_path / "report.html")
     assert done.code == 0, done.err
     html = (tmp_path / "report.html").read_text("utf-8")
     for name in METRICS:

@@ -19,7 +19,7 @@ def report(folder: Path, steps: list[dict[str, float]]) -> str:
     (folder / "progress.jsonl").write_text("\n".join(lines) + "\n")
     done = ettr("ingest", folder / "store", folder / "progress.jsonl")
     assert done.code == 0, done.err
-    return " ".join(ettr("report", folder / "store").out.split())
+    return " ".join(ettr("report", "--detail", folder / "store").out.split())
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_they_are_listed_and_failures_stay_a_lower_bound(store: Path, tmp_path: 
     assert document["logs"]["unknown_checks"] == ["site-check"]
     assert document["failures"]["is_lower_bound"] is True
     assert document["failures"]["all_jobs"]["failures"] == 1
-    done = ettr("report", store, "-o", tmp_path / "r.html")
+    done = ettr("report", "--detail", store, "-o", tmp_path / "r.html")
     assert "The taxonomy knows no code of 1 check (site-check)" in words(done)
     html = (tmp_path / "r.html").read_text("utf-8")
     assert "<pre" in html

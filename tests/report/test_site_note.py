@@ -16,7 +16,7 @@ def test_a_note_is_the_first_thing_that_a_report_says(tmp_path: Path) -> None:
     logs, page = write_logs(tmp_path), tmp_path / "report.html"
     note = tmp_path / "note.txt"
     note.write_text(f"# ettr note\n# for Ann\n{TEXT}\n")
-    done = ettr("report", note, *logs, "--timezone", "UTC", "-o", page)
+    done = ettr("report", "--detail", note, *logs, "--timezone", "UTC", "-o", page)
     assert done.code == 0, done.err
     assert 0 <= done.out.index(TEXT) < done.out.index("The logs span")
     html = page.read_text("utf-8")

@@ -38,7 +38,7 @@ def test_the_step_says_what_makes_the_count_whole(
     (tmp_path / "sacct.psv").write_text(SACCT)
     (tmp_path / "kernel.log").write_text(log)
     logs = (tmp_path / "sacct.psv", tmp_path / "kernel.log")
-    done = ettr("report", *logs, "--timezone", "UTC", "-o", tmp_path / "r.html")
+    done = ettr("report", "--detail", *logs, "--timezone", "UTC", "-o", tmp_path / "r.html")
     assert done.code == 0, done.err
     steps = " ".join(done.out.partition("What to do next")[2].split())
     assert wanted in steps

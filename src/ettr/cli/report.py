@@ -54,6 +54,9 @@ def report(
     in_brief: Annotated[
         bool, typer.Option("--brief", help="Ten lines, for a mail or a chat; a page as FILE.html.")
     ] = False,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Print all that the answers rest on, too.")
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
@@ -103,13 +106,15 @@ def report(
         analysis = read
         if anonymising.anonymise is not None:
             analysis, _ = anonymising.analysis(read.store, selection, of)
-        _write(analysis, output, printing, in_brief=in_brief)
+        _write(analysis, output, printing, in_brief=in_brief, detail=detail)
         end_of_selection(analysis.selection_head)
 
 
-def _write(analysis: Analysis, output: Path | None, printing: Printing, *, in_brief: bool) -> None:
+def _write(
+    analysis: Analysis, output: Path | None, printing: Printing, *, in_brief: bool, detail: bool
+) -> None:
     if output is not None and printing.as_text and not in_brief:
-        write_page(analysis, output)
+        write_page(analysis, output, detail=detail)
         return
     with written_to(output):
         if in_brief:
@@ -149,19 +154,21 @@ def _one_name(clusters: tuple[str, ...]) -> str | None:
     return clusters[0] if clusters else None
 
 
-def write_page(analysis: Analysis, output: Path) -> None:
+def write_page(analysis: Analysis, output: Path, *, detail: bool = False) -> None:
     """Write the page, and print its head."""
     from ettr.report.html import render
     from ettr.report.page import page
     from ettr.report.registry import PARTS
-    from ettr.report.summary import summary_text
+    from ettr.report.summary import answers_text, summary_text
 
     with progress_bar(len(PARTS), "parts") as advance:
         made = page(analysis, advance)
     write_text(output, render(made))
-    say(summary_text(made))
-    say()
-    say(f"Report: {output}")
+    if made.first is not None:
+        say(answers_text(made.first))
+    if detail:
+        say(f"\n{summary_text(made)}")
+    say(f"\nReport: {output}")
 
 
 def _no_folder_of_logs(path: Path) -> None:

@@ -6,9 +6,12 @@ the figures, and a content security policy lets the page load nothing from anywh
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -20,12 +23,15 @@ from ettr.report.numbers import legend
 from ettr.report.section import Figure, Section, TextTable
 from ettr.version import __version__
 
+if TYPE_CHECKING:
+    from ettr.report.first_screen import FirstScreen
+
 LONGEST_CELL = 300
 ROWS_A_PAGE = 25
 """Of a table that is shown page by page; its script has the same number."""
 ROWS_SHOWN = 1000
-ROWS_PRINTED = 40
-"""Most rows of one table on paper."""
+ROWS_PRINTED = 5
+"""Most rows of one table on paper; its style has the same number."""
 _ENDS = re.compile(r" (?=[\[(])")
 _TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
 
@@ -82,6 +88,7 @@ class Page:
     site_notes: tuple[str, ...] = ()
     legend: str = ""
     picture: Picture | None = None
+    first: FirstScreen | None = None
 
 
 def render(page: Page) -> str:
@@ -95,17 +102,20 @@ def render(page: Page) -> str:
     style = own_file(*(f"templates/{name}" for name in styles))
     paged = [one for section in page.sections for one in section.tables if one.slug and one.rows]
     own_script = own_file("templates/report.js")
-    scripts = (plotly(), own_script) if figures else (own_script,)
+    library = plotly() if figures else Markup("")
     tables_script = own_file("templates/tables.js") if paged else Markup("")
     return (
         environment()
         .get_template(f"{template}.html.j2")
         .render(
             page=page,
-            policy=Markup(content_policy((*scripts, tables_script, drawing), [style])),  # noqa: S704 - of hashes only
+            policy=Markup(  # noqa: S704 - of hashes only
+                content_policy((library, own_script, tables_script, drawing), [style])
+            ),
             style=style,
             figures=script_json([_figure(figure) for figure in figures]),
-            scripts=scripts,
+            library=packed(library),
+            own_script=own_script,
             tables=script_json([_table(table) for table in paged]),
             tables_script=tables_script,
             picture=script_json(page.picture.data if page.picture else None),
@@ -130,6 +140,14 @@ def _table(table: TextTable) -> dict[str, object]:
 def plotly() -> Markup:
     """Plotly's bundle of bars, lines and heat maps, as published."""
     return own_file("plotly/plotly-cartesian.min.js")
+
+
+def packed(text: str) -> Markup:
+    """A script compressed, as text; the page unpacks it, which its policy allows by its hash."""
+    if not text:
+        return Markup("")
+    squeezed = gzip.compress(text.encode(), 9, mtime=0)
+    return Markup(base64.b64encode(squeezed).decode())  # noqa: S704 - letters and digits
 
 
 def _figure(figure: Figure) -> dict[str, object]:

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ettr.report.characters import cut, harmless
+from ettr.report.text import first_sentence
 
 _NOTHING = ""
 """The text of the style element that Plotly adds, before it puts rules in one by one."""
@@ -31,6 +32,7 @@ def environment() -> Environment:
     )
     made.filters["cut"] = cut
     made.filters["code"] = with_code
+    made.filters["one_sentence"] = first_sentence
     return made
 
 

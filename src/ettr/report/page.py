@@ -13,6 +13,7 @@ from ettr.metrics.goodput import LostGoodput
 from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest_size, uncounted
 from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.findings import caution, findings, lower_bound, short_logs
+from ettr.report.first_screen import first_screen
 from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
@@ -92,7 +93,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
     steps = next_steps(analysis)
     period = analysis.period
     return Page(
-        title=_title(analysis),
+        title=report_title(analysis),
         subtitle=(
             f"{moment(period.start)} to {moment(period.end)} UTC, "
             f"{duration(SECONDS_PER_DAY * period.days)}; {_what_ran(analysis)}{_price(analysis)}"
@@ -104,12 +105,14 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
         next_steps=steps,
         answers=five_lines(analysis, steps),
         sections=rendered,
+        first=first_screen(analysis, report_title(analysis)),
         footer=f"ettr {__version__}. Times are UTC.",
         legend=legend(analysis.assumptions.confidence),
     )
 
 
-def _title(analysis: Analysis) -> str:
+def report_title(analysis: Analysis) -> str:
+    """Whose report it is, and whether a simulation wrote the logs."""
     simulated = "Simulated: reliability" if analysis.selection_head.simulated else "Reliability"
     return f"{simulated} of {', '.join(analysis.clusters) or 'a fleet'}"
 

@@ -73,3 +73,8 @@ class Section:
     gpu_hours: tuple[tuple[str, float | None], ...] = ()
     answer: str = ""
     careful: str = ""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has neither a figure nor a row: one line says it all."""
+        return not self.figures and not any(one.rows for one in self.tables)

@@ -1,13 +1,19 @@
-"""The head of a report for a terminal: key numbers, each section's answer, what to do next."""
+"""The head of a report for a terminal: the answers in ten lines, and all that they rest on."""
 
 from __future__ import annotations
 
+from ettr.report.first_screen import FirstScreen, brief_lines
 from ettr.report.html import Page
 from ettr.report.text import wrapped
 
 
+def answers_text(first: FirstScreen) -> str:
+    """The first screen in at most ten lines, wrapped for a terminal."""
+    return "\n".join(wrapped(line, "   ") for line in brief_lines(first))
+
+
 def summary_text(page: Page) -> str:
-    """A screen of text that says what the report says first."""
+    """What the page rests on, as text: key numbers, each section's answer, what to do next."""
     width = max((len(card.label) for card in page.cards), default=0)
     lines = [page.title, page.subtitle, ""]
     if page.selection:

@@ -23,6 +23,9 @@
     const numeric = new Set(data.numeric);
     const words = data.rows.map((row) => row.join("\n").toLowerCase());
     const keys = {};
+    // a node leads to its failures or to its row, a job to its failures
+    const links = heads.map((head) => ({ node: data.slug === "nodes" ? "failures" : "nodes", job: "failures" })[head.textContent])
+      .map((slug) => slug !== data.slug && document.getElementById("table-" + slug) ? slug : "");
     let order = data.rows.map((_, i) => i), shown = order, page = 0, by = -1, falling = false;
 
     const controls = element("div", "", { class: "controls" });
@@ -40,8 +43,7 @@
       const some = shown.slice(page * PAGE, (page + 1) * PAGE);
       body.replaceChildren(...some.map((i) => {
         const line = document.createElement("tr");
-        data.rows[i].forEach((text, column) =>
-          line.append(element("td", text, numeric.has(column) ? { class: "n" } : {})));
+        data.rows[i].forEach((text, column) => line.append(cell(text, column, numeric)));
         return line;
       }));
       const first = shown.length ? page * PAGE + 1 : 0;
@@ -76,6 +78,14 @@
       heads.forEach((head, i) =>
         head.setAttribute("aria-sort", i === by ? (falling ? "descending" : "ascending") : "none"));
       narrowed();
+    }
+
+    function cell(text, column, numeric) {
+      const made = element("td", numeric.has(column) || links[column] ? "" : text,
+        numeric.has(column) ? { class: "n" } : {});
+      if (!links[column]) { made.textContent = text; return made; }
+      made.append(element("a", text, { href: "#table-" + links[column], "data-filter": text.split(" ")[0] }));
+      return made;
     }
 
     heads.forEach((head, column) => {

@@ -1,0 +1,185 @@
+"""What to do first: at most three things, each with what it wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ettr.analysis import Analysis
+from ettr.metrics.crash_loops import SAME_NODE
+from ettr.report.answers import UNLIKELY
+from ettr.report.plain_words import nodes_words, plainly, share_words
+from ettr.taxonomy.rules import UNATTRIBUTED
+from ettr.units import SECONDS_PER_DAY
+from ettr.words import counted
+
+MOST_ACTIONS = 3
+_MOST_OF_ONE_KIND = 2
+_MONTH_DAYS = 30.0
+_LEAST_DAYS = 15.0
+"""Of shorter logs nothing is said by the month."""
+_LEAST_SILENT = 0.1
+"""Share of failures that missing logs must be able to add to be worth an action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do.
+
+    Attributes:
+        says: What to do, and what it wins, in a short sentence.
+        section: Slug of the section that has the evidence; empty for none.
+        how: A command or an option; empty for none.
+        gpu_hours: What it wins in these logs; None where it wins knowledge.
+    """
+
+    says: str
+    section: str = ""
+    how: str = ""
+    gpu_hours: float | None = None
+
+
+def actions(analysis: Analysis, spread: tuple[float, float] | None) -> tuple[Action, ...]:
+    """At most three: first what wins the most GPU-hours, then what the numbers lack.
+
+    Args:
+        analysis: Of the store.
+        spread: GPU-hours lost if checkpoints are frequent and if they are rare; None if known.
+    """
+    jobs = analysis.logs_read.jobs
+    repairs = [*_nodes(analysis), *_hangs(analysis), *_loops(analysis)] if jobs else []
+    repairs.sort(key=lambda one: -(one.gpu_hours or 0.0))
+    lacking = list(_lacking(analysis, spread))
+    kept = repairs[: MOST_ACTIONS - min(len(lacking), 1)]
+    kept += lacking[: MOST_ACTIONS - len(kept)]
+    if len(kept) < _MOST_OF_ONE_KIND and jobs:
+        kept += list(_costliest(analysis))
+    return tuple(kept)
+
+
+def _nodes(analysis: Analysis) -> Iterator[Action]:
+    holes = sorted({one.node for one in analysis.black_holes})
+    for node in holes[:1]:
+        ended = sum(one.ended for one in analysis.black_holes if one.node == node)
+        says = f"Drain {node} and test it: it ended {counted(ended, 'job')} at the start"
+        yield Action(says, "node-records", f"ettr node STORE {node}", _lost_on(analysis, {node}))
+    claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
+    names = {one.node for one in claimed}
+    section = "lemons"
+    if not names:
+        worst = [
+            one
+            for one in analysis.node_records.nodes
+            if one.chance is not None and one.chance < UNLIKELY and one.failures
+        ]
+        names, section = {one.node for one in worst}, "node-records"
+    names -= set(holes)
+    if not names:
+        return
+    failures = analysis.failure_list.failures
+    theirs = sum(one.node in names for one in failures)
+    hours = _lost_on(analysis, names)
+    verb = "Pull" if section == "lemons" else "Test"
+    share = f"{theirs:,} of {counted(len(failures), 'failure')}"
+    how = "ettr lemons STORE" if section == "lemons" else "ettr node STORE"
+    says = f"{verb} {nodes_words(sorted(names))}: {share}{_hours(analysis, hours)}"
+    yield Action(says, section, how, hours)
+
+
+def _lost_on(analysis: Analysis, names: set[str]) -> float:
+    """GPU-hours lost in failures that are blamed on these nodes."""
+    return sum(
+        (one.lost_gpu_hours or 0.0) + (one.preempted_gpu_hours or 0.0)
+        for one in analysis.failure_list.failures
+        if one.node in names
+    )
+
+
+def _hours(analysis: Analysis, hours: float) -> str:
+    """What it wins: by the month where the logs are long enough to say so."""
+    if not hours:
+        return ""
+    days = (analysis.period.end - analysis.period.start).total_seconds() / SECONDS_PER_DAY
+    if days < _LEAST_DAYS:
+        return f", {plainly(hours)} GPU-hours"
+    return f", {plainly(hours * _MONTH_DAYS / days)} GPU-hours a month"
+
+
+def _hangs(analysis: Analysis) -> Iterator[Action]:
+    hung = analysis.hung_runs
+    if not hung:
+        return
+    hours = sum(one.gpu_hours or 0.0 for one in hung)
+    says = f"End hung jobs by a watchdog: {counted(len(hung), 'run')}{_hours(analysis, hours)}"
+    yield Action(says, "failures", "", hours)
+
+
+def _loops(analysis: Analysis) -> Iterator[Action]:
+    loops = [one for one in analysis.goodput.crash_loops if one.patterns]
+    if not loops:
+        return
+    worst = max(loops, key=lambda one: one.lost_gpu_hours or 0.0)
+    hours = worst.lost_gpu_hours or 0.0
+    won = f", {plainly(hours)} GPU-hours" if hours else ""
+    where = f", always on {worst.node}" if SAME_NODE in worst.patterns else ""
+    says = f"Hold job {worst.job_id}: {counted(worst.failures, 'failure')}{where}{won}"
+    yield Action(says, "goodput", f"ettr explain STORE {worst.job_id}", hours)
+
+
+def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator[Action]:
+    """What to give or to collect, and which number gets better by it."""
+    logs = analysis.logs_read
+    if not logs.jobs:
+        yield Action(
+            "Add job accounting: failure rates and cost need it", "quality", "ettr sources"
+        )
+        if not analysis.fleet_is_known:
+            yield Action("Give the number of nodes: rates need it", "quality", "--fleet-nodes N")
+    if spread is not None:
+        low, high = spread
+        yield Action(
+            f"Give your checkpoint interval: the loss is {plainly(low)} to {plainly(high)} "
+            "GPU-hours by it",
+            "goodput",
+            "--interval 1h",
+        )
+    failures = analysis.rates.all_jobs.failures if logs.jobs else 0
+    if logs.failures_are_lower_bound or not (logs.jobs or logs.errors):
+        yield Action(
+            "Add kernel logs and health checks: failures lack causes without them",
+            "quality",
+            "ettr sources",
+        )
+    elif logs.jobs and (silent := analysis.evidence.failed.silent) and failures:
+        more = silent / failures
+        if more > _LEAST_SILENT:
+            by = (
+                f"{share_words(more)} higher" if more < 1.0 else f"{plainly(1.0 + more)} times that"
+            )
+            yield Action(
+                f"Collect logs of silent nodes: the failure rate may be {by}",
+                "failures",
+                "journalctl -k",
+            )
+    if not logs.node_states:
+        yield Action(
+            "Add node states: outages and repair times need them", "quality", "sacctmgr show event"
+        )
+    if logs.jobs and analysis.runs.runs_found and not analysis.runs.measured_runs:
+        yield Action(
+            "Record training progress: ETTR is a guess without it", "runs", "ettr.progress"
+        )
+
+
+def _costliest(analysis: Analysis) -> Iterator[Action]:
+    """The cause that costs most, where nothing better is known."""
+    known = [
+        one for one in analysis.goodput.by_cause if one.gpu_hours and one.symptom != UNATTRIBUTED
+    ]
+    total = sum(one.gpu_hours or 0.0 for one in analysis.goodput.by_cause)
+    if not known or not total:
+        return
+    worst = max(known, key=lambda one: one.gpu_hours or 0.0)
+    name = worst.symptom.replace("-", " ")
+    share = share_words((worst.gpu_hours or 0.0) / total)
+    yield Action(f"Look into {name} first: {share} of the loss", "goodput", "", worst.gpu_hours)
