@@ -35,6 +35,7 @@ MOVES_MUCH = 1.5
 """An assumption stands next to a number that it moves by more than this factor."""
 MOST_CAUSES = 4
 _HALF = 2.0
+_MOST_TIMES = 1e3
 _MOST_BARS = 40
 
 
@@ -322,15 +323,14 @@ def _careful(found: Sequence[Finding]) -> str:
     if worst is None or worst.effect is None:
         return ""
     which = worst.effect.moves[0]
-    way = f"{worst.effect.direction}"
-    by = ""
-    if worst.effect.at_most is not None and 1.0 < worst.effect.at_most < 1e3:
-        more = worst.effect.at_most
-        times = worst.effect.direction != TOO_HIGH and more < _HALF
-        by = (
-            f", by at most {share_words(more - 1.0)}" if times else f", by at most {more:.1f} times"
-        )
-    return f"{brief_of(worst).capitalize()}: the {which} may be {way}{by}."
+    which = which if which.startswith("every ") else f"the {which}"
+    by, most = "", worst.effect.at_most
+    if most is not None and 1.0 < most < _MOST_TIMES:
+        is_little = worst.effect.direction != TOO_HIGH and most < _HALF
+        by = f", by up to {share_words(most - 1.0)}" if is_little else f", up to {most:.1f} times"
+    brief = brief_of(worst)
+    says = f"{brief[:1].upper()}{brief[1:]}"
+    return f"{says}: {which} may be {worst.effect.direction}{by}."
 
 
 def brief_lines(first: FirstScreen) -> tuple[str, ...]:

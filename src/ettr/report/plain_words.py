@@ -64,6 +64,9 @@ _BRIEF = {
     "false-failures": "some failures may be false",
     "down-by-hand": "nodes were stopped by hand",
     "short-logs": "the logs are very short",
+    "read-again": "older readings of some files",
+    "no-gpu-errors": "no log holds GPU errors",
+    "joined-names": "nodes have several names",
 }
 _MOST, _BILLION, _MILLION = 1e12, 1e9, 1e6
 _SMALLEST = 0.001
