@@ -10,9 +10,8 @@ import math
 import time
 from collections.abc import Callable
 
-from ettr.plan.intervals import contour
+from ettr.plan.intervals import contour, requirements
 from ettr.plan.run import PlannedRun
-from ettr.plan.solver import requirements
 from ettr.plan.wallclock import wallclock
 
 CONTOUR_ANCHOR_S = 1.0

@@ -48,8 +48,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from campaigns import Table
-from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.policies import slurm_plans
+from ettr.sim.cluster.room import Calendar, EventKind
 from ettr.sim.cluster.scenario import owners_of
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority, Scheduling

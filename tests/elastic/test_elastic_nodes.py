@@ -19,8 +19,15 @@ import pytest
 
 from ettr.elastic.membership.rendezvous import PROTOCOL, Membership
 from ettr.elastic.supervision.agent import AgentReport, node_setting, serve_node
-from ettr.elastic.supervision.handshake import Channel, ChannelClosedError, Message, proof
-from ettr.elastic.supervision.node_identity import Meeting, NodeIdentity, with_interface
+from ettr.elastic.supervision.handshake import (
+    Channel,
+    ChannelClosedError,
+    Meeting,
+    Message,
+    NodeIdentity,
+    proof,
+    with_interface,
+)
 from ettr.elastic.supervision.nodes import LocalNode, NodePool
 from ettr.elastic.supervision.regrouping import Staffing
 from ettr.elastic.supervision.states import WorkerState

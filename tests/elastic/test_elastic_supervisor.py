@@ -20,7 +20,7 @@ from ettr.elastic.membership import rendezvous  # noqa: E402
 from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
 from ettr.elastic.supervision import supervisor as supervising  # noqa: E402
 from ettr.elastic.supervision import worker_process  # noqa: E402
-from ettr.elastic.supervision.node_identity import this_node  # noqa: E402
+from ettr.elastic.supervision.handshake import this_node  # noqa: E402
 from ettr.elastic.supervision.states import SupervisionState, WorkerState  # noqa: E402
 from ettr.elastic.supervision.supervisor import Supervisor  # noqa: E402
 from ettr.elastic.supervision.worker_process import Worker  # noqa: E402

@@ -8,11 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ettr.errors import UsageError
-from ettr.plan.intervals import contour, with_best_interval
+from ettr.plan.intervals import ONE_BY_ONE, contour, required, requirements, with_best_interval
 from ettr.plan.outlook import sensitivities
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed
-from ettr.plan.solver import ONE_BY_ONE, required, requirements
 
 RUN = PlannedRun(
     failures_per_node_day=6.5e-3,

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 
-from ettr.sim.cluster.calendar import EventKind
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.policies import (
     newest_first,
@@ -20,7 +19,7 @@ from ettr.sim.cluster.policies import (
     slurm_plans,
     slurm_youngest_first,
 )
-from ettr.sim.cluster.room import NodeRoom, Running, Waiting, place, removed
+from ettr.sim.cluster.room import EventKind, NodeRoom, Running, Waiting, place, removed
 from ettr.sim.cluster.run import loop_can
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import FairShare, Quota

@@ -15,7 +15,7 @@ import pytest
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
-from ettr.sources.kernel_errors import Marks, package_forms
+from ettr.sources.node_health.kernel_xid import Marks, package_forms
 from ettr.sources.registry import named
 from ettr.store import open_store
 from ettr.taxonomy import load_taxonomy

@@ -22,11 +22,10 @@ from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.facts.chosen import NO_GPUS
 from ettr.metrics.availability import Availability
-from ettr.metrics.black_holes import BlackHole, black_holes
+from ettr.metrics.black_holes import BlackHole, HungRun, black_holes, hung_runs
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
 from ettr.metrics.faults import FleetFaults
 from ettr.metrics.goodput import LostGoodput
-from ettr.metrics.hangs import HungRun, hung_runs
 from ettr.metrics.mttf import MttfBySize, gpus_of_a_node
 from ettr.metrics.node_classes import GPU, ClassRate, with_spread
 from ettr.metrics.outages import SetDown, set_down

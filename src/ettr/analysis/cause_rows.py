@@ -24,8 +24,7 @@ from ettr.attribution.hazards import Interruptions, ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.facts import Facts
-from ettr.metrics.black_holes import owed_to_holes
-from ettr.metrics.hangs import hung_runs
+from ettr.metrics.black_holes import hung_runs, owed_to_holes
 from ettr.metrics.instants import Period
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.outages import ended_by_person

@@ -23,7 +23,7 @@ from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
 from ettr.facts import Facts
 from ettr.facts.facts import at
-from ettr.metrics.hangs import hung_runs
+from ettr.metrics.black_holes import hung_runs
 from ettr.selection import Selection
 from ettr.tables.schemas import CAUSES_TABLE
 from ettr.words import by_number

@@ -39,11 +39,11 @@ from ettr.tables import FAILURES
 if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering
     from ettr.facts.naming import Naming
+    from ettr.metrics.black_holes import HungRun
     from ettr.metrics.clock_shifts import ClockShift
     from ettr.metrics.coverage import CoveredTime, DumpWindow
     from ettr.metrics.exposure import ExposureBasis, NodeJobs
     from ettr.metrics.faults import FleetFaults
-    from ettr.metrics.hangs import HungRun
     from ettr.metrics.quality import EarlyStart, LeftOut, Runaways
     from ettr.taxonomy import Taxonomy
 

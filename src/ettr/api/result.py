@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from ettr.api.frames import pandas_frame, polars_frame
+from ettr.api.rows import pandas_frame, polars_frame
 from ettr.errors import UsageError
 from ettr.report.document import JsonValue
 from ettr.report.money import rows_with_costs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     from _typeshed import DataclassInstance
 
-    from ettr.api.frames import ArrowTable, PlotlyFigure
+    from ettr.api.rows import ArrowTable, PlotlyFigure
     from ettr.plan.cost import Price
 
 ValueT = TypeVar("ValueT")

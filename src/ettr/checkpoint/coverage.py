@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ettr.checkpoint.renaming import rename_for
 from ettr.checkpoint.restore_report import first_names
 from ettr.checkpoint.slots.earlier_records import superblock_of
-from ettr.checkpoint.slots.layout import RESERVED, TensorSpec
-from ettr.checkpoint.slots.record_selection import OpenCheckpoint
+from ettr.checkpoint.slots.layout import RESERVED, Region, TensorSpec, n_elements, split_dim
+from ettr.checkpoint.slots.record_selection import OpenCheckpoint, rename_for
 from ettr.checkpoint.state import State, TrainingState
-from ettr.checkpoint.tensors.regions import Region, n_elements, split_dim
 from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard
 
 

@@ -12,10 +12,14 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.renaming import live_name
 from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
-from ettr.checkpoint.slots.record_selection import OpenCheckpoint, objects_of, open_checkpoint
+from ettr.checkpoint.slots.record_selection import (
+    OpenCheckpoint,
+    live_name,
+    objects_of,
+    open_checkpoint,
+)
 from ettr.checkpoint.state import State
 from ettr.checkpoint.tensors.objects import (
     OBJECT,

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ettr.checkpoint.slots.layout import MOVEMENT, Key
+from ettr.checkpoint.slots.layout import MOVEMENT, Key, Region
 from ettr.checkpoint.slots.reader import PayloadReader, Record
 from ettr.checkpoint.slots.record_selection import OpenCheckpoint, reserved_records
-from ettr.checkpoint.tensors.regions import Region
 from ettr.checkpoint.tensors.shards import Shard
 from ettr.checkpoint.tensors.tensor_slices import local_view, stored_parameter
 

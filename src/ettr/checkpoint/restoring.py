@@ -23,7 +23,7 @@ from ettr.checkpoint.object_selection import ObjectChoice, choose_objects, warn_
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.restore_report import RestoreReport, first_names
 from ettr.checkpoint.slots.earlier_records import superblock_of
-from ettr.checkpoint.slots.layout import Component, Key
+from ettr.checkpoint.slots.layout import Component, Key, Region, intersection, n_elements, region_of
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
 from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record
 from ettr.checkpoint.slots.record_selection import (
@@ -38,7 +38,6 @@ from ettr.checkpoint.slots.record_selection import (
     open_checkpoint,
 )
 from ettr.checkpoint.state import State, as_state
-from ettr.checkpoint.tensors.regions import Region, intersection, n_elements, region_of
 from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard, former_factors
 from ettr.checkpoint.tensors.tensor_slices import (
     as_tensor,

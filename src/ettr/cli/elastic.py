@@ -95,7 +95,7 @@ def elastic(
     """
     from ettr.checkpoint.notice import EXIT_STATUS, StopNotice
     from ettr.elastic.supervision.agent import node_setting, run_node
-    from ettr.elastic.supervision.node_identity import Meeting
+    from ettr.elastic.supervision.handshake import Meeting
     from ettr.elastic.supervision.supervisor import supervise
     from ettr.elastic.supervision.worker_process import SupervisorOptions, SupervisorReport
 

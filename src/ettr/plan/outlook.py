@@ -13,9 +13,11 @@ from ettr.estimates import Interval
 from ettr.plan.assumed import ChosenSchemes
 from ettr.plan.intervals import (
     IntervalChoice,
+    Requirement,
     best_interval_band,
     general_form_where_valid,
     interval_choices,
+    requirements,
     second_form_where_valid,
     with_best_interval,
 )
@@ -32,7 +34,6 @@ from ettr.plan.renewal import (
 from ettr.plan.run import PlannedRun, RunShape, SimulatedRun, cautions, changed
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.schemes.base import levels_of
-from ettr.plan.solver import Requirement, requirements
 from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR

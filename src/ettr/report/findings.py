@@ -24,9 +24,8 @@ from ettr.words import counted
 if TYPE_CHECKING:
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.node_names import OtherName
-    from ettr.metrics.black_holes import BlackHole
+    from ettr.metrics.black_holes import BlackHole, HungRun
     from ettr.metrics.coverage import DumpWindow
-    from ettr.metrics.hangs import HungRun
     from ettr.metrics.quality import LeftOut, Runaways
 
 FEW_NODE_DAYS = 5.0

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from ettr.metrics.black_holes import BlackHole
-from ettr.metrics.hangs import HungRun
+from ettr.metrics.black_holes import BlackHole, HungRun
 from ettr.metrics.node_classes import ClassRate
 from ettr.metrics.outages import SetDown
 from ettr.report.numbers import between, duration, moment, number, percent

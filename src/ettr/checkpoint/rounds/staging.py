@@ -21,9 +21,8 @@ from torch import Tensor
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.format import HEADER_BYTES
-from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, aligned
+from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, aligned, split_dim
 from ettr.checkpoint.slots.plan import SlotPlan
-from ettr.checkpoint.tensors.regions import split_dim
 from ettr.checkpoint.tensors.shards import Shard
 from ettr.checkpoint.tensors.tensor_slices import block_view, flat_bytes, pack_number
 

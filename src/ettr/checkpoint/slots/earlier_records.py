@@ -12,10 +12,9 @@ from pathlib import Path
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.durable_io import make_folder, sync_folder
 from ettr.checkpoint.slots.format import Superblock
-from ettr.checkpoint.slots.layout import RESERVED, Key
+from ettr.checkpoint.slots.layout import RESERVED, Key, difference, region_of
 from ettr.checkpoint.slots.ownership import slot_files, slot_of
 from ettr.checkpoint.slots.reader import Slot, SlotFile, last_rounds, open_slot
-from ettr.checkpoint.tensors.regions import difference, region_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from ettr.checkpoint.slots.layout import (
     TensorSpec,
     movement_tensor,
     objects_tensor,
+    split_dim,
 )
-from ettr.checkpoint.tensors.regions import split_dim
 
 if TYPE_CHECKING:
     from ettr.checkpoint.tensors.shards import Shard

@@ -19,9 +19,8 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.slots.layout import DTYPE_BYTES, Component, TensorSpec
+from ettr.checkpoint.slots.layout import DTYPE_BYTES, Component, Region, TensorSpec, region_of
 from ettr.checkpoint.tensors.model_tensors import TensorPlace
-from ettr.checkpoint.tensors.regions import Region, region_of
 
 PARAM = "param"
 FACTOR = "#"  # between a parameter and a moment of it that has blocks of its own

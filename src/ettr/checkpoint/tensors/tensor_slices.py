@@ -8,9 +8,8 @@ import struct
 import torch
 from torch import Tensor
 
-from ettr.checkpoint.slots.layout import Component
+from ettr.checkpoint.slots.layout import Component, Region, split_dim
 from ettr.checkpoint.slots.reader import Record
-from ettr.checkpoint.tensors.regions import Region, split_dim
 from ettr.checkpoint.tensors.shards import Shard
 
 _SMALL_ELEMENTS = 64  # below, the detour costs more than the copy

@@ -19,23 +19,21 @@ from ettr.elastic.membership.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
 from ettr.elastic.supervision.handshake import (
     Channel,
     ChannelClosedError,
+    Gathering,
+    Meeting,
     Message,
+    NodeIdentity,
     check_node,
     check_proof,
     excerpt,
+    in_slurm_step,
+    listen,
     new_nonce,
     printable,
     proof,
-    whole_number,
-)
-from ettr.elastic.supervision.node_identity import (
-    Gathering,
-    Meeting,
-    NodeIdentity,
-    in_slurm_step,
-    listen,
     slurm_meeting,
     this_node,
+    whole_number,
     with_interface,
 )
 from ettr.elastic.supervision.nodes import ProcessEnd, WorkerProcess, start_process

@@ -25,6 +25,7 @@ from ettr.elastic.supervision.handshake import (
     ChannelClosedError,
     Hello,
     Message,
+    NodeIdentity,
     RefusedHelloError,
     new_nonce,
     printable,
@@ -32,7 +33,6 @@ from ettr.elastic.supervision.handshake import (
     read_hello,
     whole_number,
 )
-from ettr.elastic.supervision.node_identity import NodeIdentity
 
 LEASE_SHARE = 0.6
 _PUMP_S = 0.02

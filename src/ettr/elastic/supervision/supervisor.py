@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ettr.checkpoint.notice import StopNotice
 from ettr.elastic.membership import rendezvous
 from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership
-from ettr.elastic.supervision.node_identity import (
+from ettr.elastic.supervision.handshake import (
     LOOPBACK,
     Gathering,
     serve_store,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ettr.analysis import questions
 from ettr.analysis.false_rates import rates_without_false
-from ettr.metrics.black_holes import black_holes
-from ettr.metrics.hangs import hung_runs
+from ettr.metrics.black_holes import black_holes, hung_runs
 from ettr.metrics.outages import set_down
 from ettr.metrics.rates import EstimatedRate, RatesBySymptom, RatesWithoutFalse, SymptomRates
 from ettr.metrics.trend import CheckMarker, RateTrend, TrendPoint

@@ -15,10 +15,10 @@ from typing import cast
 
 import pyarrow as pa
 
-from ettr.sim.cluster.calendar import Calendar, Event, EventKind
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.log import SiteLog
 from ettr.sim.cluster.replay import DRAWN, Replay, replayed_jobs
+from ettr.sim.cluster.room import Calendar, Event, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
 from ettr.sim.cluster.scheduler import Scheduler
 from ettr.sim.cluster.truth import Hours, Truth, fault_rows, node_rows

@@ -9,7 +9,6 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.faults import (
     CRASH,
     DEGRADED,
@@ -25,7 +24,7 @@ from ettr.sim.cluster.faults import (
 )
 from ettr.sim.cluster.log import SiteLog
 from ettr.sim.cluster.replay import ReplayedFault
-from ettr.sim.cluster.room import FAR_S
+from ettr.sim.cluster.room import FAR_S, Calendar, EventKind
 from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario
 from ettr.sim.cluster.scenario_parts import FaultProcess
 from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL

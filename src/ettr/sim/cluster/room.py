@@ -1,4 +1,4 @@
-"""Which nodes have room for a job: sets of nodes as the bits of integers, by their free GPUs.
+"""The nodes with room for a job, as the bits of integers, and the calendar of events to come.
 
 Bit n is node n. Union, difference and count of such sets cost well under a microsecond for
 thousands of nodes, and the lowest bit is always the same node, which keeps runs repeatable.
@@ -6,8 +6,10 @@ thousands of nodes, and the lowest bit is always the same node, which keeps runs
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -277,3 +279,42 @@ class NodeRoom:
         for until_s, gpus in sorted((until_s, gpus) for gpus, until_s in held.values()):
             times += [until_s] * gpus
         self.ready_s[node] = times
+
+
+# -- Events in their one order: by time, then kind, then number, then as they were put in ---------
+
+
+class EventKind(IntEnum):
+    """Kinds of events, in the order in which those of one moment happen."""
+
+    RETURN = 0
+    END = 1
+    FAULT = 2
+    CHECK = 3
+    ARRIVAL = 4
+    IMPATIENT = 5
+    REMINDER = 6
+    PASS = 7
+
+
+Event = tuple[int, int, int, int, object]
+"""Time in seconds, kind, number (of the node or the job), serial number, what it is about."""
+
+
+class Calendar:
+    """What is to come."""
+
+    def __init__(self) -> None:
+        self._heap: list[Event] = []
+        self._serial = 0
+
+    def put(self, time_s: int, kind: EventKind, number: int, about: object = None) -> None:
+        """Add an event; the number is that of its node or job."""
+        self._serial += 1
+        heapq.heappush(self._heap, (time_s, int(kind), number, self._serial, about))
+
+    def next_before(self, time_s: int, kind: EventKind) -> Event | None:
+        """Take the first event if it comes no later than another of that time and kind."""
+        if self._heap and self._heap[0][:2] <= (time_s, int(kind)):
+            return heapq.heappop(self._heap)
+        return None

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING, Limit, held_by
-from ettr.sim.cluster.room import NodeRoom, Running, Waiting, set_of
+from ettr.sim.cluster.room import Calendar, EventKind, NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
 from ettr.sim.cluster.scenario_parts import (
     EACH,

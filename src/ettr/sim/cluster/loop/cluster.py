@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ettr.sim.cluster.calendar import Calendar, EventKind
 from ettr.sim.cluster.engine import EVENTS_A_STEP, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
@@ -91,6 +90,7 @@ from ettr.sim.cluster.loop.board import (
     new_board,
 )
 from ettr.sim.cluster.replay import Replay
+from ettr.sim.cluster.room import Calendar, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, Owners, owners_of
 from ettr.sim.cluster.truth import GpuUse, Hours, NodeUse, attempts_schema, fault_rows, node_rows
 from ettr.sim.cluster.workload import STATES, columns_of_day
