@@ -193,6 +193,7 @@ def test_the_commands_of_the_docs_are_ones_that_ettr_takes():
 
 def test_the_documentation_stays_short():
     """What people wrote, and not what the site is built of."""
-    words = {page: len(page.read_text("utf-8").split()) for page in PAGES}
+    read = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+    words = {page: len(page.read_text("utf-8").split()) for page in read}
     assert words[ROOT / "CHANGELOG.md"] <= 1_500, "say what a user of an earlier state must know"
     assert sum(words.values()) <= 55_000
