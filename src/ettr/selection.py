@@ -13,7 +13,7 @@ from ettr.errors import UsageError
 
 JOB_COLUMNS = ("partition", "account", "user", "qos", "cluster")
 """The filters that are columns of `attempts`."""
-_LABELS = {"gpu_type": "GPU type", "qos": "QOS"}
+_LABELS = {"gpu_type": "GPU type", "qos": "QOS", "placed": "place"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class Selection:
         partition: Of the job; likewise account, user, qos and cluster.
         node: Nodes on which time counts and which failures blame.
         gpu_type: The same by the GPU type that the inventory gives to a node.
+        place: The same by the rack, pod or switch, before it is known what these hold.
+        placed: Places of which `node` has the nodes.
         since_back: Start of the period, counted from the end of the logs; likewise until_back.
 
     Raises:
@@ -69,6 +71,8 @@ class Selection:
     cluster: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
     gpu_type: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
+    placed: tuple[str, ...] = ()
     since_back: Back | None = None
     until_back: Back | None = None
 
@@ -119,13 +123,13 @@ class Selection:
 
     @property
     def of_nodes(self) -> bool:
-        """Whether nodes are chosen, by name or by GPU type."""
-        return bool(self.node or self.gpu_type)
+        """Whether nodes are chosen, by name, by GPU type or by place."""
+        return bool(self.node or self.gpu_type or self.place)
 
     @property
     def without_nodes(self) -> Selection:
         """The same on any node."""
-        return replace(self, node=(), gpu_type=())
+        return replace(self, node=(), gpu_type=(), place=(), placed=())
 
     @property
     def at_any_time(self) -> Selection:
@@ -140,7 +144,7 @@ class Selection:
     @property
     def only_nodes(self) -> Selection:
         """The same nodes at any time, of any job."""
-        return Selection(node=self.node, gpu_type=self.gpu_type)
+        return Selection(node=self.node, gpu_type=self.gpu_type, placed=self.placed)
 
     def holds(self, time_s: float) -> bool:
         """Whether a moment, in seconds since 1970, lies in the period."""
@@ -159,8 +163,9 @@ class Selection:
             yield f"from {_utc(self.since)} UTC"
         if self.until is not None:
             yield f"until before {_utc(self.until)} UTC"
-        for name in (*JOB_COLUMNS, "node", "gpu_type"):
-            if names := getattr(self, name):
+        for name in (*JOB_COLUMNS, "node", "gpu_type", "placed"):
+            # a place says more than its nodes
+            if (names := getattr(self, name)) and not (name == "node" and self.placed):
                 yield f"{_LABELS.get(name, name)} {' or '.join(names)}"
 
 

@@ -129,3 +129,34 @@ def test_what_a_past_period_lost_is_a_count_with_what_it_hangs_on(report: dict[s
     cost = report["summary"][0]
     assert "by how often jobs checkpoint" in cost["answer"]
     assert "--interval" in cost["detail"]
+
+
+def test_types_are_compared_with_each_other(store: Path) -> None:
+    done = ettr("compare", store, "--by", "gpu-type", "--json")
+    assert done.code == 0, done.err
+    h100, a100 = done.json["fleets"]
+    assert (h100["name"], a100["name"]) == ("h100", "a100")
+    assert (h100["failures"], a100["failures"]) == (32, 2)
+    assert h100["node_days"] == pytest.approx(node_days(8, 10))
+    refused = ettr("compare", store, "--by", "rack")
+    assert (refused.code, "gpu-type alone" in refused.err) == (2, True)
+
+
+def test_a_place_is_its_nodes(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "topology.conf").write_text(
+        "SwitchName=leaf1 Nodes=h[0-3],a1\nSwitchName=leaf2 Nodes=h[4-7],a[0,2-3],c[0-1]\n"
+        "SwitchName=pod1 Switches=leaf[1-2]\n"
+    )
+    placed = tmp_path / "store"
+    files = (store.parent / "sacct.psv", store.parent / "nodes.txt", tmp_path / "topology.conf")
+    done = ettr("ingest", placed, *files, "--timezone", "UTC", "--cluster", "c")
+    assert done.code == 0, done.err
+    leaf = ettr("failures", placed, "--place", "leaf1", "--json")
+    assert leaf.code == 0, leaf.err
+    by_hand = ettr("failures", placed, "--node", "h[0-3]", "--node", "a1", "--json").json
+    assert leaf.json["all_jobs"] == by_hand["all_jobs"]
+    assert leaf.json["selection"]["words"] == "place leaf1"
+    everything = ettr("failures", placed, "--place", "pod1", "--json").json
+    assert everything["all_jobs"]["failures"] == 32
+    refused = ettr("failures", placed, "--place", "leaf9")
+    assert (refused.code, "leaf1, leaf2, pod1" in refused.err) == (2, True)

@@ -344,7 +344,7 @@ class Analysis(SharedStages):
         }
         return with_spread(
             self.classes,
-            self.clustering_of_all.spread and self.clustering_of_all.spread.believed,
+            self.clustering_of_all.spread.believed,
             [kinds.get((one.cluster, one.node), "") for one in self.hung_runs],
             self.assumptions.confidence,
         )

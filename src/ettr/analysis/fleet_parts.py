@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, fleet_evidence, names_of, periods
 from ettr.errors import UsageError
+from ettr.metrics.node_classes import GPU
 
 COLUMNS = ("partition", "cluster")
 
@@ -46,6 +48,28 @@ def parts(
 
     found = [part((name,), name) for name in names]
     return found if len(found) > 1 else [*found, part(tuple(names), "all others", others=True)]
+
+
+def types_of_gpu(analysis: Analysis, above_gpus: int | None) -> list[FleetEvidence]:
+    """What ran on each type of GPU, that of most node-days first.
+
+    Args:
+        analysis: of the store.
+        above_gpus: jobs of more GPUs only, where such ran on each type; None takes them all.
+
+    Raises:
+        UsageError: the inventory names fewer than two types on which jobs ran.
+    """
+    names = [one.name for one in analysis.classes if one.has_gpus and one.name != GPU]
+    if len(names) < 2:
+        raise UsageError(
+            "--by gpu-type: jobs ran on nodes of fewer than two types of GPU, as far as an "
+            "inventory says; ingest the output of `scontrol show node`"
+        )
+    by_type = {name: analysis.of(replace(analysis.selection, gpu_type=(name,))) for name in names}
+    if above_gpus is not None:
+        above_gpus = common_above_gpus([*by_type.values()], above_gpus)
+    return [fleet_evidence(part, name, above_gpus=above_gpus) for name, part in by_type.items()]
 
 
 def later_and_earlier(

@@ -39,7 +39,8 @@ class LogStages:
         self.store = store
         self.assumptions = assumptions or Assumptions()
         self.selection = selection or Selection()
-        if self.selection.counts_back or any(map(is_pattern, self.selection.node)):
+        by_names = (*map(is_pattern, self.selection.node), *self.selection.place)
+        if self.selection.counts_back or any(by_names):
             bare = type(self)(store, assumptions)
             self.selection = resolved(self.selection, bare.given)
             self.facts = facts_of(self.given, bare.facts)

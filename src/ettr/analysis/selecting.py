@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ettr.metrics.logs_read import LogsRead
 
 MOST_NAMED = 10
+_PLACES = ("rack", "pod", "switch")
 LEAST_MISSING = 0.01
 """Share of a period that was asked for, from which it is said that the logs lack it."""
 NodeKey = tuple[str, str]
@@ -50,6 +51,7 @@ class SelectionHead:
     cluster: tuple[str, ...]
     node: tuple[str, ...]
     gpu_type: tuple[str, ...]
+    place: tuple[str, ...]
     is_everything: bool
     words: str
     notes: tuple[str, ...]
@@ -95,6 +97,7 @@ def selection_head(stages: OfSelection) -> SelectionHead:
         chosen.cluster,
         chosen.node,
         chosen.gpu_type,
+        chosen.placed,
         chosen.is_everything,
         chosen.words,
         tuple(_notes(stages)),
@@ -155,6 +158,8 @@ def resolved(selection: Selection, logs: OfNames) -> Selection:
         zones = Counter(row["timezone"] for row in logs.facts.rows("files") if row["timezone"])
         zone = ZoneInfo(zones.most_common(1)[0][0]) if zones else UTC
         selection = selection.counted_from(logs.logs_period.end, zone)
+    if selection.place:
+        return _in_places(selection, logs)
     if not any(map(is_pattern, selection.node)):
         return selection
     known = {
@@ -168,6 +173,28 @@ def resolved(selection: Selection, logs: OfNames) -> Selection:
         found = [name] if name in known or not is_pattern(name) else _matching(name, known)
         nodes.update(dict.fromkeys(found or [name]))
     return replace(selection, node=tuple(nodes))
+
+
+def _in_places(selection: Selection, logs: OfNames) -> Selection:
+    """The selection with the nodes of its places, of those that are named where any are."""
+    rows = logs.facts.rows("nodes")
+    known = {row[kind] for row in rows for kind in _PLACES} - {None}
+    unknown = [name for name in selection.place if name not in known]
+    if unknown:
+        some = ", ".join(sorted(known)[:MOST_NAMED]) or "none (ingest Slurm's topology.conf)"
+        raise UsageError(
+            f"--place {unknown[0]}: no rack, pod or switch of the inventory; it knows {some}"
+        )
+    inside = {row["node"] for row in rows if {row[kind] for kind in _PLACES} & {*selection.place}}
+    named = [name for name in selection.node if not is_pattern(name)]
+    for pattern in filter(is_pattern, selection.node):
+        named += _matching(pattern, inside)
+    nodes = sorted(inside & {*named} if selection.node else inside)
+    if not nodes:
+        raise UsageError(
+            f"--place {' and '.join(selection.place)}: holds no node that --node names"
+        )
+    return replace(selection, node=tuple(nodes), place=(), placed=selection.place)
 
 
 def _matching(pattern: str, known: Set[str]) -> list[str]:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from ettr.plan.cost import Price
 
 
-_SELECTING = ("since", "until", "account", "user", "qos", "node", "gpu_type")
+_SELECTING = ("since", "until", "account", "user", "qos", "node", "gpu_type", "place")
 """Partitions and clusters cut the store instead (`Cut`)."""
 _RATING = (*(option.name for option in fields(opt.Rating)), "interval")
 """What rates depend on, and what failures lose besides."""
+BY_GPU_TYPE = "gpu-type"
 TypedFleet = tuple[str | None, int, float]
 """Name, failures and node-days of a fleet that was typed."""
 
@@ -51,6 +52,14 @@ class Cut(OptionGroup):
             "--cluster",
             metavar="NAME",
             help="Of one store: this cluster against the others; repeatable.",
+        ),
+    ] = None
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="WHAT",
+            help="Of one store: gpu-type, its types of GPU against each other.",
         ),
     ] = None
     before: Annotated[
@@ -80,6 +89,7 @@ class Cut(OptionGroup):
         given = {
             "--partition": self.partition,
             "--cluster": self.cluster,
+            "--by": self.by,
             "--before/--after": self.before or self.after,
             "--previous": self.previous,
         }
@@ -100,8 +110,10 @@ class Cut(OptionGroup):
 
     def fleets(self, analysis: Analysis, above_gpus: int | None) -> list[FleetEvidence]:
         """The fleets that the store is cut into."""
-        from ettr.analysis.fleet_parts import later_and_earlier, parts
+        from ettr.analysis.fleet_parts import later_and_earlier, parts, types_of_gpu
 
+        if self.by is not None:
+            return types_of_gpu(analysis, above_gpus)
         moments = self.moments()
         if moments is not None:
             return later_and_earlier(analysis, *moments, above_gpus)
@@ -273,6 +285,8 @@ def _fleets(
 
 
 def _check_cut(cut: Cut, what: list[str], stores: list[str]) -> None:
+    if cut.by not in (None, BY_GPU_TYPE):
+        raise UsageError(f"--by {cut.by}: a store is cut by {BY_GPU_TYPE} alone")
     if len(cut.options) > 1:
         raise UsageError(
             f"{' and '.join(cut.options)}: cut the store one way at a time; give one of them"

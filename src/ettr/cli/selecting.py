@@ -79,6 +79,14 @@ class Selecting(OptionGroup):
         _OF_LOGS,
     ] = None
 
+    place: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--place", metavar="NAME", help="Only nodes of this rack, pod or switch; repeatable."
+        ),
+        _OF_LOGS,
+    ] = None
+
     def selection(self) -> Selection:
         """The rows asked for.
 
@@ -100,4 +108,5 @@ class Selecting(OptionGroup):
             cluster=tuple(self.cluster or ()),
             node=tuple(self.node or ()),
             gpu_type=tuple(self.gpu_type or ()),
+            place=tuple(self.place or ()),
         )

@@ -248,8 +248,8 @@ def _lost_gpu_hours(failures: Columns, cap_min: float) -> dict[NodeName, float |
     ):
         if node is None:
             continue
-        known = (None if n is None or math.isnan(n) else n for n in (elapsed_s, n_gpus))
-        lost_s = lost_gpu_s(*known, cap_min * SECONDS_PER_MINUTE)
+        ran_s, gpus = (None if n is None or math.isnan(n) else n for n in (elapsed_s, n_gpus))
+        lost_s = lost_gpu_s(ran_s, gpus, cap_min * SECONDS_PER_MINUTE)
         before = sums.get((cluster, node), 0.0)
         sums[cluster, node] = (
             None if lost_s is None or before is None else before + lost_s / SECONDS_PER_HOUR
