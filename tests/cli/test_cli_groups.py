@@ -51,6 +51,20 @@ def test_a_group_comes_filled_or_with_its_defaults():
     assert told(["x", "--racks", "3", "--loud", "--room", "b"]) == ["x", Place(1, 3, "b"), True]
 
 
+def test_a_command_that_asks_for_its_context_has_it_beside_a_group():
+    got: list[object] = []
+
+    def command(context: typer.Context, *, size: Size) -> None:
+        """Say it."""
+        got.extend([context.args, size])
+
+    command.__annotations__ = {"context": typer.Context, "size": Size, "return": None}
+    app = typer.Typer()
+    app.command(context_settings={"allow_extra_args": True})(flattened(command))
+    app(["--racks", "2", "train.py", "4"], standalone_mode=False)
+    assert got == [["train.py", "4"], Size(1, 2)]
+
+
 def test_two_options_of_one_name_are_refused_at_once():
     def command(size: Size, nodes: int = 2) -> None:
         """Say it."""

@@ -73,7 +73,8 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
             typed = parameter.name
         else:
             parameters.append(_keyword(parameter.name, hint, parameter.default))
-    if typed is not None or groups:
+    asks = next((name for name, hint in hints.items() if hint is typer.Context), None)
+    if asks is None and (typed is not None or groups):  # typer fills one of them
         parameters.append(_keyword(_CONTEXT, typer.Context))
     _check_names(command, parameters)
     needs = declared_needs(parameters)
@@ -83,7 +84,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
         for name, value in given.items():
             if flags[name] is not None:
                 check_value(flags[name] or name, value)
-        context = given.pop(_CONTEXT, None)
+        context = given.pop(_CONTEXT, None) if asks is None else given[asks]
         if typed is not None:
             given[typed] = TypedOptions.of(context, needs)
         named = _of_site_file(context) if context is not None else ()
