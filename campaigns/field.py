@@ -70,9 +70,10 @@ WANTED = {
     ),
     "05_fqdn_hosts": Wanted(
         (
-            r" 2 .*gpu-unavailable .*xid 79",
-            r" 3 .*gpu-memory .*xid 95",
-            "verdict +gpu-unavailable .*node gpu-1",
+            " 2 .*gpu-1.* gpu-unavailable",
+            " 3 .*gpu-2 +gpu-memory",
+            "^Job 2 .*gpu-unavailable on gpu-1",
+            "xid 79 on gpu-1",
         ),
         never=("No kernel message",),
     ),
@@ -123,15 +124,14 @@ WANTED = {
     ),
     "13_amd_kernel": Wanted(
         (
-            "verdict +gpu-(memory|unavailable) .*node m1",
-            "verdict +gpu-memory .*node m2",
-            "mce",
-            "panic",
+            "^Job 1 .*gpu-(memory|unavailable) on m1",
+            "^Job 2 .*gpu-memory on m2",
+            "kernel amdgpu-ras-uncorrectable on m1",
         ),
         never=("none was an error[.]",),
     ),
     "14_runaway_job": Wanted(
-        ("such as job 500(?s:.*)^Data quality(?s:.*)such as job 500",),
+        ("such as job 500(?s:.*)^5 records read(?s:.*)such as job 500",),
     ),
     "17_training_logs": Wanted(
         (
@@ -168,14 +168,14 @@ WANTED = {
     ),
     "21_xid154_recovered": Wanted(
         (
-            "Job 1 on c(?s:.)*?verdict +no failure",
-            "Job 3 on c(?s:.)*?verdict +nvlink",
+            "^Job 1 ended FAILED: no failure of the infrastructure",
+            "^Job 3 .*nvlink on g3",
             "^1 failure, ",
         ),
         never=("none was an error[.]",),
     ),
     "24_nhc_log": Wanted((r"11:55:02Z \| gpu-1 \|",)),
-    "25_recycled_ids": Wanted(("^3 attempts[.]", "id was that of another job"), ("Attempt 4",)),
+    "25_recycled_ids": Wanted(("of 3 attempts ", "id was that of another job"), ("^ +4  ",)),
     "27_nvsentinel_pod_log": Wanted(
         ("events.ndjson: .*rows of events .1.",),
         refused=tuple(f"{name}: no known" for name in ("k8s_events.json", "dcgm.prom")),

@@ -37,5 +37,9 @@ class StoreError(EttrError):
     """A store cannot be opened, read or written."""
 
 
+class ChangedStoreError(StoreError):
+    """Another process ingested into a store while it was read; reading it again may succeed."""
+
+
 class AccountingError(EttrError):
     """Records of a log were lost, or counted twice: a bug of a reader, never of the log."""

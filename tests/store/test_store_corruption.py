@@ -14,7 +14,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.errors import StoreError
-from ettr.store import Store, layout, open_store
+from ettr.store import Store, folder, layout, open_store
 from ettr.store.folder import FolderStore
 from ettr.tables import PROGRESS, TABLES
 from store.test_store import FILE_ROW, NOON, attempts, ingest, states
@@ -247,6 +247,29 @@ def test_a_store_that_another_process_changed_meanwhile_is_no_damage(place: Path
             ingest(writer, "two", attempts("two", ("1", "COMPLETED", NOON)))
         with pytest.raises(StoreError, match=r"another process ingested .* run the command again"):
             reader.rows("attempts")
+
+
+def test_a_command_reads_again_what_another_process_changed_meanwhile(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ingest by cron in the middle of a report is no reason to go without it."""
+    tries: list[Path] = []
+    writing: list[Path] = []
+
+    def stamp(path: Path) -> tuple[int, int] | None:
+        if path.parent.name == "attempts" and len(tries) < 2 and not writing:
+            tries.append(path)
+            writing.append(path)
+            with open_store(place) as writer:
+                ingest(writer, f"n{len(tries)}", attempts("two", ("1", "COMPLETED", NOON)))
+            writing.clear()
+        return found(path)
+
+    found = folder._stamp
+    monkeypatch.setattr(folder, "_stamp", stamp)
+    done = ettr("status", place, "--json")
+    assert done.code == 0, done.err
+    assert len(tries) == 2
 
 
 def test_a_query_under_way_when_another_process_ingests_is_told_so(

@@ -11,7 +11,9 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +25,7 @@ from ettr.cli.groups import flattened
 from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
 from ettr.cli.site_file import SITE_FILE, site_file
-from ettr.errors import EttrError
+from ettr.errors import ChangedStoreError, EttrError
 from ettr.report.registry import Command, Registered, registered
 from ettr.version import __version__
 
@@ -189,6 +191,18 @@ def _check_address_space(command: str | None) -> None:
         )
 
 
+_TRIES = 5
+"""How often a command reads a store into which others ingest meanwhile."""
+
+
+def _run(command: Callable[[], object]) -> object:
+    """Run a command, again where its store changed: it prints once all of it is read."""
+    for _ in range(_TRIES - 1):
+        with suppress(ChangedStoreError):
+            return command()
+    return command()
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     write_any_text()
@@ -199,12 +213,15 @@ def main() -> None:
         name = _named(words)
         # outside standalone mode an exit comes back as its status
         _check_address_space(name)
-        status = build_app(name)(
-            words,
-            prog_name="ettr",
-            standalone_mode=False,
-            default_map=site.defaults(name, words),
-            obj=site.name,
+        status = _run(
+            partial(
+                build_app(name),
+                words,
+                prog_name="ettr",
+                standalone_mode=False,
+                default_map=site.defaults(name, words),
+                obj=site.name,
+            )
         )
         sys.exit(status if isinstance(status, int) else 0)
     except EttrError as error:

@@ -14,6 +14,7 @@ from ettr.words import by_number, counted
 
 _NODES_SHOWN = 16
 _INDENT = " " * 13
+_SILENT = "Some of its nodes sent no logs around an end: an error there would not be seen."
 _SCHEDULER = ("slurmctld", "node-state")
 
 
@@ -57,6 +58,7 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
     """Why the job ended in a sentence, and a line an attempt, the newest first."""
     silent = any(one.silent_nodes or one.grade == "uncovered" for one in evidence)
     numbered = [*enumerate(history.attempts, 1)][::-1]
+    earlier = "; ".join(history.earlier_jobs)
     headers = ("attempt", "ended, UTC", "ran", "GPUs", "state", "cause", "node", "seen closest")
     return Section(
         "job",
@@ -83,15 +85,19 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
             ),
         ),
         answer=_why_it_ended(history),
-        careful="Some of its nodes sent no logs around an end: an error there would not be seen."
-        if silent
-        else "",
+        careful=" ".join(
+            (
+                *((f"The id was that of another job before: {earlier}.",) if earlier else ()),
+                *((_SILENT,) if silent else ()),
+            )
+        ),
     )
 
 
 def _why_it_ended(history: JobHistory) -> str:
     failed = [one for one in history.attempts if one.verdict is not None]
-    what = f"Job {history.job_id} ({', '.join(filter(None, (history.name, history.user)))})"
+    whose = ", ".join(filter(None, (history.name, history.user)))
+    what = f"Job {history.job_id}{f' ({whose})' if whose else ''}"
     last = history.attempts[-1] if history.attempts else None
     if not failed:
         ended = "has no attempt" if last is None else f"ended {last.state}"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ettr.errors import StoreError
+from ettr.errors import ChangedStoreError, StoreError
 from ettr.files import flush
 from ettr.store import layout
 from ettr.store.base import (
@@ -216,7 +216,7 @@ class FolderStore(Store):
             if leads_elsewhere(self._folder, part):
                 raise corrupt(path, "it is, or lies behind, a symbolic link")
             if stamp is None and part not in layout.read(self._folder).all_parts():
-                raise StoreError(
+                raise ChangedStoreError(
                     f"{self._folder}: another process ingested into this store while it was read; "
                     "run the command again"
                 )

@@ -40,6 +40,7 @@ def quality_section(quality: DataQuality, findings: Sequence[Finding] = ()) -> S
         ),
         (*map(_doubt, findings), *quality.assumptions),
         (*_reason_rows(quality), *_taxonomy_rows(quality)),
+        careful=" ".join(one.says for one in findings if one.effect is not None),
     )
 
 
