@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 NAMES = (
     "back-tests",
+    "borders",
     "checkpoint-damage",
     "causes",
     "ckpt-chaos",

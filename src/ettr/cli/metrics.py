@@ -7,7 +7,6 @@ options that its numbers depend on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,10 +123,6 @@ def nodes(
         int | None,
         typer.Option("--xid", metavar="CODE", min=0, help="List the GPUs that reported this XID."),
     ] = None,
-    place: Annotated[
-        str | None,
-        typer.Option("--place", metavar="NAME", help="Only nodes of this rack, pod or switch."),
-    ] = None,
     selecting: Selecting,
     metric: Annotated[
         opt.MetricOptions,
@@ -141,8 +136,6 @@ def nodes(
     With --by the nodes are ranked, with --xid the GPUs are listed that reported an XID.
     """
     price = pricing.price()
-    if place is not None:
-        selecting = replace(selecting, node=_nodes_of(store, place))
     if by is None and xid is None:
         _print_part("nodes", store, selecting, metric, printing, price)
         return
@@ -163,24 +156,3 @@ def nodes(
         elif by is not None:
             costs = node_costs(analysis, by.value)
             printing.show("ettr-node-costs", costs, costs_section, "nodes", head, price)
-
-
-def _nodes_of(store: str, place: str) -> list[str]:
-    """The nodes of a rack, pod or switch.
-
-    Raises:
-        UsageError: the inventory names no such place.
-    """
-    from ettr.store import open_store
-
-    with open_store(store) as opened:
-        rows = opened.rows("nodes").to_pylist()
-    kinds = ("rack", "pod", "switch")
-    found = [row["node"] for row in rows if place in {row[kind] for kind in kinds}]
-    if not found:
-        known = sorted({str(row[kind]) for row in rows for kind in kinds if row[kind]})
-        raise UsageError(
-            f"--place {place}: the inventory names no such rack, pod or switch; it names "
-            f"{', '.join(known[:20]) or 'none'}"
-        )
-    return found
