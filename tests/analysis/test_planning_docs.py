@@ -45,7 +45,7 @@ def test_a_command_prints_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = shlex.split(commands(page)[place])
-    done = ettr(*words[1:])
+    done = ettr(*words[1:], "--detail")
     assert done.code == 0, done.err
     for text in says:
         assert text in done.out
@@ -58,4 +58,4 @@ def test_no_command_is_left_untested() -> None:
 
 def test_writes_of_45_s_miss_the_target() -> None:
     given = ("--gpus", "16384", "--failures", "419", "--node-days", "110592", "--target", "0.9")
-    assert "is missed" in ettr("plan", *given, "--write", "45s").out
+    assert "is missed" in ettr("plan", *given, "--write", "45s", "--detail").out

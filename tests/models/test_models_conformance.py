@@ -40,7 +40,7 @@ def test_a_law_of_age_conforms(name: str) -> None:
 def test_names_are_those_of_the_command_line() -> None:
     assert len(set(MODELS)) == len(MODELS)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in MODELS)
-    help_text = " ".join(ettr("project", "--help").out.split())
+    help_text = " ".join(ettr("project", "--help-all").out.split())
     assert [name for name in MODELS if name not in help_text] == []
 
 

@@ -46,7 +46,15 @@ class TestCost:
         assert held == pytest.approx(4096 * 240 / found["ettr"]["estimate"])
         assert cost["price"] == {"per_gpu_hour": 2.5, "currency": "USD"}
         text = ettr(
-            "plan", "--gpus", "4096", *RATE, "--days", "10", "--gpu-hour-price", "2.50USD"
+            "plan",
+            "--gpus",
+            "4096",
+            *RATE,
+            "--days",
+            "10",
+            "--gpu-hour-price",
+            "2.50USD",
+            "--detail",
         ).out
         assert f"{held * 2.5:,.0f}" in text
 
@@ -101,7 +109,17 @@ class TestTimeBudget:
 
     def test_what_cannot_be_says_the_best(self) -> None:
         text = ettr(
-            "plan", "--gpus", "131072", *RATE, "--write", "5min", "--days", "10", "--within", "10d"
+            "plan",
+            "--gpus",
+            "131072",
+            *RATE,
+            "--write",
+            "5min",
+            "--days",
+            "10",
+            "--within",
+            "10d",
+            "--detail",
         ).out
         assert "No size ends within 10 d with 90 %" in " ".join(text.split())
 
@@ -167,14 +185,14 @@ class TestPhases:
         for phase, gpus, days in zip(phases["phases"], ("4096", "16384"), ("10", "5"), strict=True):
             alone = plan("--gpus", gpus, *given[2:], "--days", days)["answers"]["cost"]
             assert phase["held_gpu_hours"] == pytest.approx(alone["held_gpu_hours"]["estimate"])
-        text = ettr("plan", *given, *asked).out
+        text = ettr("plan", *given, *asked, "--detail").out
         total = sum(phase["held_gpu_hours"] for phase in phases["phases"])
         assert f"{2 * total:,.0f}" in text
         assert "Cost of a day as planned, not of its phases" in text
 
     def test_a_phase_that_will_not_end_says_so(self) -> None:
         given = ("--gpus", "4096", *RATE, "--write", "10min", "--restart", "1h", "--days", "10")
-        text = ettr("plan", *given, "--phases", "4096:10d,1000000:1000d").out
+        text = ettr("plan", *given, "--phases", "4096:10d,1000000:1000d", "--detail").out
         assert "Phases of the run, of which one will not end" in text
         assert re.search(r"1,000,000 +1,000 d .* will not end +– +0.000", text)
 
@@ -193,7 +211,10 @@ class TestAbsurdRuns:
         given = ("--gpus", "1000000", "--failures-per-1000-node-days", "6.5", "--days", "54")
         times = ("--write", "10min", "--gpu-hour-price", "2USD")
         assert plan(*given, *times)["answers"]["cost"] is None
-        assert "No cost is given of a run that will not end" in ettr("plan", *given, *times).out
+        assert (
+            "No cost is given of a run that will not end"
+            in ettr("plan", *given, *times, "--detail").out
+        )
 
 
 class TestMaintenance:
@@ -245,7 +266,7 @@ class TestNodeTypes:
         assert mixed["rate"]["per_node_day"]["estimate"] is None
         assert mixed["rate"]["per_node_day"]["low"] == 0
         assert mixed["mttf_h"]["estimate"] is None
-        text = ettr("plan", *types).out
+        text = ettr("plan", *types, "--detail").out
         assert "as nothing failed yet" in text
         assert "at most" in text
 
