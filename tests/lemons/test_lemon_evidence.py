@@ -91,6 +91,13 @@ def test_the_page_and_its_json_say_what_speaks_against_the_node(written: tuple[D
     assert len(found["outages"]) == 1
 
 
+def test_the_vendor_is_asked_for_something_before_the_evidence(written: tuple[Done, Path]):
+    page = written[1].read_text("utf-8")
+    asked = page.index("Please ")
+    assert asked < page.index("Probability of being a lemon")
+    assert "between 2026-03-01 00:00:00 and 2026-03-01 00:00:00" not in page
+
+
 def test_the_onset_is_dated(written: tuple[Done, Path]):
     found = json.loads(written[1].with_suffix(".json").read_text("utf-8"))["onset"]
     low, high = (datetime.fromisoformat(found[name]) for name in ("low", "high"))

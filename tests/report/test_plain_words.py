@@ -6,11 +6,14 @@ import math
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.program import ettr, write_logs
+from ettr.models.compare import rate_direction
+from ettr.models.dispersion import FailureTimeline
 from ettr.report.plain_words import JARGON, hours_words, plainly, share_words
 
 MOST_WORDS = 24
@@ -48,6 +51,16 @@ def test_what_is_said_is_within_five_percent(value: float):
 @given(st.floats(0.0, 1e300))
 def test_no_length_of_time_and_no_share_needs_a_power_of_ten(value: float):
     assert not re.search(r"[eE]\+?\d", hours_words(value) + share_words(value))
+
+
+def test_a_rate_that_stays_is_as_often_and_many_days_are_written_out():
+    times = np.arange(0.5, 60.0)
+    edges = np.arange(0.0, 61.0)
+    timeline = FailureTimeline(times, edges, 2_000.0 * edges)
+    says = rate_direction(timeline).meaning
+    assert "120,000 node-days" in says
+    assert ": as often [" in says
+    assert not NOT_SAID.search(says)
 
 
 def test_lengths_are_in_the_unit_that_fits():

@@ -104,7 +104,7 @@ def _unplaced(counts: Counts) -> tuple[str, ...]:
         )
     if counts.unplaced_node_days:
         words.append(
-            f"{counts.unplaced_node_days:,.4g} node-days ran on nodes that the logs do not name; "
+            f"{counts.unplaced_node_days:,.0f} node-days ran on nodes that the logs do not name; "
             "they count in the rate of the fleet, not of any node."
         )
     return tuple(words)

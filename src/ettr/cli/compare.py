@@ -202,8 +202,8 @@ def compare(
         )
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)
-    names = " against ".join(one.name for one in fleets)
-    page.write(compare_section(compared), names, rating.confidence, head, printing)
+    question = f"Do {' and '.join(one.name for one in fleets)} fail equally often?"
+    page.write(compare_section(compared), question, rating.confidence, head, printing)
 
 
 def _show_previous(
@@ -232,7 +232,8 @@ def _show_previous(
         head = analysis.selection_head
     printing.show("ettr-periods", trend, previous_section, "", head, price)
     section = priced(previous_section(trend), price)
-    page.write(section, where, rating.confidence, head, printing)
+    question = "Does it fail more often than in the period before?"
+    page.write(section, question, rating.confidence, head, printing)
 
 
 def _fleets(

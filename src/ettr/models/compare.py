@@ -593,10 +593,20 @@ def _verdict(ratio: RateRatio, spread: Spread | None) -> Direction:
     return Direction.WORSE if ratio.low > 1.0 else Direction.UNDECIDED
 
 
+def _days(node_days: float) -> str:
+    """Four digits, and never a power of ten."""
+    return f"{node_days:,.4g}" if node_days < 1e4 else f"{node_days:,.0f}"
+
+
+def _times(ratio: float) -> str:
+    times = f"{ratio:.2g}"
+    return "as often" if times == "1" else f"{times} times as often"
+
+
 def _direction_says(verdict: Direction, ratio: RateRatio, spread: Spread | None) -> str:
     late, early = ratio.a, ratio.b
     counts = (
-        f"{_failures(late)} in the second half of {late.node_days + early.node_days:,.4g} "
+        f"{_failures(late)} in the second half of {_days(late.node_days + early.node_days)} "
         f"node-days, {_failures(early)} in the first"
     )
     if spread is None or not spread.is_known:
@@ -607,7 +617,7 @@ def _direction_says(verdict: Direction, ratio: RateRatio, spread: Spread | None)
     times = (
         f"at least {ratio.low:.2g} times as often"
         if ratio.ratio is None
-        else f"{ratio.ratio:.2g} times as often [{ratio.low:.2g}, {ratio.high:.2g}]"
+        else f"{_times(ratio.ratio)} [{ratio.low:.2g}, {ratio.high:.2g}]"
     )
     tested = f"{counts}: {times}, p {ratio.p_value:.2g}"
     if spread.is_clustered:

@@ -356,14 +356,6 @@ def limit_line(
     }
 
 
-def stacked_area(name: str, x: Sequence[object], y: Sequence[float | None]) -> Trace:
-    """One layer of a stack."""
-    return line(name, x, y, width=0.5) | {
-        "stackgroup": "layers",
-        "hovertemplate": "%{x}: %{y:.3g}",
-    }
-
-
 def time_markers(markers: Sequence[tuple[str, str]]) -> Layout:
     """Upright dashed lines across the chart, each a time and its label."""
     lines = [

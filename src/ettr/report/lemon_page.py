@@ -5,17 +5,30 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ettr.analysis.lemon_evidence import LemonEvidence
+from ettr.analysis.lemon_evidence import LemonEvidence, NodeOnset
+from ettr.report.answers import Answer
 from ettr.report.document import JsonValue, plain_fields
 from ettr.report.html import Card, Page
 from ettr.report.numbers import DASH, moment, number
 from ettr.report.sections.lemon_evidence import NOT_MEASURED, chance_of, evidence_sections
 from ettr.version import __version__
+from ettr.words import counted
 
 FORMAT = "ettr-lemon-evidence"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 _DIGEST = 8
+_LIKELY = 0.5
+_PARTS = {
+    "gpu-unavailable": "GPU",
+    "gpu-memory": "GPU",
+    "nvlink": "GPU",
+    "pcie": "device",
+    "infiniband": "InfiniBand adapter",
+    "ethlink": "network adapter",
+    "main-memory": "memory module",
+}
+"""What to replace for a symptom; anything else is a part."""
 
 
 def evidence_page(evidence: LemonEvidence, selection: str = "") -> Page:
@@ -32,6 +45,7 @@ def evidence_page(evidence: LemonEvidence, selection: str = "") -> Page:
         subtitle=f"{moment(period.start)} to {moment(period.end)} UTC{known}",
         caution=None,
         cards=_cards(evidence),
+        answers=(Answer("Request", request(evidence)),),
         next_steps=(),
         sections=evidence_sections(evidence),
         footer=f"ettr {__version__}. Times are UTC. Files and lines are those of the logs read.",
@@ -57,11 +71,38 @@ def _cards(evidence: LemonEvidence) -> tuple[Card, ...]:
         Card("Node-days of jobs", number(one.exposure_node_days, 4), "its exposure"),
         Card(
             "Failing since",
-            DASH if since is None else moment(since.median),
+            DASH if since is None else _since(since),
             "no failure names it"
             if since is None
+            else "if it is a lemon"
+            if since.low == since.high
             else f"between {moment(since.low)} and {moment(since.high)}, if it is a lemon",
         ),
+    )
+
+
+def _since(since: NodeOnset) -> str:
+    return "before the logs begin" if since.from_start > _LIKELY else moment(since.median)
+
+
+def request(evidence: LemonEvidence) -> str:
+    """What a vendor is asked for: the part that its errors name, else a test of the node."""
+    named = [
+        one
+        for one in evidence.checks or ()
+        if one.severity == "critical" and one.symptom and one.entity
+    ]
+    node, failures = f"node {evidence.node}", ""
+    if evidence.candidate is not None:
+        failures = f" It failed {counted(evidence.candidate.named, 'job')}."
+    if not named:
+        return f"Please test {node}: no error names one part of it.{failures}"
+    worst = max(named, key=lambda one: (one.events, one.last))
+    part = _PARTS.get(worst.symptom or "", "part")
+    code = f"{worst.check} {worst.code}" if worst.code else worst.check
+    return (
+        f"Please replace the {part} at {worst.entity} in {node}: {code}, "
+        f"{counted(worst.events, 'time')} until {moment(worst.last)} UTC.{failures}"
     )
 
 

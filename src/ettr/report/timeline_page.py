@@ -13,6 +13,7 @@ from datetime import datetime
 
 from ettr.analysis.selecting import SelectionHead
 from ettr.analysis.timeline import JobEnd, Timeline, TimelineJob
+from ettr.metrics.goodput import LOST_CAP_MIN
 from ettr.metrics.instants import to_seconds
 from ettr.report.characters import cut, harmless
 from ettr.report.document import JsonValue
@@ -27,6 +28,7 @@ from ettr.report.sections.timeline import (
     timeline_section,
     unit_words,
 )
+from ettr.units import SECONDS_PER_MINUTE
 from ettr.version import __version__
 
 _SCRIPTS = ("timeline_rows", "timeline_draw", "timeline")
@@ -73,6 +75,7 @@ def picture_data(found: Timeline) -> JsonValue:
     return {
         "since_s": to_seconds(since),
         "length_s": last_s,
+        "lost_s": SECONDS_PER_MINUTE * LOST_CAP_MIN,
         "unit": unit_words(found),
         "groups": list(groups),
         "nodes": [

@@ -17,7 +17,6 @@ from ettr.report.charts import (
     BarSeries,
     band,
     row_chart,
-    stacked_area,
     time_markers,
     value_axis,
 )
@@ -58,7 +57,7 @@ def failures_section(
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []
     new_checks = [marker for marker in trend.markers if marker.is_new]
-    if len(trend.points) > 1 and rates.all_jobs.failures:
+    if _is_trend(trend) and rates.all_jobs.failures:
         figures.append(_trend_figure(trend, new_checks[:_MARKERS_SHOWN]))
     notes = [caution] if caution else []
     notes.append(
@@ -211,18 +210,18 @@ def _settled(point: TrendPoint, trend: RateTrend) -> bool:
     return (point.time - point.window_from).total_seconds() >= least * SECONDS_PER_DAY
 
 
+def _is_trend(trend: RateTrend) -> bool:
+    """Whether the points reach over two windows: nearer ones share most of their failures."""
+    if len(trend.points) < 2:
+        return False
+    days = (trend.points[-1].time - trend.points[0].time).total_seconds() / SECONDS_PER_DAY
+    return days >= 2.0 * trend.window_days - _LEAST_WINDOW_DAYS
+
+
 def _trend_figure(trend: RateTrend, new_checks: list[CheckMarker]) -> Figure:
     drawn = [point for point in trend.points if _settled(point, trend)] or list(trend.points)
     times = [moment(point.time) for point in drawn]
-    symptoms = sorted({one.symptom for point in drawn for one in point.by_symptom})
-    by_point = [
-        {one.symptom: one.per_1000_node_days for one in point.by_symptom} for point in drawn
-    ]
-    traces = [
-        stacked_area(symptom, times, [rates.get(symptom, 0.0) for rates in by_point])
-        for symptom in symptoms
-    ]
-    traces += band("total", times, [point.per_1000_node_days for point in drawn], INK)
+    traces = band("total", times, [point.per_1000_node_days for point in drawn], INK)
     caption = (
         f"Per 1,000 node-days in a rolling window of {number(trend.window_days)} days. Dotted "
         f"lines: {percent(trend.confidence, 2)} interval of the total."

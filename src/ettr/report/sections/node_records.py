@@ -178,7 +178,9 @@ def _place_tables(places: tuple[PlaceRate, ...]) -> Iterator[TextTable]:
     for kind, plural in _PLURAL.items():
         of_kind = [one for one in places if one.kind == kind]
         if of_kind:
-            yield _place_table(f"Failures by {kind} ({len(of_kind)} {plural})", of_kind)
+            yield _place_table(
+                f"Failures by {kind} ({counted(len(of_kind), kind, plural)})", of_kind
+            )
 
 
 def _place_table(title: str, places: Iterable[PlaceRate]) -> TextTable:

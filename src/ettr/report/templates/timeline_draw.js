@@ -110,6 +110,18 @@ function fill(rects, styleOf) {
   return n;
 }
 
+// of a job that failed only the end is red: what was lost, at most what one failure loses
+function lost(rects) {
+  context.fillStyle = colours.failure;
+  for (let i = 0; i < rects.length; i += 5) {
+    const item = rects[i + 4], right = Math.min(xOf(item.until), shape.width);
+    const x = Math.max(rects[i], xOf(Math.max(item.start, item.until - data.lost_s)));
+    const wide = Math.max(right - x, Math.min(rects[i + 2], 2));
+    if (right - wide >= shape.gutter) { context.fillRect(right - wide, rects[i + 1], wide, rects[i + 3]); }
+  }
+  return 0;
+}
+
 function absent(row, y) {
   const [, , from, to] = data.nodes[row];
   context.fillStyle = colours.panel;
@@ -278,7 +290,8 @@ function draw() {
     collect(jobRows[row], yOf(row), spans, true);
     collect(outageRows[row], yOf(row), out, false);
   }
-  const n = fill(spans, colours) + fill(out, patterns);
+  const painted = Object.assign({}, colours, { failure: colours.completed });
+  const n = fill(spans, painted) + lost(spans.failure) + fill(out, patterns);
   names(spans, first);
   crosses(first, last);
   frame();
