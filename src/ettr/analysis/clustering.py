@@ -225,13 +225,7 @@ def counts_by_node(
 
 
 def come_in_bursts(over_time: Spread, times_days: Floats, confidence: float = CONFIDENCE) -> bool:
-    """Whether it can be said that failures come in bursts: counts and gaps both show it.
-
-    Args:
-        over_time: spread of the failures between windows.
-        times_days: when each happened.
-        confidence: of the band of independent gaps.
-    """
+    """Whether it can be said that failures come in bursts: counts and gaps both show it."""
     if not over_time.is_surely_clustered:
         return False
     gaps = burstiness(times_days, np.random.default_rng(BAND_SEED), confidence)

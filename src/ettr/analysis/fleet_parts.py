@@ -54,7 +54,6 @@ def types_of_gpu(analysis: Analysis, above_gpus: int | None) -> list[FleetEviden
     """What ran on each type of GPU, that of most node-days first.
 
     Args:
-        analysis: of the store.
         above_gpus: jobs of more GPUs only, where such ran on each type; None takes them all.
 
     Raises:

@@ -91,8 +91,6 @@ class Masks:
 
     Args:
         key: bytes that only the site has.
-        words: those that texts keep, in lower case.
-        taxonomy: whose patterns of reasons stay readable.
     """
 
     def __init__(self, key: bytes, taxonomy: Taxonomy) -> None:
@@ -335,11 +333,7 @@ class MaskedStore(Store):
         return self._store.part_files()
 
     def ingestion(self, file_id: str) -> AbstractContextManager[Ingestion]:
-        """Refuse.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse. Raises UsageError: always."""
         raise UsageError("a store under pseudonyms is read only")
 
     def check_integrity(self) -> None:

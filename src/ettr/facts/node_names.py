@@ -35,8 +35,6 @@ def joined_names(
     """Names of logs with the scheduler's, and those that may be of several nodes.
 
     Args:
-        known: cluster and name of the scheduler's nodes.
-        logged: of nodes in events and days of logs.
         stated: cluster, name and another name of a node, as an inventory has them.
 
     Returns:
@@ -108,10 +106,6 @@ def _unsure_aliases(facts: Facts) -> list[tuple[object, ...]]:
 
 def under_one_name(facts: Facts, rows: str) -> tuple[str, str]:
     """The expression of a node's name and the join that it takes, for rows of some alias `r`.
-
-    Args:
-        facts: where.
-        rows: the alias.
 
     Returns:
         The name as it is and no join, where no log calls a node otherwise.

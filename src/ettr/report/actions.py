@@ -43,7 +43,6 @@ def actions(analysis: Analysis, spread: tuple[float, float] | None) -> tuple[Act
     """At most three: first what wins the most GPU-hours, then what the numbers lack.
 
     Args:
-        analysis: Of the store.
         spread: GPU-hours lost if checkpoints are frequent and if they are rare; None if known.
     """
     jobs = analysis.logs_read.jobs

@@ -44,9 +44,6 @@ class Headline:
     """One of the four answers.
 
     Attributes:
-        question: What it answers, in a few words.
-        answer: One number, or what is known instead.
-        small: At most two numbers below it.
         assumes: An assumption or a gap that moves the number much; empty for none.
     """
 
@@ -86,12 +83,7 @@ class FirstScreen:
     """What a reader sees before anything else.
 
     Attributes:
-        title: Whose report it is.
-        period: Which time the logs cover.
-        notes: What must be known first, a short sentence each.
-        headlines: The four answers.
         bars: Failures over time; None where there are none.
-        actions: At most three things to do.
         careful: One line on what may be wrong with the numbers; empty for nothing.
     """
 
@@ -105,12 +97,7 @@ class FirstScreen:
 
 
 def first_screen(analysis: Analysis, title: str) -> FirstScreen:
-    """Four answers, failures over time, at most three actions, one line of what to be careful with.
-
-    Args:
-        analysis: Of the store.
-        title: Of the report.
-    """
+    """The four answers, failures over time, at most three actions, and one line of caution."""
     found = findings(analysis)
     head = analysis.selection_head
     spread = loss_by_interval(analysis)

@@ -42,13 +42,12 @@ class ClusterHours:
     """GPU-hours of one simulated cluster, and what ended attempts.
 
     Attributes:
-        lost_gpu_hours: Work lost to faults and preemptions, and all restarts.
         write_gpu_hours: Held up by writes of checkpoints; neither useful nor lost.
         held_share: Of all GPU-hours, those that jobs held, the utilisation; None where there are
             no GPU-hours.
         first_wait_s: Mean wait of the jobs that started, from when they were eligible until they
-            first started; None where none started or the log was not read. Likewise of the
-            largest jobs, and of those of the highest priority.
+            first started; None where none started or the log was not read. Likewise of the largest
+            jobs, and of those of the highest priority.
     """
 
     useful_gpu_hours: float

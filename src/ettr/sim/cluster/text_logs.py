@@ -31,13 +31,7 @@ _XIDS = {
 
 
 def write_logs(store: Store, folder: Path, note: str) -> list[Path]:
-    """Write the accounting, the states of nodes and the kernel log of a simulated store.
-
-    Args:
-        store: What was simulated.
-        folder: Where to write the files.
-        note: What a report of them says first.
-    """
+    """Write the accounting, the states of nodes and the kernel log of a simulated store."""
     made = {
         SACCT: [_SACCT, *map(_job, _ordered(store, "attempts", "submit"))],
         EVENTS: [_EVENTS, *map(_state, _ordered(store, "node_states", "start"))],
