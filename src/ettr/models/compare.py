@@ -185,7 +185,7 @@ def _says(
         return f"{first} fails less often than {second} (p {p_value:.2g})."
     if ratio is None and math.isinf(high) and low == 0.0:
         return f"{first} and {second} cannot be compared: nothing failed in {second}."
-    times = f"{low:.2g} or more" if math.isinf(high) else f"[{low:.2g}, {high:.2g}]"
+    times = f"{low:.2g} or more" if math.isinf(high) else f"{low:.2g} to {high:.2g}"
     return (
         f"No difference between {first} and {second} is shown: {first} fails {times} times as "
         f"often ({100 * confidence:g} % interval)."

@@ -12,6 +12,7 @@ from ettr.analysis import Analysis
 from ettr.analysis.node_names import joined_names
 from ettr.facts import Facts
 from ettr.metrics.logs_read import LogsRead
+from ettr.metrics.node_classes import GPU
 from ettr.metrics.quality import DataQuality
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number, percent
@@ -370,7 +371,13 @@ def rate_cautions(analysis: Analysis) -> tuple[str, ...]:
     # with false failures in it the rate bounds nothing
     wrong = "leaves out failures as well" if false else "is a lower bound"
     uncounted = "" if why is None else f"The store's failure rate {wrong}: {why}"
-    return tuple(filter(None, (false, uncounted)))
+    of = ""
+    if analysis.rate_class not in ("", GPU):
+        of = (
+            f"The store's failure rate is of {analysis.rate_nodes} alone, since types of GPU "
+            "differ: --gpu-type gives that of others."
+        )
+    return tuple(filter(None, (of, false, uncounted)))
 
 
 def _why_uncounted(analysis: OfLowerBound | Analysis) -> str | None:
