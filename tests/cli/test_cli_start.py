@@ -77,6 +77,7 @@ def test_a_store_is_read_and_reported_without_frames_and_other_engines(tmp_path:
     page = loaded("report", store, "-o", str(tmp_path / "report.html"), blocked=NOT_REQUIRED)
     assert "ettr.report.page" in page
     assert "torch" not in page
+    assert "ettr.sources.slurm.sacct" not in page  # nor any other reader of logs
     loaded("export", store, "--to", str(tmp_path / "out.duckdb"), blocked=NOT_REQUIRED)
     answer = loaded("failures", store, "--json", blocked=NOT_REQUIRED)
     assert answer & {"scipy", "plotly", "jinja2", "torch"} == set()

@@ -17,7 +17,7 @@ from ettr.metrics.quality import DataQuality
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number, percent
 from ettr.report.unlogged import black_hole_says, hangs_say, set_down_says
-from ettr.sources.registry import all_sources
+from ettr.sources.base import READERS
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import counted
@@ -140,11 +140,9 @@ def _of_logs(analysis: Analysis) -> Iterator[Finding]:
 
 def _read_again(analysis: Analysis) -> Iterator[Finding]:
     """Files that an older reader read than the program has now."""
-    known = all_sources()
     by_options: dict[str, list[str]] = {}
     for row in analysis.facts.rows("files"):
-        source = known.get(row["source"])
-        if source is not None and (row["reader"] or 1) < source.version:
+        if (row["reader"] or 1) < READERS.get(row["source"], 1):
             by_options.setdefault(row["options"] or "{}", []).append(row["name"])
     if not by_options:
         return

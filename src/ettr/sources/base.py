@@ -8,7 +8,7 @@ where the log as a whole cannot be this format, and `UsageError` where an option
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,6 +34,10 @@ class ReadOptions:
     series: str | None = None
     kernel: tuple[KernelForm, ...] | None = None
     accelerators: tuple[str, ...] | None = None
+
+
+READERS: Mapping[str, int] = {"kernel-xid": 2, "nhc": 2, "slurm-events": 2}
+"""Versions of readers that are not the first, by source: a report loads no reader to know them."""
 
 
 @dataclass(frozen=True, slots=True)

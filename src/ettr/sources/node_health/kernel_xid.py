@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.kernel_lines import KERNEL, PREFIXES, KernelDays, is_journal
 from ettr.sources.kernel_wrappings import is_of_kernel, message_of, plain_head, wrapping_of
 from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts
@@ -289,7 +289,7 @@ def prints_local(head: bytes) -> bool:
 
 SOURCE = Source(
     name=NAME,
-    version=2,
+    version=READERS[NAME],
     title="kernel logs: XIDs and other errors of a node (dmesg, syslog, journalctl)",
     tables=("events", "log_days"),
     matches=matches,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_lines
 from ettr.sources.log_rows import OF_FILE, LogDays, LogRows
 from ettr.sources.origin import Origin
@@ -224,7 +224,7 @@ def _after_stamp(line: str) -> str:
 
 SOURCE = Source(
     name=NAME,
-    version=2,
+    version=READERS[NAME],
     title="node health checks: NHC logs, AzNHC logs with fault codes",
     tables=("events", "log_days"),
     matches=matches,

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.lines import numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
@@ -237,7 +237,7 @@ def _seconds(text: str) -> float | None:
 
 SOURCE = Source(
     name=NAME,
-    version=2,
+    version=READERS[NAME],
     title="Slurm node history, sacctmgr show event -P",
     tables=("node_states",),
     matches=matches,
