@@ -316,7 +316,11 @@ def _one_command(name: str, command: Any) -> Iterator[str]:
     yield f"### ettr {name}"
     yield f"```text\n{usage}\n```"
     yield inspect.cleandoc(command.help or "")
-    options = [p for p in command.params if p.param_type_name == "option" and p.name not in ("help", "help_all")]
+    options = [
+        p
+        for p in command.params
+        if p.param_type_name == "option" and p.name not in ("help", "help_all")
+    ]
     rows = [(_code(_names(p)), _cell(p.help), _code(_default(p))) for p in (*arguments, *options)]
     if rows:
         yield _table(("", "meaning", "default"), rows)
