@@ -7,7 +7,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 from cli.program import KERNEL, SACCT, ettr
+from ettr.sources.base import READERS
 from ettr.sources.registry import all_sources, named
+
+
+def test_a_report_knows_the_versions_without_the_readers() -> None:
+    assert READERS == {s.name: s.version for s in all_sources().values() if s.version != 1}
 
 
 def test_a_file_of_an_older_reader_is_named_and_read_again(tmp_path: Path) -> None:

@@ -36,7 +36,14 @@ class ReadOptions:
     accelerators: tuple[str, ...] | None = None
 
 
-READERS: Mapping[str, int] = {"kernel-xid": 2, "nhc": 2, "slurm-events": 2}
+READERS: Mapping[str, int] = {
+    "kernel-xid": 2,
+    "nhc": 2,
+    "slurm-events": 2,
+    "slurm-inventory": 2,
+    "slurm-sacct": 2,
+    "slurmctld-log": 2,
+}
 """Versions of readers that are not the first, by source: a report loads no reader to know them."""
 
 

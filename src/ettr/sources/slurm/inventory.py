@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from ettr.errors import SourceError
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.json_records import (
     Broken,
     Json,
@@ -425,7 +425,7 @@ def _count(text: str | None) -> int | None:
 
 SOURCE = Source(
     name=NAME,
-    version=2,
+    version=READERS[NAME],
     title="Slurm inventory, scontrol show node or sinfo",
     tables=("nodes", "node_states"),
     matches=matches,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ettr.errors import SourceError
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists, listed_nodes
@@ -305,7 +305,7 @@ def first_form(message: str) -> tuple[_Form, re.Match[str]] | None:
 
 SOURCE = Source(
     name=NAME,
-    version=2,
+    version=READERS[NAME],
     title="Slurm controller log, slurmctld.log",
     tables=("events",),
     matches=matches,
