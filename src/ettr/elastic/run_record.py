@@ -11,11 +11,7 @@ from ettr.recovery.restore_costs import Measuring
 
 
 class RunRecord:
-    """Records the events of one process.
-
-    Args:
-        recorder: receives steps, saves, stalls, restarts and restores; None: only timed.
-    """
+    """Records the events of one process."""
 
     def __init__(self, recorder: ProgressRecorder | None, timings: Measuring) -> None:
         self._recorder, self._timings = recorder, timings

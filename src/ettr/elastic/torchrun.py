@@ -393,11 +393,7 @@ ImageKind = Literal["own", "neighbour"]
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """What a rank of an attempt left.
-
-    Attributes:
-        images: (kind, step) -> bytes; the shard itself, or the previous slot's.
-    """
+    """What a rank of an attempt left."""
 
     attempt: int
     slot: int

@@ -132,11 +132,7 @@ def back_test(
     false_discovery: float,
     confidence: float = CONFIDENCE,
 ) -> tuple[Scores, tuple[Claim, ...]]:
-    """Scores of the claims that each window would have made, and the claims.
-
-    Args:
-        fleet: groups with node-days in the cells between the windows' edges.
-    """
+    """Scores of the claims that each window would have made, and the claims."""
     histories = [GroupHistory(group, edges_of(windows)) for group in fleet]
     parts: list[_Scored] = []
     with_roles: set[str] = set()

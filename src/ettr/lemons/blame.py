@@ -42,11 +42,7 @@ class PlacedFailure:
 
 
 def rates_of(fleet: Sequence[Stratum], fits: Sequence[LemonFit | None]) -> dict[NodeName, float]:
-    """Failures per node-day of each node as the model has it; those of groups without one alike.
-
-    Args:
-        fits: of each group; None where it is too small for one.
-    """
+    """Failures per node-day of each node as the model has it; those of groups without one alike."""
     rates = {}
     for group, fit in zip(fleet, fits, strict=True):
         if fit is None:

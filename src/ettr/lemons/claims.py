@@ -174,11 +174,7 @@ _RATIOS = np.exp(np.linspace(np.log(MIN_RATIO), np.log(5000.0), 60))
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """When the rate of a node rose, in days of its exposure, if it is a lemon at all.
-
-    Attributes:
-        from_start: Probability that it was so from the beginning of its exposure.
-    """
+    """When the rate of a node rose, in days of its exposure, if it is a lemon at all."""
 
     from_start: float
     low_days: float

@@ -83,22 +83,14 @@ class UnplacedFailures:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where jobs ran and what failed without blame, read once for all who ask.
-
-    Attributes:
-        nodes_of: The nodes of failed attempts of which no node is blamed.
-    """
+    """Where jobs ran and what failed without blame, read once for all who ask."""
 
     node_days: Mapping[NodeName, float]
     nodes_of: Mapping[str, Sequence[NodeName]]
 
 
 def placement(facts: Facts, node_days: Mapping[NodeName, float]) -> Placement:
-    """The nodes of a fleet and of its failures.
-
-    Args:
-        node_days: runtime of each node; those without any are left out.
-    """
+    """The nodes of a fleet and of its failures."""
     ran = {node: days for node, days in node_days.items() if days > 0}
     nodes_of: dict[str, list[NodeName]] = {}
     for row in facts.rows("unblamed_held"):
@@ -445,11 +437,7 @@ MIN_RENAMED, MIN_SHARE, MOST_UNEQUAL = 5, 0.1, 1.25
 
 @dataclass(frozen=True, slots=True)
 class Renames:
-    """Nodes of a cluster that end, and others that begin, at about one moment.
-
-    Attributes:
-        time_s: When the first of the new ones begins, in seconds since 1970.
-    """
+    """Nodes of a cluster that end, and others that begin, at about one moment."""
 
     cluster: str
     time_s: float
@@ -517,11 +505,7 @@ def fault_strata(
     kinds: Mapping[NodeName, str | None],
     edges_s: Sequence[float] = (),
 ) -> tuple[Stratum, ...]:
-    """Groups whose failures are the faults of the nodes, each placed by the log that records it.
-
-    Args:
-        spans_s: when each node was in service, in seconds since 1970.
-    """
+    """Groups whose failures are the faults of the nodes, each placed by the log that records it."""
     groups: dict[tuple[str, str | None], list[NodeName]] = {}
     for node in sorted(one for one, (start_s, end_s) in spans_s.items() if end_s > start_s):
         groups.setdefault((node[0], kinds.get(node)), []).append(node)

@@ -184,12 +184,7 @@ _PART_CELLS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class GroupedSegments:
-    """Segments, sorted by run, and which groups of nodes they hold.
-
-    Attributes:
-        run: Place of the run of each segment, ascending, shape (segments,).
-        segment: Place of the segment of each membership, ascending, shape (memberships,).
-    """
+    """Segments, sorted by run, and which groups of nodes they hold."""
 
     run: Ints
     log_step: Floats
@@ -227,12 +222,7 @@ class _EffectGrid:
 
 @dataclass(frozen=True, slots=True)
 class _Laws:
-    """Laws of the effect of a group: a row for each scale, tail and share of slow nodes.
-
-    Attributes:
-        before: Log of the weight of each law, shape (laws,).
-        cells: Probability of each cell, by size of the group, each of shape (laws, cells).
-    """
+    """Laws of the effect of a group: a row for each scale, tail and share of slow nodes."""
 
     before: Floats
     cells: dict[int, Floats]
@@ -253,11 +243,7 @@ class _Passed:
 
 
 def effects(steps: GroupedSegments, sure: float) -> Effects:
-    """How slow each group of nodes is.
-
-    Args:
-        steps: at least two segments of each run, at least one group in each segment.
-    """
+    """How slow each group of nodes is."""
     runs = int(steps.run[-1]) + 1
     middle = np.array([np.median(steps.log_step[steps.run == run]) for run in range(runs)])
     off = steps.log_step - middle[steps.run]

@@ -126,11 +126,7 @@ class Goodput:
         self._splitter.add(*_row(event), bounds_us)
 
     def split(self, state: RunState = RunState.RUNNING) -> GoodputSplit:
-        """Where the time went, up to the last event.
-
-        Args:
-            state: whether the run goes on, has completed, or has ended otherwise.
-        """
+        """Where the time went, up to the last event."""
         return _in_seconds(self._splitter.split(state), self._unlogged)
 
 

@@ -106,11 +106,7 @@ class WallClockSplit:
 
 
 class WallClockSplitter:
-    """Takes the events of one rank as they happened; `split` may be asked for at any time.
-
-    Args:
-        attempts: the scheduled attempts; None: not known.
-    """
+    """Takes the events of one rank as they happened; `split` may be asked for at any time."""
 
     def __init__(self, attempts: Iterable[ScheduledAttempt] | None = None) -> None:
         self._timeline = None if attempts is None else AttemptTimeline(attempts)

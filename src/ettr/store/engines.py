@@ -39,11 +39,7 @@ KEPT = "a folder, a file ending in .duckdb, or postgres://USER@HOST/DATABASE"
 
 
 class Engine(ABC):
-    """An open database that keeps the tables of a store.
-
-    Attributes:
-        errors: what the engine raises where it cannot read or write.
-    """
+    """An open database that keeps the tables of a store."""
 
     connection: duckdb.DuckDBPyConnection | None = None
     where: str

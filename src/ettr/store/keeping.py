@@ -35,11 +35,7 @@ def one_per_key(table: Table, relation: str) -> str:
 
 
 class Filling:
-    """Fills the nulls of rows from others of which none has the key of another.
-
-    Args:
-        same_key: SQL's condition that a row `old` and a row `new` have the same key.
-    """
+    """Fills the nulls of rows from others of which none has the key of another."""
 
     def __init__(
         self,

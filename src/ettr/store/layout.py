@@ -257,11 +257,7 @@ def read(folder: Path) -> Manifest:
 
 
 def write(folder: Path, manifest: Manifest, mode: int = Access.OWNER.file_mode) -> None:
-    """Replace the manifest of a store, whole or not at all.
-
-    Args:
-        mode: permissions of the manifest, which later files of the store get too.
-    """
+    """Replace the manifest of a store, whole or not at all."""
     content: Json = {
         "format": STORE_FORMAT,
         "version": STORE_VERSION,

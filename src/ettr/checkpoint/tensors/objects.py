@@ -58,11 +58,7 @@ class LiveGroup:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRecord:
-    """The objects of one slot as they were saved, each still encoded.
-
-    Attributes:
-        items: (`object` or `groups`, name) -> its bytes.
-    """
+    """The objects of one slot as they were saved, each still encoded."""
 
     step: int
     items: Mapping[tuple[str, str], bytes]

@@ -73,11 +73,7 @@ class Ring:
         return {"hosts": list(self._hosts), "port": port, "token": self._token}
 
     def join(self, addresses: Sequence[RingAddress]) -> None:
-        """Connect to the next slot and accept the connection of the previous slot.
-
-        Args:
-            addresses: `address` of every rank, in the order of the slots.
-        """
+        """Connect to the next slot and accept the connection of the previous slot."""
         if self._next >= len(addresses):
             raise NeighbourLostError("the next slot says no address")
         self._connections["next"] = _ready(_connect(addresses[self._next]))

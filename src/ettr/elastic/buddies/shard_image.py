@@ -79,11 +79,7 @@ class ObjectBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part of a shard, and its place in the image.
-
-    Attributes:
-        shape: None for a number.
-    """
+    """One part of a shard, and its place in the image."""
 
     owner: Shard | ObjectBuffer
     name: str
@@ -116,11 +112,7 @@ class Piece:
 
 
 def pieces_of(state: TrainingState, *, objects_bytes: int | None = None) -> list[Piece]:
-    """The pieces of a rank's state in the order of its image; objects come last.
-
-    Args:
-        objects_bytes: room for objects; None: four times what they take now, at least 64 KiB.
-    """
+    """The pieces of a rank's state in the order of its image; objects come last."""
     pieces: list[Piece] = []
     offset = 0
     for shard in state.shards():
@@ -279,11 +271,7 @@ def _stored(image: Tensor, piece: Piece) -> Tensor:
 
 
 class ShardHistory:
-    """Two images of one shard, each of one step; a new one replaces the older.
-
-    Attributes:
-        n_images: 1: a new one replaces the only one.
-    """
+    """Two images of one shard, each of one step; a new one replaces the older."""
 
     def __init__(self) -> None:
         self.n_images = 2
@@ -410,11 +398,7 @@ class ShardStore:
 
 
 class BuddyExchange:
-    """One rank's copies within one generation: its own, and those it exchanges with neighbours.
-
-    Args:
-        ring: connections to both neighbours; None: nothing is exchanged.
-    """
+    """One rank's copies within one generation: its own, and those it exchanges with neighbours."""
 
     def __init__(
         self, shards: ShardStore, slot: int, world: int, stride: int, ring: Ring | None

@@ -120,11 +120,7 @@ def all_gather_lists_coalesced(
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
 ) -> ComposedWork:
-    """Gather several parts of each rank.
-
-    Args:
-        outputs: for each rank a list with an output for each part.
-    """
+    """Gather several parts of each rank."""
     _require_one_each(group, len(outputs))
     works, copies = list[AbortableWork](), list[_Copy]()
     for part, *of_part in zip(parts, *outputs, strict=True):
@@ -140,11 +136,7 @@ def gather(
     parts: list[Tensor],
     options: dist.GatherOptions,
 ) -> ComposedWork:
-    """Gather the part of each rank at one of them.
-
-    Args:
-        outputs: at the root a list with one for each rank.
-    """
+    """Gather the part of each rank at one of them."""
     (part,) = parts
     sent, nothing = _bytes_of(part.contiguous()), [0] * group.size()
     sent_counts = list(nothing)

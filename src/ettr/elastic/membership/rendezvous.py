@@ -84,11 +84,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A worker's sign of life.
-
-    Attributes:
-        step: The last training step that the worker made; -1: none.
-    """
+    """A worker's sign of life."""
 
     count: int = 0
     step: int = -1

@@ -66,12 +66,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class RankInventory:
-    """What all ranks hold, by slot; the same on every rank.
-
-    Attributes:
-        full: Steps of the full checkpoints that every rank sees, the newest first.
-        buddy_stride: Slots from a rank to the one that holds its copies.
-    """
+    """What all ranks hold, by slot; the same on every rank."""
 
     live: tuple[int | None, ...]
     own: tuple[frozenset[int], ...]

@@ -370,11 +370,7 @@ class _ObjectItems:
 def settle_objects(
     buffer: ObjectBuffer, messages: RankMessages, *, root: Path | None, slot: int, reached_step: int
 ) -> None:
-    """Bring common objects of ranks that lag behind to the step reached; every rank calls it.
-
-    Args:
-        root: of the running checkpoint; None: there is no such checkpoint.
-    """
+    """Bring common objects of ranks that lag behind to the step reached; every rank calls it."""
     own = buffer.record
     hashes = [[kind, name, _hash(raw)] for (kind, name), raw in own.items.items()]
     ranks = messages.gather("object-step", _ObjectStep(own.step, hashes))

@@ -341,11 +341,7 @@ class RunningGuard:
         return cls(checkpoint, slot)
 
     def step(self, step: int, *, stops: bool = False) -> None:
-        """Save what is due; a failed round is only warned of, since the run has other guards.
-
-        Args:
-            stops: all of it is due, because the run ends here.
-        """
+        """Save what is due; a failed round is only warned of, since the run has other guards."""
         try:
             save = self.checkpoint.save_all if stops else self.checkpoint.step
             error = save(step).error

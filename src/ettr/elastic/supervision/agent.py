@@ -285,11 +285,7 @@ ENV_SECRET = "ETTR_ELASTIC_TOKEN"  # noqa: S105 its name
 
 @dataclass(frozen=True, slots=True)
 class NodeSetting:
-    """Which node this is, and where the nodes of the run meet.
-
-    Attributes:
-        supervises: Whether the supervisor runs here; None: if this node can listen there.
-    """
+    """Which node this is, and where the nodes of the run meet."""
 
     node: NodeIdentity
     meeting: Meeting

@@ -143,11 +143,7 @@ class RemoteProcess:
 
 @dataclass(slots=True, eq=False)
 class RemoteNode:
-    """A machine whose agent has joined.
-
-    Attributes:
-        joined: Whether it has confirmed the welcome; until then it counts for nothing.
-    """
+    """A machine whose agent has joined."""
 
     identity: NodeIdentity
     n_ranks: int

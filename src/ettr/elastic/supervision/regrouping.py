@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 class Regrouping:
-    """Places slots on nodes and publishes generations.
-
-    Attributes:
-        unplaced: Lost slots that wait for a node with room, and all ranks with them.
-    """
+    """Places slots on nodes and publishes generations."""
 
     def __init__(
         self,

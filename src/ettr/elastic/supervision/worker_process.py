@@ -16,11 +16,7 @@ _REAP_S = 10.0  # a killed process that is not gone by then hangs in the kernel,
 
 @dataclass(slots=True)
 class Worker:
-    """One process, a rank or a spare.
-
-    Attributes:
-        behind_since_s: Since when its generation is an older one (monotonic); None: it is not.
-    """
+    """One process, a rank or a spare."""
 
     name: str
     process: WorkerProcess
