@@ -45,7 +45,9 @@ def write_logs(store: Store, folder: Path, note: str) -> list[Path]:
 
 def _ordered(store: Store, table: str, by: str) -> list[dict[str, Any]]:
     rows = store.rows(table)
-    return rows.take(pc.sort_indices(rows, [(by, "ascending")])).to_pylist()
+    in_order = rows.take(pc.sort_indices(rows, [(by, "ascending")]))
+    found: list[dict[str, Any]] = in_order.to_pylist()
+    return found
 
 
 def _time(at: datetime | None) -> str:
