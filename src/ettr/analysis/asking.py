@@ -30,7 +30,7 @@ WHOLE = "analysis"
 """The one parameter of a question that compares selections: it takes the whole analysis."""
 
 
-class Answering(Protocol):
+class HasAnswers(Protocol):
     """What has an answer to a question: it also has the stages that questions name."""
 
     facts: Facts
@@ -42,7 +42,7 @@ class Given:
 
     __slots__ = ("_analysis", "_names")
 
-    def __init__(self, analysis: Answering, names: frozenset[str]) -> None:
+    def __init__(self, analysis: HasAnswers, names: frozenset[str]) -> None:
         self._analysis = analysis
         self._names = names
 
@@ -76,7 +76,7 @@ def taken_by(question: Question[Any]) -> frozenset[str]:
     return names
 
 
-def answer(question: Question[AnswerT], analysis: Answering) -> AnswerT:
+def answer(question: Question[AnswerT], analysis: HasAnswers) -> AnswerT:
     """What a question finds in the store of an analysis."""
     if WHOLE in question.__annotations__:
         return question(analysis)

@@ -55,7 +55,7 @@ _FLAGS = {
 }
 
 
-class Action(StrEnum):
+class SimulateAction(StrEnum):
     """What to do with a scenario."""
 
     RUN = "run"
@@ -68,7 +68,7 @@ class Action(StrEnum):
 
 def simulate(
     action: Annotated[
-        Action,
+        SimulateAction,
         typer.Argument(
             metavar="run | show | whatif | sensitivity | fit | backtest",
             help="Simulate it, print the file, compare it with changes of it, vary what it "
@@ -239,15 +239,15 @@ def simulate(
         sensitivity=varied or None,
     )
     page.check()
-    if action is Action.FIT:
+    if action is SimulateAction.FIT:
         fit(scenario, out, until, hold_back, printing)
         return
-    if action is Action.BACKTEST:
+    if action is SimulateAction.BACKTEST:
         backtest(scenario, store, hold_back, out, replicas, workers, backend, seed, page, printing)
         return
     text, name = scenario_text(scenario)
     made = scenario_of(text, name)
-    if action is Action.SHOW:
+    if action is SimulateAction.SHOW:
         if not printing.summary(document_of_show(text, name)):
             say(text.rstrip())
             for line in standing_lines(standing_of(made)):
@@ -255,7 +255,7 @@ def simulate(
         return
     made, replay = replayed(made, jobs_from, faults_from)
     patterns = tuple(vary or ("*",))
-    if action is Action.WHATIF:
+    if action is SimulateAction.WHATIF:
         seeds = range(seed, seed + (runs or _RUNS))
         _what_if(
             made,
@@ -269,7 +269,7 @@ def simulate(
             printing,
             patterns if varied else None,
         )
-    elif action is Action.SENSITIVITY:
+    elif action is SimulateAction.SENSITIVITY:
         seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
         _sensitivity(made, seeds, patterns, replay, workers or 1, backend, page, printing)
     else:
@@ -282,20 +282,28 @@ def simulate(
             waits_page(made, replay, seed, jobs_from, store, page, printing)
 
 
-def _refuse_idle(action: Action, **typed: object) -> None:
+def _refuse_idle(action: SimulateAction, **typed: object) -> None:
     """Refuse options that the action has no use for, and a lack of those that it needs."""
     sweeping = ("runs", "workers", "backend", "jobs_from", "faults_from")
     uses = {
-        Action.RUN: ("store", "truth", "jobs_from", "faults_from", "html"),
-        Action.SHOW: (),
-        Action.WHATIF: ("changes", "price", "html", *sweeping),
-        Action.SENSITIVITY: ("vary", "html", *sweeping),
-        Action.FIT: ("out", "until", "hold_back"),
-        Action.BACKTEST: ("store", "out", "hold_back", "replicas", "workers", "backend", "html"),
+        SimulateAction.RUN: ("store", "truth", "jobs_from", "faults_from", "html"),
+        SimulateAction.SHOW: (),
+        SimulateAction.WHATIF: ("changes", "price", "html", *sweeping),
+        SimulateAction.SENSITIVITY: ("vary", "html", *sweeping),
+        SimulateAction.FIT: ("out", "until", "hold_back"),
+        SimulateAction.BACKTEST: (
+            "store",
+            "out",
+            "hold_back",
+            "replicas",
+            "workers",
+            "backend",
+            "html",
+        ),
     }[action]
     with_sensitivity = {
-        Action.RUN: ("sensitivity", "vary", "runs", "workers", "backend"),
-        Action.WHATIF: ("sensitivity", "vary"),
+        SimulateAction.RUN: ("sensitivity", "vary", "runs", "workers", "backend"),
+        SimulateAction.WHATIF: ("sensitivity", "vary"),
     }.get(action, ())
     if typed["sensitivity"] is not None:
         uses = (*uses, *with_sensitivity)
@@ -313,12 +321,12 @@ def _refuse_idle(action: Action, **typed: object) -> None:
             f"--backend {typed['backend']}: runs simulations of several workers; say of how many "
             "with --workers, 2 or more"
         )
-    if action is Action.RUN and typed["html"] is not None and typed["jobs_from"] is None:
+    if action is SimulateAction.RUN and typed["html"] is not None and typed["jobs_from"] is None:
         raise UsageError(
             "--html: simulate run draws waits next to the real ones; give the store that has them "
             "with --jobs-from"
         )
-    if action is Action.WHATIF and not typed["changes"]:
+    if action is SimulateAction.WHATIF and not typed["changes"]:
         raise UsageError("simulate whatif: give a change with --set, such as --set lemons.share=0")
 
 
