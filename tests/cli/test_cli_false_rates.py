@@ -98,9 +98,11 @@ def test_json_and_python_have_the_note_as_well(noisy: NoisySite, rate: Any):
 
 def test_without_noise_nothing_is_said(tmp_path: Path):
     quiet = noisy_site(tmp_path, noise=0.0)
-    assert "expected to be false" not in words(ettr("plan", quiet.store, "--gpus", "1024"))
-    assert "of them expected to be false" not in words(ettr("failures", quiet.store))
-    assert "is a lower bound" in words(ettr("project", quiet.store))
+    assert "expected to be false" not in words(
+        ettr("plan", quiet.store, "--gpus", "1024", "--detail")
+    )
+    assert "of them expected to be false" not in words(ettr("failures", quiet.store, "--detail"))
+    assert "is a lower bound" in words(ettr("project", quiet.store, "--detail"))
 
 
 def test_without_logs_of_nodes_none_was_measured(noisy: NoisySite, tmp_path: Path):

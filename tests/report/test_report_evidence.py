@@ -136,7 +136,7 @@ def test_a_stored_rate_stays_a_lower_bound_where_a_run_is_planned_with_it(
 ):
     sentence = "The store's failure rate is a lower bound: no kernel messages or health checks"
     size, page = ("--nodes", "64"), tmp_path / "planner.html"
-    assert sentence in words(ettr("plan", accounting, *size, "--html", page))
+    assert sentence in words(ettr("plan", accounting, *size, "--html", page, "--detail"))
     assert sentence in unescape(page.read_text("utf-8"))
     assert sentence in ettr("plan", accounting, *size, "--json").json["assumptions"][0]
     assert sentence in words(ettr("project", accounting, *size, "--detail"))

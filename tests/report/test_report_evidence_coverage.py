@@ -80,7 +80,9 @@ def test_ends_in_uncovered_time_are_counted_apart(store: Path):
 
 
 def test_the_report_says_it(store: Path, tmp_path: Path):
-    assert "1 attempt ended FAILED while no kernel messages" in words(ettr("failures", store))
+    assert "1 attempt ended FAILED while no kernel messages" in words(
+        ettr("failures", store, "--detail")
+    )
     text = words(ettr("report", "--detail", store, "-o", tmp_path / "r.html"))
     assert "a lower bound" in text
     html = (tmp_path / "r.html").read_text("utf-8")
@@ -109,7 +111,7 @@ def test_explain_says_whether_an_error_could_have_been_found(
 ):
     (evidence,) = ettr("explain", store, job_id, "--json").json["evidence"]
     assert (evidence["grade"], evidence["silent_nodes"]) == (grade, silent_nodes)
-    text = words(ettr("explain", store, job_id))
+    text = words(ettr("explain", store, job_id, "--detail"))
     assert sentence in text if sentence else "evidence" not in text
 
 
@@ -171,7 +173,7 @@ def test_counts_are_no_lower_bounds_where_every_kernel_log_was_arriving(
         "uncovered": 0,
     }
     assert document["failures"]["is_lower_bound"] is False
-    assert "lower bound" not in words(ettr("failures", kernel_store))
+    assert "lower bound" not in words(ettr("failures", kernel_store, "--detail"))
 
 
 def test_what_was_heard_of_a_node_before_its_service_does_not_cover_its_service(tmp_path: Path):
