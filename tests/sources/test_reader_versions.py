@@ -12,7 +12,7 @@ from ettr.sources.registry import all_sources, named
 
 
 def test_a_report_knows_the_versions_without_the_readers() -> None:
-    assert READERS == {s.name: s.version for s in all_sources().values() if s.version != 1}
+    assert {s.name: s.version for s in all_sources().values() if s.version != 1} == READERS
 
 
 def test_a_file_of_an_older_reader_is_named_and_read_again(tmp_path: Path) -> None:
