@@ -15,7 +15,7 @@ _EXPERT = (
     "--taxonomy --believe --window --burst-gap --sticky-gap --log-tolerance --confidence "
     "--above-gpus --fleet-nodes --preemption-window --preemption-tolerance --run-id "
     "--false-discovery --look-back --account --qos --cluster --node --gpu-type --gpus-per-node "
-    "--source --fields --start --columns --job --run-name --series --accelerators --table"
+    "--place --source --fields --start --columns --job --run-name --series --accelerators --table"
 )
 _EXPERT_OF = {
     "report": "--nodes",
@@ -35,6 +35,7 @@ _EXPERT_OF = {
     "export": "--restart --write --user",
 }
 _DAILY_OF = {
+    "nodes": "--place",
     "export": "--table",
     "plan": "--gpus-per-node",
     "project": "--gpus-per-node",
