@@ -82,7 +82,7 @@ def test_an_empty_selection_is_an_answer(site: Path, tmp_path: Path):
     assert "Selected: from 2030-01-01 UTC. * The logs hold nothing of that time." in lines
     assert "0 infrastructure failures in 0 node-days of runtime: – per 1,000 node-days" in lines
     page = tmp_path / "empty.html"
-    assert ettr("report", site, "--user", "nobody", "-o", page).code == 0
+    assert ettr("report", site, "--user", "nobody", "-o", page).code == 1
     text = page.read_text()
     assert "The logs name no user nobody; they name ann, bob, eve." in text
 
@@ -231,7 +231,7 @@ def test_what_a_listed_failure_loses_moves_with_the_interval(site: Path):
     assert (short["cap_min"], long["cap_min"]) == (5.0, 24 * 60.0)
     assert short["failures"][0]["lost_gpu_hours"] == pytest.approx(8 * 5 / 60)
     assert long["failures"][0]["lost_gpu_hours"] == pytest.approx(8 * 12)
-    assert "at most 5 minutes of it" in " ".join(ettr(*words, "10min").out.split())
+    assert "at most 5 minutes of it" in " ".join(ettr(*words, "10min", "--detail").out.split())
 
 
 def test_failures_of_users_are_those_without_a_fault_of_a_node(site: Path):

@@ -150,7 +150,7 @@ def _lost_time(analysis: Analysis, spread: tuple[float, float] | None) -> Headli
         return Headline(question, NOT_MEASURED, ("give --gpus-per-node",))
     ran = analysis.totals.gpu_hours
     if not ran:
-        return Headline(question, "None", ("no job held GPUs",))
+        return Headline(question, NOT_MEASURED, ("no job held GPUs",))
     lost = lost_in_all(analysis.goodput)
     if lost is None:
         return Headline(question, NOT_MEASURED, ("give --gpus-per-node",))
