@@ -63,10 +63,6 @@ def test_what_typed_numbers_cannot_use_is_refused(words: tuple[str, ...], says: 
             ("report", "{site}", "--source", "slurm-sacct", "--nodes", "4"),
             "--source, --nodes: needs log files\n",
         ),
-        (
-            ("report", "{site}", "--json", "-o", "page.html"),
-            "--output: needs an HTML page (no --json)\n",
-        ),
         (("project", "{site}", "--seen-gpus", "8"), "--seen-gpus: needs a failure rate typed in"),
         (("failures", "{site}", "--interval", "1h"), "--interval: needs --list\n"),
         (("compare", "{site}", "{site}", "--interval", "1h"), "--interval: needs --previous\n"),
@@ -91,7 +87,7 @@ def test_what_a_store_cannot_use_is_refused(words: tuple[str, ...], says: str, s
         ("status", "--run-id"),
         ("failures", "--restart"),
         ("runs", "--above-gpus"),
-        ("nodes", "--interval"),
+        ("nodes", "--above-gpus"),
         ("goodput", "--above-gpus"),
     ],
 )
