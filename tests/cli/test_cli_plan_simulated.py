@@ -63,7 +63,7 @@ def test_few_spares_are_the_share_of_time_without_nodes() -> None:
     """3.2 failures a day, each away for 2 days: Erlang's loss of 6.4 on 4 servers is .47."""
     made = plan(*RUN, *RATE, "--spares", "3", "--repair", "2d", *COARSE)
     assert abs(made["simulated"]["short_of_nodes"] - 0.474) < 0.04
-    done = ettr("plan", *RUN, *RATE, "--spares", "3", "--repair", "2d", *COARSE)
+    done = ettr("plan", *RUN, *RATE, "--spares", "3", "--repair", "2d", *COARSE, "--detail")
     text = " ".join(done.out.split())
     assert "time without enough nodes (simulated)" in text
     assert "repairs take 2 d on average, 3 spares" in text
@@ -75,7 +75,11 @@ def test_text_json_and_page_answer_with_the_simulation(tmp_path: Path) -> None:
     """Too few spares: the exact form knows nothing of the time without nodes."""
     page = tmp_path / "p.html"
     asked = ("--spares", "2", "--repair", "5d", "--target", "0.75", "--days", "20d")
-    done = ettr(*("plan", *RUN, *RATE, *asked, "--gpu-hour-price", "2USD", *COARSE, "--html", page))
+    typed = ("plan", *RUN, *RATE, *asked, "--gpu-hour-price", "2USD", *COARSE)
+    first = ettr(*typed).out.splitlines()[0]
+    assert " simulated with " in first
+    assert "missed by the simulated" in first
+    done = ettr(*typed, "--html", page, "--detail")
     assert done.code == 0, done.err
     made = plan(*RUN, *RATE, *asked, "--gpu-hour-price", "2USD", *COARSE)
     simulated, cost = made["simulated"], made["answers"]["cost"]

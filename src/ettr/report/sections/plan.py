@@ -86,8 +86,21 @@ def plan_section(plan: RunPlan) -> Section:
         figures,
         tuple(replace(table, in_brief=not table.title.startswith(in_detail)) for table in tables),
         tuple(notes),
-        answer=_answer(plan),
+        answer=_simulated_answer(plan) or _answer(plan),
         careful=next(iter((*plan.cautions, *plan.assumptions)), ""),
+    )
+
+
+def _simulated_answer(plan: RunPlan) -> str:
+    """The answer of a run that was simulated; empty where the exact form has it."""
+    found = plan.simulated
+    if found is None:
+        return ""
+    verdict = "" if plan.target is None else f" {_verdict(plan, plan.target)}"
+    return (
+        f"{_size(plan)}: MTTF {time_between(plan.mttf_h)}, ETTR "
+        f"{ratio(found.run_ettr(plan.run.productive_s))} simulated with {found.failures} "
+        f"(the exact form says {ratio(found.exact_ettr)}).{verdict}"
     )
 
 
