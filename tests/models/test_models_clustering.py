@@ -89,7 +89,9 @@ def test_below_ten_failures_nothing_is_known_and_the_exact_interval_stands():
     spread = spread_over_time(timeline([1.0, 1.1, 1.2, 1.3]))
     rate = FailureRate(4, DAYS * NODES)
     assert not spread.is_known
-    assert spread.interval(rate) == rate.interval()
+    found, exact = spread.interval(rate), rate.interval()
+    assert found.estimate == exact.estimate
+    assert (found.low, found.high) == pytest.approx((exact.low, exact.high), rel=1e-10)
 
 
 def test_a_part_of_the_failures_is_less_clustered_than_all_of_them():
