@@ -29,6 +29,7 @@ from ettr.report.numbers import (
     time_between,
 )
 from ettr.report.section import Figure, Section, TextTable
+from ettr.report.text import first_sentence
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted, spell
 
@@ -107,8 +108,10 @@ def _simulated_answer(plan: RunPlan) -> str:
 def _answer(plan: RunPlan) -> str:
     """What the target needs, where one is given; else empty, for the lead's first sentence."""
     rate = next((one for one in plan.requirements if one.name == "failures_per_node_day"), None)
-    if rate is None or plan.target is None or plan.ettr.estimate is None:
+    if plan.target is None:
         return ""
+    if rate is None or plan.ettr.estimate is None:
+        return f"{first_sentence(_lead(plan))} {_verdict(plan, plan.target)}"
     needs = (
         f"at most {_value(rate.name, rate.at_most)}"
         if rate.at_most is not None and not math.isinf(rate.at_most)
