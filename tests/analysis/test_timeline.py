@@ -95,6 +95,20 @@ def test_rows_go_by_cluster_place_and_number_with_unknown_places_last(found: Tim
     ]
 
 
+def test_within_a_place_the_node_with_the_most_failures_stands_first(tmp_path: Path):
+    failed = SACCT.replace("|1|n1|gres/gpu=4", "|1|n2|gres/gpu=4")
+    (tmp_path / "sacct.psv").write_text(failed)
+    (tmp_path / "events.psv").write_text(EVENTS.replace("alpha|n1|", "alpha|n2|"))
+    (tmp_path / "topology.conf").write_text(TOPOLOGY)
+    files = [tmp_path / "sacct.psv", tmp_path / "events.psv"]
+    assert ettr("ingest", tmp_path / "s", *files, "--timezone", "Europe/Zurich").code == 0
+    assert (
+        ettr("ingest", tmp_path / "s", tmp_path / "topology.conf", "--cluster", "alpha").code == 0
+    )
+    rows = [one.node for one in made(tmp_path / "s").nodes if one.cluster == "alpha"]
+    assert rows == ["n2", "n1", "n10"]
+
+
 def test_a_span_over_the_change_to_summer_time_has_23_hours(found: Timeline):
     wide = job(found, "alpha", "1")
     assert (wide.start, wide.end) == (at("2026-03-28T11:00:00"), at("2026-03-29T10:00:00"))

@@ -29,7 +29,8 @@ pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
 BEGIN = datetime(2026, 3, 28, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-HEAD = SelectionHead(None, None, (), (), (), (), (), (), (), True, "", (), "SIMULATED, by a test.")
+NOTHING: tuple[tuple[str, ...], ...] = ((),) * 8
+HEAD = SelectionHead(None, None, *NOTHING, True, "", (), "SIMULATED, by a test.")
 N_NODES, N_JOBS = 500, 10_000
 
 

@@ -261,7 +261,7 @@ def test_user_ends_are_no_failures_of_the_infrastructure(
 
 def test_the_preemption_is_told_with_its_instigator(day: tuple[Story, Path], store: Path) -> None:
     ids = day[0].ids
-    text = ettr("explain", str(store), ids["scavenger"])
+    text = ettr("explain", str(store), ids["scavenger"], "--detail")
     assert "PREEMPTED" in text
     assert f"JobId={ids['high']}" in text
 

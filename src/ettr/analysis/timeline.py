@@ -10,7 +10,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -186,7 +186,7 @@ def timeline(analysis: Analysis, limits: TimelineLimits | None = None) -> Timeli
         analysis.clusters,
         analysis.size_unit.value,
         min((row["size"] for row in rows), default=None),
-        _ordered(analysis, shown),
+        _ordered(analysis, shown, failures.values()),
         jobs,
         outages,
         _marks(failures, {one.attempt_id for one in jobs}, shown, left_out),
@@ -343,9 +343,18 @@ def _shown_nodes(
     return shown
 
 
-def _ordered(analysis: Analysis, shown: frozenset[NodeKey]) -> tuple[TimelineNode, ...]:
-    """The rows in the order of clusters, places and names; unknown places come last."""
+def _ordered(
+    analysis: Analysis, shown: frozenset[NodeKey], failures: Iterable[Mapping[str, Any]]
+) -> tuple[TimelineNode, ...]:
+    """The rows: of each cluster the place with the most failures first, in it the node with them.
+
+    Unknown places come last.
+    """
     places = _places(analysis)
+    failed = Counter((row["cluster"], row["node"]) for row in failures)
+    of_place: Counter[tuple[str, str | None]] = Counter()
+    for key in shown:
+        of_place[key[0], places.get(key)] += failed[key]
     spans_s = analysis.fleet.spans_s
     made = [
         TimelineNode(key[0], key[1], places.get(key), *(to_datetime(t) for t in spans_s[key]))
@@ -357,7 +366,9 @@ def _ordered(analysis: Analysis, shown: frozenset[NodeKey]) -> tuple[TimelineNod
             key=lambda one: (
                 one.cluster,
                 one.place is None,
+                -of_place[one.cluster, one.place],
                 natural(one.place or ""),
+                -failed[one.cluster, one.node],
                 natural(one.node),
             ),
         )
