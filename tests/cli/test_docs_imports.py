@@ -156,7 +156,7 @@ def dotted_names(page: Path) -> set[str]:
     return {
         name.replace(":", ".")
         for name in re.findall(r"`((?:ettr|reproduction)(?:\.\w+)+(?::\w+(?:\.\w+)*)?)", text)
-        if not name.endswith((".md", ".prom", ".py"))
+        if not name.endswith((".md", ".prom", ".py", ".toml"))
     }
 
 

@@ -79,6 +79,7 @@ def test_accounting_alone_gives_a_lower_bound(accounting: Path, tmp_path: Path):
         "unknown_checks": [],
         "controller": False,
         "node_logs": False,
+        "gpu_errors": False,
     }
 
 

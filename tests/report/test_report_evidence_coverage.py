@@ -164,7 +164,11 @@ def test_counts_are_no_lower_bounds_where_every_kernel_log_was_arriving(
     kernel_store: Path, tmp_path: Path
 ):
     every = tmp_path / "every.log"
-    every.write_text("2026-03-06T03:00:00+00:00 n2 kernel: usb 1-1: new device\n")
+    xid = "NVRM: Xid (PCI:0000:1b:00): 43, pid=1, Ch 00000010"  # a program's; a driver is heard
+    every.write_text(
+        "2026-03-06T03:00:00+00:00 n2 kernel: usb 1-1: new device\n"
+        f"2026-03-12T03:00:00+00:00 n1 kernel: {xid}\n"
+    )
     assert ettr("ingest", kernel_store, every).code == 0
     document: Any = ettr("report", kernel_store, "--json").json
     assert document["attribution"]["evidence"]["failed"] == {

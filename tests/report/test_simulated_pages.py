@@ -38,7 +38,7 @@ def hours() -> ClusterHours:
 def changes() -> WhatIf:
     won = [Interval(800.0, 500.0, 1100.0), Interval(50.0, -20.0, 120.0)]
     made = tuple(
-        Intervention(name, one, one, one, one)
+        Intervention(name, one, one, one, one, 0.0, one, one, one, one)
         for name, one in zip([NAME, "lemons.share=0"], won, strict=True)
     )
     standing = standing_of(small())
