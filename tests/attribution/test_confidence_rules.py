@@ -24,12 +24,14 @@ PLACES: dict[str, tuple[Any, ...]] = {
     "named_node": (None, "n1"),
     "lead_node": ("n1", "n2"),
     "lead_symptom": (None, "gpu-memory"),
+    "state_symptom": (None, "boot"),
     "lead_us": (-60, 0, 60),
     "n_lead_nodes": (1, 2),
     "end_us": (0,),
 }
 COLUMNS = (
     "node_failed BOOLEAN, named_node VARCHAR, lead_node VARCHAR, lead_symptom VARCHAR, "
+    "state_symptom VARCHAR, "
     "lead_us BIGINT, n_lead_nodes BIGINT, end_us BIGINT"
 )
 

@@ -2,13 +2,13 @@
 -- causes.sql, and for the scheduler's word named_event, null where no line of its log says it.
 -- node: which is blamed, null where no single one can be. symptom: the leading cause.
 -- confidence: how sure that is, by the first rule that holds. What each says is in its comment.
-SELECT cluster, attempt_id, job_id, c.state, start_us, end_us, elapsed_s, n_nodes, n_gpus,
+SELECT cluster, attempt_id, job_id, state, start_us, end_us, elapsed_s, n_nodes, n_gpus,
        coalesce(named_node, CASE WHEN n_lead_nodes = 1 THEN lead_node END) AS node,
-       coalesce(lead_symptom, s.symptom, 'unattributed') AS symptom,
-       coalesce(CASE WHEN lead_symptom IS NULL THEN s.domain ELSE lead_domain END, 'unknown') AS domain,
+       coalesce(lead_symptom, state_symptom, 'unattributed') AS symptom,
+       coalesce(CASE WHEN lead_symptom IS NOT NULL THEN lead_domain ELSE state_domain END, 'unknown') AS domain,
        CASE
          -- nothing was seen, and the end state says it all: a node that did not start
-         WHEN lead_symptom IS NULL AND s.symptom IS NOT NULL THEN 'medium'
+         WHEN lead_symptom IS NULL AND state_symptom IS NOT NULL THEN 'medium'
          -- nothing was seen (`unattributed`)
          WHEN lead_symptom IS NULL THEN 'none'
          -- the scheduler names the node, and the leading fault was seen on it
@@ -24,4 +24,7 @@ SELECT cluster, attempt_id, job_id, c.state, start_us, end_us, elapsed_s, n_node
          ELSE 'none'
        END AS confidence,
        node_failed, named_event
-FROM led_candidates c LEFT JOIN end_states s ON c.state = s.state
+FROM (
+  SELECT c.*, s.symptom AS state_symptom, s.domain AS state_domain
+  FROM led_candidates c LEFT JOIN end_states s ON c.state = s.state
+) AS seen
