@@ -165,7 +165,8 @@ def escaped(value: object, is_text: bool = False) -> object:
     if isinstance(value, (list, tuple)):
         return [escaped(item, is_text) for item in value]
     if isinstance(value, str) and is_text:
-        return html.escape(harmless(value), quote=False).replace("\n", "<br>")
+        lines = (cut(line, LONGEST_CELL) for line in harmless(value).split("\n"))
+        return "<br>".join(html.escape(line, quote=False) for line in lines)
     return value
 
 
