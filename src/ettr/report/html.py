@@ -33,7 +33,9 @@ ROWS_SHOWN = 1000
 ROWS_PRINTED = 5
 """Most rows of one table on paper; its style has the same number."""
 _ENDS = re.compile(r" (?=[\[(])")
-_TEXT_KEYS = frozenset({"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext"})
+_TEXT_KEYS = frozenset(
+    {"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext", "categoryarray"}
+)
 
 
 @dataclass(frozen=True, slots=True)
