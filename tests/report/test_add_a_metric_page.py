@@ -70,7 +70,7 @@ def test_its_command_stands_among_the_metrics_and_prints_the_part(site: Path) ->
     names = re.findall(r"^  ([a-z-]+)  ", run("--help").out, re.M)
     assert names[names.index("sizes") + 1] == "widths"
     assert "  ettr widths site\n" in run("widths", "--help").out
-    assert "One node or several" in run("widths", site).out
+    assert "One node or several" in run("widths", site, "--detail").out
     rows = run("widths", site, "--csv").out.splitlines()
     assert rows == [
         "nodes,attempts,node_hours,share_of_node_hours",

@@ -220,7 +220,9 @@ class Answering(Printing):
             if self.site_file:
                 say(f"\nFrom {self.site_file[0]}: {', '.join(self.site_file[1:])}.")
             return
-        about = "" if head is None else " ".join(filter(None, (head.simulated, head.sentence)))
+        if head is not None and head.simulated:  # before any number
+            say(head.simulated)
+        about = "" if head is None else head.sentence
         notes = () if head is None else head.notes
         say(brief_text(sections, about, notes[0] if notes else ""))
 
