@@ -149,8 +149,8 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
             "quality",
             "ettr sources",
         )
-    elif logs.jobs and (silent := analysis.evidence.failed.silent) and failures:
-        more = silent / failures
+    elif logs.jobs and (unheard := _unheard(analysis)) and failures:
+        more = unheard / failures
         if more > _LEAST_SILENT:
             by = (
                 f"{share_words(more)} higher" if more < 1.0 else f"{plainly(1.0 + more)} times that"
@@ -168,6 +168,12 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
         yield Action(
             "Record training progress: ETTR is a guess without it", "runs", "ettr.progress"
         )
+
+
+def _unheard(analysis: Analysis) -> int:
+    """Attempts that ended FAILED where no log could have shown why."""
+    failed = analysis.evidence.failed
+    return failed.silent + failed.uncovered
 
 
 def _costliest(analysis: Analysis) -> Iterator[Action]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ def write_logs(store: Store, folder: Path, note: str) -> list[Path]:
     made = {
         SACCT: [_SACCT, *map(_job, _ordered(store, "attempts", "submit"))],
         EVENTS: [_EVENTS, *map(_state, _ordered(store, "node_states", "start"))],
-        KERNEL: [*_kernel(_ordered(store, "events", "time"))],
+        KERNEL: [
+            line for _, line in sorted([*_kernel(store.rows("events").to_pylist()), *_daily(store)])
+        ],
         NOTE: ["# ettr note", note],
     }
     for name, lines in made.items():
@@ -74,13 +76,27 @@ def _state(row: Mapping[str, Any]) -> str:
     return "|".join((*cells, row["reason"] or "", f"{row['user'] or 'root'}(0)"))
 
 
-def _kernel(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _daily(store: Store) -> Iterator[tuple[datetime, str]]:
+    """A harmless line a node and day: logs without any would be logs that are missing."""
+    times = [row["start"] for row in store.rows("attempts").to_pylist() if row["start"]]
+    nodes = sorted({row["node"] for row in store.rows("nodes").to_pylist()})
+    first, last = min(times), max(times)
+    for day in range((last - first).days + 1):
+        for place, node in enumerate(nodes):
+            at = first + timedelta(days=day, seconds=place)
+            yield at, f"{at.isoformat()} {node} kernel: usb 1-1: new high-speed USB device"
+
+
+def _kernel(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[datetime, str]]:
     for row in rows:
         if row["check"] != "xid":
             continue
         says = _XIDS.get(row["code"], "error")
         pci = (row["entity"] or "0000:1b:00").removeprefix("pci:").removesuffix(".0")
         yield (
-            f"{row['time'].isoformat()} {row['node']} kernel: NVRM: Xid (PCI:{pci}): "
-            f"{row['code']}, pid='<unknown>', name=<unknown>, {says}"
+            row["time"],
+            (
+                f"{row['time'].isoformat()} {row['node']} kernel: NVRM: Xid (PCI:{pci}): "
+                f"{row['code']}, pid='<unknown>', name=<unknown>, {says}"
+            ),
         )
