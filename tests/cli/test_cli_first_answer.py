@@ -10,6 +10,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.cli.main import commands
+from ettr.cli.site_file import site_file
 from ettr.report.section import Section, TextTable
 from ettr.report.text import brief_text, without_intervals
 
@@ -100,6 +101,27 @@ def test_a_site_file_is_refused_where_it_is_not_understood(site: Path, tmp_path:
     assert "cannot be read" in ettr("goodput", site, f"--config={tmp_path / 'absent'}").err
 
 
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["chaos", "python", "t.py", "--config", "a.toml"], None),
+        (["elastic", "-n", "2", "python", "t.py", "--config=a.toml"], None),
+        (["chaos", "--config", "a.toml", "--", "python"], None),
+        (["report", "chaos", "--config", "SITE"], ["report", "chaos"]),
+        (["--config", "SITE", "report", "elastic"], ["report", "elastic"]),
+        (["--config", "SITE", "chaos", "p", "--config", "x"], ["chaos", "p", "--config", "x"]),
+    ],
+)
+def test_a_program_that_is_run_keeps_its_own_config(
+    words: list[str], left: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "SITE").write_text("confidence = 0.8\n")
+    site, rest = site_file(words)
+    assert rest == (words if left is None else left)
+    assert site.name == ("" if left is None else "SITE")
+
+
 def test_a_report_in_ten_lines_as_text_page_and_json(site: Path, tmp_path: Path):
     lines = ettr("report", site, "--brief").out.splitlines()
     assert 8 <= len(lines) <= 12
@@ -132,6 +154,25 @@ def test_nodes_are_ranked_by_what_their_failures_lost(site: Path):
     assert done.out.splitlines()[0].startswith("n1 cost most, 4 GPU-hours")
     entries = ettr("nodes", site, "--by", "lost-gpu-hours", "--json").json["nodes"]
     assert [(one["node"], one["lost_gpu_hours"]) for one in entries[:2]] == [("n1", 4), ("n2", 0)]
+
+
+def test_a_cost_of_nodes_that_no_log_holds_is_not_measured(tmp_path: Path):
+    (tmp_path / "kernel.log").write_text(
+        "2026-03-01T07:59:00+00:00 n1 kernel: NVRM: Xid (PCI:0000:1b:00): 79, pid=1, gone\n"
+    )
+    assert ettr("ingest", tmp_path / "s", tmp_path / "kernel.log", "--timezone", "UTC").code == 0
+    for by in ("lost-gpu-hours", "failures", "hours-out"):
+        assert ettr("nodes", tmp_path / "s", "--by", by).out.startswith("Not measured: ")
+    document = ettr("nodes", tmp_path / "s", "--by", "lost-gpu-hours", "--json").json
+    assert document["lost_gpu_hours"] is None
+    assert [one["lost_gpu_hours"] for one in document["nodes"]] == [None]
+
+
+def test_the_step_of_the_brief_is_that_of_the_first_screen(site: Path, tmp_path: Path):
+    printed = ettr("report", site, "-o", tmp_path / "r.html").out
+    (first,) = (line[3:] for line in printed.splitlines() if line.startswith("1. "))
+    lines = ettr("report", site, "--brief", "--json").json["lines"]
+    assert [one["says"] for one in lines if one["topic"] == "Do first"] == [f"{first}."]
 
 
 def test_gpus_are_listed_by_xid(site: Path):

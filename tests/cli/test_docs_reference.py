@@ -103,8 +103,8 @@ def keys_of(document: dict[str, Any]) -> set[str]:
 
 @pytest.mark.slow
 def test_every_key_of_the_report_is_documented(document: dict[str, Any], documented: set[str]):
-    told = documented | {key.partition(".")[0] for key in documented}
-    assert keys_of(document) - told == set()
+    explained = documented | {key.partition(".")[0] for key in documented}
+    assert keys_of(document) - explained == set()
 
 
 @pytest.mark.slow

@@ -165,9 +165,9 @@ def test_the_sentence_is_in_ingest_text_page_and_json(tmp_path: Path):
     (shift,) = document["quality"]["clocks"]["shifts"]
     assert shift["shift_s"] == pytest.approx(5 * 3600, abs=5)
     page = folder / "report.html"
-    told = ettr("report", "--detail", folder / "store", "-o", page)
+    done = ettr("report", "--detail", folder / "store", "-o", page)
     words = "slurmctld-log lies 5.00 h after slurm-sacct"
-    assert words in " ".join(told.out.split())
+    assert words in " ".join(done.out.split())
     assert words in page.read_text()
     assert words in " ".join(ettr("quality", folder / "store", "--detail").out.split())
 

@@ -24,7 +24,7 @@ class NodeCost:
     Attributes:
         failures: Failures that are blamed on it; null without job accounting.
         lost_gpu_hours: What those lost in the failed jobs and in jobs preempted for them; null
-            where it is known of none.
+            where that of any failed job is not known.
         unplanned_h: Hours out of service unplanned; null where no log has states of nodes.
         codes: XIDs and SXIDs in its kernel log, most frequent first.
     """
@@ -42,40 +42,49 @@ class NodeCosts:
     """All nodes, the costliest first.
 
     Attributes:
-        lost_gpu_hours: What all failures lost, those included that are blamed on no node.
+        lost_gpu_hours: What all failures lost, those included that are blamed on no node; null
+            where the logs do not say.
     """
 
     by: str
-    lost_gpu_hours: float
+    lost_gpu_hours: float | None
     nodes: tuple[NodeCost, ...]
 
 
 def node_costs(analysis: Analysis, by: str) -> NodeCosts:
     """Nodes with what their failures cost, ranked by `LOST`, `FAILURES` or `HOURS_OUT`."""
-    lost: dict[tuple[str, str], float] = defaultdict(float)
+    driven_out: dict[tuple[str, str], float] = defaultdict(float)
     total = 0.0
-    for one in analysis.ask(failure_list).failures:
-        hours = [h for h in (one.lost_gpu_hours, one.preempted_gpu_hours) if h is not None]
-        total += sum(hours)
-        if one.node is not None and hours:
-            lost[one.cluster, one.node] += sum(hours)
+    for failure in analysis.ask(failure_list).failures:
+        preempted = failure.preempted_gpu_hours or 0.0
+        total += (failure.lost_gpu_hours or 0.0) + preempted
+        if failure.node is not None:
+            driven_out[failure.cluster, failure.node] += preempted
     nodes = [
         NodeCost(
             one.cluster,
             one.node,
             one.failures,
-            lost.get((one.cluster, one.node), None if one.failures else 0.0),
+            None
+            if one.lost_gpu_hours is None
+            else one.lost_gpu_hours + driven_out[one.cluster, one.node],
             one.unplanned_h,
             tuple(f"{code.check} {code.code}" for code in one.codes),
         )
         for one in analysis.node_records.nodes
     ]
 
-    def rank(one: NodeCost) -> tuple[float, str, str]:
-        known = {LOST: one.lost_gpu_hours, FAILURES: one.failures, HOURS_OUT: one.unplanned_h}[by]
-        return -(known or 0.0), one.cluster, one.node
+    def rank(one: NodeCost) -> tuple[bool, float, str, str]:
+        cost = cost_of(one, by)
+        return cost is None, -(cost or 0.0), one.cluster, one.node
 
-    return NodeCosts(by, total, tuple(sorted(nodes, key=rank)))
+    is_known = analysis.logs_read.jobs and analysis.gpus_are_known
+    return NodeCosts(by, total if is_known else None, tuple(sorted(nodes, key=rank)))
+
+
+def cost_of(one: NodeCost, by: str) -> float | None:
+    """What a node is ranked by; None where the logs do not say."""
+    return {LOST: one.lost_gpu_hours, FAILURES: one.failures, HOURS_OUT: one.unplanned_h}[by]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ _NOT_OF = {
     "simulate": tuple(_PARAMETERS.values()),
     "measure-recovery": tuple(_PARAMETERS.values()),
 }
+_RUNNERS = ("elastic", "chaos")
+"""Commands that run another program: every word after their name may be that program's."""
 _PRICED_WITH = {"failures": "--list", "compare": "--previous"}
 """Commands that put a price on GPU-hours with one of their options only."""
 
@@ -96,6 +98,14 @@ def site_file(words: Sequence[str]) -> tuple[SiteFile, list[str]]:
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words of ettr, and those of a command that it runs."""
     end = words.index("--") if "--" in words else len(words)
+    named = (
+        place
+        for place, word in enumerate(words[:end])
+        if not word.startswith("-") and words[place - 1 : place] != [_OPTION]
+    )
+    place = next(named, end)
+    if words[place:end] and words[place] in _RUNNERS:
+        end = place
     return [*words[:end]], [*words[end:]]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ettr.analysis import Analysis
-from ettr.report.findings import caution
-from ettr.report.next_steps import next_steps
+from ettr.report.first_screen import first_screen
 from ettr.report.numbers import moment
 from ettr.report.parts import part_alone
 from ettr.report.text import first_sentence, without_intervals
@@ -61,10 +60,11 @@ def _lines(analysis: Analysis) -> Iterator[BriefLine]:
         for section in part_alone(part, analysis)[:1]:
             says = section.answer or first_sentence(section.lead)
             yield BriefLine(topic, without_intervals(says))
-    for step in next_steps(analysis)[:1]:
-        yield BriefLine("Do first", without_intervals(first_sentence(step)))
-    if careful := first_sentence(caution(analysis) or ""):
-        yield BriefLine("Careful", without_intervals(careful))
+    first = first_screen(analysis, "")
+    for action in first.actions[:1]:
+        yield BriefLine("Do first", f"{action.says}.")
+    if first.careful:
+        yield BriefLine("Careful", first.careful)
 
 
 def brief_text(found: Brief) -> str:

@@ -201,14 +201,17 @@ def _ettr(analysis: Analysis) -> Headline:
     if measured:
         return _measured_ettr(measured)
     question = "ETTR of large runs"
-    known = [one for one in runs.by_size if one.size.size_to is not None and one.runs]
+    seen = [one for one in runs.by_size if one.runs]
+    # where no job names GPUs there is one class, of unknown size
+    known = [one for one in seen if one.size.size_to is not None] or seen
     if not known:
         give = "record progress: ettr.progress" if analysis.logs_read.jobs else "record progress"
         why = "no run of a day" if analysis.logs_read.jobs else "no job accounting"
         return Headline(question, NOT_MEASURED, (f"{why}; {give}",))
     largest = known[-1]
     pooled = largest.pooled_ettr_ratio
-    question = f"ETTR, runs up to {largest.size.size_to:,} GPUs"
+    size = largest.size.size_to
+    question = "ETTR of all runs" if size is None else f"ETTR, runs up to {size:,} GPUs"
     assumes = "assumes checkpoint and restart times"
     if pooled.estimate is None:
         return Headline(question, f"{pooled.low:.2f} to {pooled.high:.2f}", (), assumes)

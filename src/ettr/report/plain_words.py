@@ -12,21 +12,6 @@ from ettr.units import HOURS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from ettr.words import counted
 
 NO_CAUSE = "no cause found"
-JARGON = {
-    "attempt": "job",
-    "exposure": "running time",
-    "node-days": "days of running nodes",
-    "MTTF": "time between failures",
-    "lower bound": "at least",
-    "upper bound": "at most",
-    "attributed": "explained",
-    "interval of": "range",
-    "verdict": "answer",
-    "censored": "still running",
-    "posterior": "chance",
-    "overdispersed": "in bursts",
-}
-"""Words that the first screen does not use, each with what it says instead."""
 _PLAIN = {
     "gpu-unavailable": "GPU unavailable",
     "gpu-memory": "GPU memory",

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from ettr.analysis.node_costs import FAILURES, LOST, NodeCosts, XidDevices
+from ettr.analysis.node_costs import FAILURES, HOURS_OUT, LOST, NodeCosts, XidDevices, cost_of
 from ettr.report.numbers import DASH, moment, number, percent
 from ettr.report.section import Section, TextTable
 from ettr.words import counted
 
 _WORST = 10
+_UNKNOWN = {
+    LOST: "no loss in GPU-hours is known",
+    FAILURES: "the logs hold no job accounting",
+    HOURS_OUT: "no log has states of nodes",
+}
+_NOTHING = {
+    LOST: "No failure that is blamed on a node lost GPU-hours.",
+    FAILURES: "No failure is blamed on a node.",
+    HOURS_OUT: "No node was out of service unplanned.",
+}
 
 
 def costs_section(found: NodeCosts) -> Section:
     """The costliest nodes."""
-    worst = found.nodes[:_WORST]
-    if not worst:
+    if not found.nodes:
         return Section("node-costs", "Nodes by cost", "No node is named in the logs.")
-    first = worst[0]
-    if found.by == LOST:
-        share = sum(one.lost_gpu_hours or 0.0 for one in worst) / (found.lost_gpu_hours or 1.0)
-        answer = (
-            f"{first.node} cost most, {number(first.lost_gpu_hours)} GPU-hours; the first "
-            f"{counted(len(worst), 'node')} cost {percent(min(share, 1.0), 2)} of all that "
-            "failures lost."
-        )
-    elif found.by == FAILURES:
-        answer = f"{first.node} has the most failures, {number(first.failures)}."
-    else:
-        answer = f"{first.node} was out of service longest, {number(first.unplanned_h)} h."
     table = TextTable(
         "Nodes by cost",
         ("cluster", "node", "GPU-hours lost", "failures", "hours out", "XIDs"),
@@ -48,9 +45,28 @@ def costs_section(found: NodeCosts) -> Section:
     return Section(
         "node-costs",
         "Nodes by cost",
-        answer,
+        _answer(found),
         tables=(table,),
-        careful=careful if found.by == LOST else "",
+        careful=careful if found.by == LOST and found.lost_gpu_hours else "",
+    )
+
+
+def _answer(found: NodeCosts) -> str:
+    worst = found.nodes[:_WORST]
+    first, most = worst[0], cost_of(worst[0], found.by)
+    if most is None:
+        return f"Not measured: {_UNKNOWN[found.by]}."
+    if not most:
+        return _NOTHING[found.by]
+    if found.by == FAILURES:
+        return f"{first.node} has the most failures, {number(first.failures)}."
+    if found.by == HOURS_OUT:
+        return f"{first.node} was out of service longest, {number(first.unplanned_h)} h."
+    share = sum(one.lost_gpu_hours or 0.0 for one in worst) / (found.lost_gpu_hours or most)
+    return (
+        f"{first.node} cost most, {number(most)} GPU-hours; the first "
+        f"{counted(len(worst), 'node')} cost {percent(min(share, 1.0), 2)} of all that failures "
+        "lost."
     )
 
 

@@ -135,7 +135,8 @@ def _notes(records: NodeRecords) -> Iterator[str]:
 
 def _nodes_table(records: NodeRecords, title: str = "All nodes") -> TextTable:
     headers = (
-        *("cluster", "node", "node-days", "failures", "GPU-hours lost", "expected", "chance"),
+        *("cluster", "node", "node-days", "failures"),
+        *("GPU-hours lost in failed jobs", "expected", "chance"),
         "failed attempts",
         *("outages", "hours out", "reasons", "XIDs", "last repair", "now"),
     )
