@@ -5,6 +5,9 @@ next to a plain copy of the same bytes into warm pinned memory; restore and veri
 is, by its own test; and two ranks of `ettr elastic` of which one is killed, on NCCL where there are
 two GPUs, else on gloo with tensors of one GPU. The tables go to docs/results/gpu-check.md.
 
+Each part has a share of the time: on a slow disk there are fewer repeats, and where a part takes
+longer than all that is left, the page ends with what was measured until then.
+
 Without a GPU the same code runs on the CPU with a small state, nothing is written, and a sentence
 says of each part what that does not measure.
 """
@@ -12,16 +15,19 @@ says of each part what that does not measure.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,7 +40,9 @@ from ettr.checkpoint import Budget, RunningCheckpoint, restore, verify
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "gpu-check.md"
-LIMIT_S = 480.0
+LIMIT_S, SAVES_SHARE, RANKS_SHARE = 480.0, 0.4, 0.4  # the rest is torchtitan's
+FEWEST_REPEATS = 3
+COPIES_ON_DISK = 6  # of the state: two of each slot and file, while another process takes it over
 STEPS, KILLED_STEP = 12, 7
 NOT_MEASURED = {
     "saves": "Not measured: stalls of copies from a GPU through pinned memory; those above are of "
@@ -91,7 +99,31 @@ def seconds(device: str, action: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def saves(device: str, megabytes: int, repeats: int) -> list[tuple[str, ...]]:
+class TimeOverError(Exception):
+    """The time of the whole check is over."""
+
+
+@contextmanager
+def limit(seconds_left: float) -> Iterator[None]:
+    """End what is under way by `TimeOverError`, and the process where even that does not help."""
+
+    def over(*_: object) -> None:
+        raise TimeOverError
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds_left)
+    faulthandler.dump_traceback_later(seconds_left + 10.0, exit=True)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGALRM, before)
+
+
+def saves(
+    device: str, megabytes: int, repeats: int, left_s: Callable[[], float]
+) -> list[tuple[str, ...]]:
     """A row for a plain copy and for each policy: stall, its multiple, durable, restore, verify."""
     state = state_of(device, megabytes)
     tensors = [one.detach() for one in state["model"].parameters()]  # type: ignore[attr-defined]
@@ -106,13 +138,18 @@ def saves(device: str, megabytes: int, repeats: int) -> list[tuple[str, ...]]:
             seconds(device, lambda: torch._foreach_copy_(warm, tensors, non_blocking=pinned))
         )
     copy_s = statistics.median(copies[1:])
-    rows: list[tuple[str, ...]] = [("a plain copy", f"{1e3 * copy_s:.1f}", "1.00", "", "", "")]
-    for name, options in POLICIES.items():
+    plain = ("a plain copy", f"{1e3 * copy_s:.1f}", "1.00", "", "", "", str(repeats))
+    rows: list[tuple[str, ...]] = [plain]
+    for number, (name, options) in enumerate(POLICIES.items()):
+        end_s = time.monotonic() + left_s() / (len(POLICIES) - number)
         with tempfile.TemporaryDirectory(prefix="ettr-gpu-") as place:
-            stalls, durable = [], []
+            stalls, durable = list[float](), list[float]()
             with RunningCheckpoint(place, state, **options) as checkpoint:  # type: ignore[arg-type]
                 checkpoint.save_all(0)
                 for step in range(1, repeats + 1):
+                    late = time.monotonic() + 3 * statistics.fmean(durable or [0.0]) > end_s
+                    if step > FEWEST_REPEATS and late:  # the last save, the restore, the check
+                        break
                     update(state)
                     finished(device)
                     begin = time.perf_counter()
@@ -139,6 +176,7 @@ def saves(device: str, megabytes: int, repeats: int) -> list[tuple[str, ...]]:
                     f"{1e3 * statistics.median(durable):.0f}",
                     f"{1e3 * restore_s:.0f}, {'bit for bit' if same else 'DIFFERS'}",
                     f"{1e3 * verify_s:.0f}, {len(bad)} bad",
+                    str(len(stalls)),
                 )
             )
     return rows
@@ -192,7 +230,8 @@ def ranks(device: str, megabytes: int, left_s: Callable[[], float]) -> list[tupl
     """A row for each guard: whether the end is that of the undisturbed run, and the restart."""
     rows: list[tuple[str, ...]] = []
     undisturbed = ""
-    for name, options in GUARDS.items():
+    for number, (name, options) in enumerate(GUARDS.items()):
+        may_take_s = left_s() / (len(GUARDS) - number)
         with tempfile.TemporaryDirectory(prefix="ettr-gpu-ranks-") as place:
             config = Path(place) / "config.json"
             config.write_text(json.dumps({"device": device, "megabytes": megabytes, **options}))
@@ -205,10 +244,10 @@ def ranks(device: str, megabytes: int, left_s: Callable[[], float]) -> list[tupl
             command += [sys.executable, str(Path(__file__)), "--rank", str(config)]
             try:
                 done = subprocess.run(
-                    command, timeout=max(1.0, left_s()), check=False, capture_output=True, text=True
+                    command, timeout=may_take_s, check=False, capture_output=True, text=True
                 )
             except subprocess.TimeoutExpired:
-                rows.append((name, "no time was left", ""))
+                rows.append((name, f"FAILED, not over after {may_take_s:.0f} s", ""))
                 continue
             finals = [path.read_text() for path in sorted(Path(place).glob("final-*"))]
             if done.returncode or len(finals) != len("01"):
@@ -234,7 +273,7 @@ def torchtitan(device: str, left_s: Callable[[], float]) -> str:
     try:
         done = subprocess.run(
             [*command, str(ROOT / "tests" / "adapters")],
-            timeout=max(1.0, left_s()),
+            timeout=left_s(),
             check=False,
             capture_output=True,
             text=True,
@@ -251,39 +290,49 @@ def table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page(device: str, megabytes: int, repeats: int) -> str:
-    """Run everything; the page."""
+def sections(device: str, megabytes: int, repeats: int) -> Iterator[str]:
+    """The parts of the page, each once it is measured."""
     begin_s = time.monotonic()
 
-    def left_s() -> float:
-        return LIMIT_S - (time.monotonic() - begin_s)
+    def left_s(until_share: float = 1.0) -> float:
+        return max(1.0, until_share * LIMIT_S - (time.monotonic() - begin_s))
 
     on_gpu = device.startswith("cuda")
     where = torch.cuda.get_device_name() if on_gpu else "the CPU: **not run on a GPU**"
     n_gpus = torch.cuda.device_count() if on_gpu else 0
     backend = "NCCL" if n_gpus > 1 else "gloo" + (", tensors of one GPU" if n_gpus else "")
-    of_saves = table(
-        ("save", "stall, ms", "of a plain copy", "durable, ms", "restore, ms", "verify, ms"),
-        saves(device, megabytes, repeats),
+    yield "# What a GPU shows"
+    yield (
+        f"`make gpu-check` on {where}; torch {torch.__version__}, a state of {megabytes} MB, "
+        f"medians of n."
     )
-    of_ranks = table(
+    yield table(
+        ("save", "stall, ms", "of a plain copy", "durable, ms", "restore, ms", "verify, ms", "n"),
+        saves(device, megabytes, repeats, partial(left_s, SAVES_SHARE)),
+    )
+    if not on_gpu:
+        yield NOT_MEASURED["saves"]
+    yield f"Two ranks under `ettr elastic` ({backend}), the second killed at step {KILLED_STEP}:"
+    yield table(
         ("guard", "end, against undisturbed", "killed to first step, s"),
-        ranks(device, max(13, megabytes // 16), left_s),
+        ranks(device, max(13, megabytes // 16), partial(left_s, SAVES_SHARE + RANKS_SHARE)),
     )
-    return "\n\n".join(
-        (
-            "# What a GPU shows",
-            f"`make gpu-check` on {where}; torch {torch.__version__}, a state of {megabytes} MB, "
-            f"medians of {repeats}.",
-            of_saves,
-            *([] if on_gpu else [NOT_MEASURED["saves"]]),
-            f"Two ranks under `ettr elastic` ({backend}), the second killed at step {KILLED_STEP}:",
-            of_ranks,
-            *([] if n_gpus > 1 else [NOT_MEASURED["ranks"]]),
-            torchtitan(device, left_s),
-            f"{time.monotonic() - begin_s:.0f} s in all.",
-        )
-    )
+    if n_gpus < len("01"):
+        yield NOT_MEASURED["ranks"]
+    yield torchtitan(device, left_s)
+    yield f"{time.monotonic() - begin_s:.0f} s in all."
+
+
+def page(device: str, megabytes: int, repeats: int) -> str:
+    """Run everything; the page, up to where the time was over."""
+    parts = []
+    try:
+        with limit(LIMIT_S):
+            for part in sections(device, megabytes, repeats):
+                parts.append(part)
+    except TimeOverError:
+        parts.append(f"FAILED: not over after {LIMIT_S:.0f} s; what follows was not measured.")
+    return "\n\n".join(parts)
 
 
 def main() -> int:
@@ -291,7 +340,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", help="`cpu` where there is a GPU that is not to be used")
     parser.add_argument(
-        "--megabytes", type=int, help="of parameters and moments: 4000, on the CPU 64"
+        "--megabytes", type=int, help="of parameters and moments: 4000 or what fits, on the CPU 26"
     )
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
@@ -300,7 +349,8 @@ def main() -> int:
         rank(given.rank)
         return 0
     device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    megabytes = given.megabytes or (4000 if device.startswith("cuda") else 64)
+    fits = shutil.disk_usage(tempfile.gettempdir()).free // 1_000_000 // COPIES_ON_DISK
+    megabytes = given.megabytes or min(4000 if device.startswith("cuda") else 26, fits)
     text = page(device, megabytes, given.repeats)
     print(text)
     if device.startswith("cuda"):

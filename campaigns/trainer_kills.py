@@ -2,12 +2,12 @@
 
 The loops are the blocks of the page "Ten lines for your loop" as they are printed, with the real
 packages: a loop of one's own with AdamW, schedule-free AdamW, 8-bit AdamW of torchao and LoRA of
-PEFT, accelerate, the Trainer of transformers, Lightning, and a pipeline of four stages on two
-ranks. Each makes 400 steps and saves every 10. A process is killed by SIGKILL once it has made a
-number of steps that is drawn, up to 40, and some hundredths of a second later; one time in five at
-a moment of its first second, while it starts or restores. Then the same command is started again. A
-job left alone is what each is compared with, every loss bit for bit. A job is lost if it does not
-end with exit status 0 and its last step.
+PEFT, accelerate, the Trainer of transformers, Lightning, a pipeline of four stages on two ranks,
+and torchtitan's Trainer. Each makes 400 steps and saves every 10. A process is killed by SIGKILL
+once it has made a number of steps that is drawn, up to 40, and some hundredths of a second later;
+one time in five at a moment of its first second, while it starts or restores. Then the same command
+is started again. A job left alone is what each is compared with, every loss bit for bit. A job is
+lost if it does not end with exit status 0 and its last step.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ from campaigns import Table
 TITLE = "Trainers under kills"
 SIZE = 10
 SEED, STEPS, MOST_STEPS, JOB_S = 5200, 400, 40, 120.0
+TITAN = "torchtitan"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,36 @@ class Row:
     other: int
     skipped: int
     lost: bool
+
+
+class Forked:
+    """A fork of a process that has torchtitan, with what is used here of a `Process`."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        from forked_python import fork_server
+
+        code = (
+            "from pathlib import Path; from adapters import titan_script; "
+            f"titan_script.main(Path({str(folder)!r}), {STEPS}, 0, interval=10, seed={seed})"
+        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        server = fork_server("adapters.titan_script")
+        self._process = server.start([sys.executable, "-c", code], environment)
+        self.pid, self.kill = self._process.pid, self._process.kill
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end, so long at most."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+
+    @property
+    def exitcode(self) -> int | None:
+        """Its exit status; None: it runs."""
+        return self._process.poll()
 
 
 class Job:
@@ -78,6 +110,8 @@ class Job:
         context.set_forkserver_preload(PRELOADED)
         self._starts += 1
         seed = self._starts if self.losses() else 1
+        if self.loop == TITAN:
+            return [Forked(self.folder, seed)]
         for met in self.folder.glob("store-*"):  # where killed ranks had met
             met.unlink()
         ranks = []
@@ -158,7 +192,8 @@ def run(size: int) -> Table:
     from adapters import page_loops
 
     rows = []
-    for number, (loop, (_, _, needed)) in enumerate(page_loops.LOOPS.items()):
+    needed_by = {loop: needed for loop, (_, _, needed) in page_loops.LOOPS.items()}
+    for number, (loop, needed) in enumerate({**needed_by, TITAN: (TITAN,)}.items()):
         if all(find_spec(name) for name in needed):
             rows.append(row(loop, size, SEED + number))
             print(rows[-1], file=sys.stderr, flush=True)

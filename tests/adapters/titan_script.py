@@ -1,4 +1,6 @@
-"""torchtitan's own Trainer with its own parts on a CPU: `python titan_script.py OUT STEPS DIE_AT`.
+"""torchtitan's own Trainer with its own parts on a CPU: `main(OUT, STEPS, DIE_AT)`.
+
+Its checkpoint is the block of the page "Ten lines for your loop" as printed, but for the interval.
 
 Without a GPU only look-ups of the device are replaced, and what waits on one; with one nothing is:
 
@@ -24,6 +26,8 @@ from unittest.mock import MagicMock
 
 import torch
 from torch.distributed.fsdp import FSDPModule
+
+from adapters.page_loops import block
 
 LENGTH, WORDS = 32, 60
 # asks no driver, which would not survive a fork
@@ -103,7 +107,6 @@ def configured(out: Path, steps: int):
     config.training.disable_cuda_graphs = True
     config.training.mixed_precision_param = "float32"
     config.validator.enable = False
-    config.debug.seed = 1
     config.parallelism.spmd_backend = "partial_dtensor"
     config.model_spec.model.layers = config.model_spec.model.layers[:2]
     for layer in config.model_spec.model.layers:
@@ -111,7 +114,7 @@ def configured(out: Path, steps: int):
     return config
 
 
-def main(out: Path, steps: int, die_at: int) -> None:
+def main(out: Path, steps: int, die_at: int, *, interval: int = 3, seed: int = 1) -> None:
     out.mkdir(parents=True, exist_ok=True)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.environ.get("MASTER_PORT", "0")}
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
@@ -119,10 +122,8 @@ def main(out: Path, steps: int, die_at: int) -> None:
     torch.set_num_threads(1)
     load()
     config = configured(out, steps)
-
-    from ettr.adapters.torchtitan import TitanCheckpoint
-
-    config.checkpoint = TitanCheckpoint.Config(enable=True, interval=3, run="titan")
+    config.debug.seed = seed
+    exec(block("torchtitan").replace("interval=10", f"interval={interval}"), {"config": config})  # noqa: S102
     trainer = config.build()
     if not HAS_GPU:
         for part in (module for model in trainer.model_parts for module in model.modules()):
@@ -144,7 +145,5 @@ def main(out: Path, steps: int, die_at: int) -> None:
     torch.distributed.destroy_process_group()
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
-elif not HAS_GPU:
+if not HAS_GPU:
     load()  # in the process that is forked

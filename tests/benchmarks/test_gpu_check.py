@@ -2,6 +2,8 @@
 
 import importlib
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -43,3 +45,19 @@ def test_the_whole_check_runs_without_a_gpu_and_says_so(
         assert cells[name][4].endswith(" 0 bad")
     assert cells["parity of 2"][0] == "bit for bit"
     assert float(cells["parity of 2"][1]) > 0.0
+
+
+def test_what_takes_too_long_ends_the_page_and_keeps_what_was_measured(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sections(*_: object) -> Iterator[str]:
+        yield "a table"
+        time.sleep(30.0)
+        yield "another"
+
+    monkeypatch.setattr(check, "sections", sections)
+    monkeypatch.setattr(check, "LIMIT_S", 0.1)
+    begin_s = time.monotonic()
+    assert check.page("cpu", 13, 1).split("\n\n")[::2] == ["a table"]
+    assert "FAILED: not over after 0 s" in check.page("cpu", 13, 1)
+    assert time.monotonic() - begin_s < 10.0

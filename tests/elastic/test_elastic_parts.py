@@ -26,7 +26,6 @@ from ettr.elastic import (  # noqa: E402
     Protection,
     SupervisorOptions,
     Timeouts,
-    available_backends,
     supervise,
 )
 from ettr.elastic.buddies.shard_image import (  # noqa: E402  # noqa: E402
@@ -222,13 +221,6 @@ def test_a_zombie_cannot_write_into_the_slot_of_its_replacement(tmp_path):
         replacement.save_all(6)
         assert {age.step for age in replacement.ages()} == {6}
     zombie.close()
-
-
-def test_each_way_of_regrouping_says_whether_it_was_tried():
-    known = {backend.name: backend for backend in available_backends()}
-    assert set(known) == {"supervisor", "torchrun", "nccl"}
-    assert known["supervisor"].tried
-    assert not known["nccl"].tried
 
 
 def test_the_distance_of_full_checkpoints_follows_from_what_was_measured(tmp_path):

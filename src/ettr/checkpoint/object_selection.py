@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,10 +11,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.ownership import slot_folder, slot_of
 from ettr.checkpoint.slots.record_selection import (
-    OpenCheckpoint,
     live_name,
     objects_of,
     open_checkpoint,
@@ -35,7 +32,6 @@ from ettr.checkpoint.tensors.typed_values import SavedValues
 from ettr.errors import UsageError
 
 GROUPS = "parameter groups"  # their name where missing ones are listed
-_GROUPS_SINCE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +145,10 @@ def _holder(
     return next(iter(holders.values())), ""
 
 
-def warn_of_old_format(root: str | os.PathLike[str], checkpoint: OpenCheckpoint) -> None:
-    """Warn if the files are of a version that held no parameter groups."""
-    latest = [superblock_of(slot) for slot in checkpoint.slots]
-    versions = [superblock.version for superblock in latest if superblock is not None]
-    if versions and max(versions) < _GROUPS_SINCE_VERSION:
-        warnings.warn(
-            f"{root}: written in format {max(versions)}, which has no parameter groups: learning "
-            f"rates and weight decay of the optimizer stay as they were built. Set them (from "
-            f"the scheduler's get_last_lr()), then save_all() to convert the checkpoint",
-            stacklevel=3,
-        )
-
-
 def saved_objects(
     root: str | os.PathLike[str], *, slot: int | str | tuple[int, ...]
 ) -> dict[str, SavedValues]:
     """The latest state of each object of a slot by name, without the objects themselves.
-
-    What files of earlier versions hold as `extra` is there under its names.
 
     Raises:
         CheckpointError: there is no such slot.

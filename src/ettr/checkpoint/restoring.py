@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ettr.checkpoint import perturbation as perturbations
 from ettr.checkpoint.coverage import Mismatch, RestoreCoverage, mismatch
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.object_selection import ObjectChoice, choose_objects, warn_of_old_format
+from ettr.checkpoint.object_selection import ObjectChoice, choose_objects
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.restore_report import RestoreReport, first_names
 from ettr.checkpoint.slots.earlier_records import superblock_of
@@ -154,8 +154,6 @@ def restore_with(
                 f"{root}: {'; '.join(objects.reasons)}. Give what was saved, or "
                 f"allow_missing=True to go on without"
             )
-        if target.groups():
-            warn_of_old_format(root, checkpoint)
         copied = _copy_all(plan, checkpoint, live, cast=options.cast, whole_run=target.whole_run)
         perturbation = _perturbation(checkpoint, copied, live, before, options.reached_step)
     if not options.allow_missing:

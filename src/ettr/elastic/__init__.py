@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     from ettr.elastic.restore.rank_inventory import RecoveryReport
     from ettr.elastic.supervision.supervisor import supervise
     from ettr.elastic.supervision.worker_process import Loss, SupervisorOptions, SupervisorReport
-    from ettr.elastic.torchrun import (
-        ElasticBackend,
-        TorchrunGroup,
-        available_backends,
-        group_from_env,
-    )
+    from ettr.elastic.torchrun import TorchrunGroup, group_from_env
 
 __all__ = [
-    "ElasticBackend",
     "ElasticGroup",
     "EvictedError",
     "FlightWatcher",
@@ -46,29 +40,22 @@ __all__ = [
     "SupervisorReport",
     "Timeouts",
     "TorchrunGroup",
-    "available_backends",
     "group_from_env",
     "supervise",
 ]
 
-_MODULE_OF = {
-    "ElasticBackend": "torchrun",
-    "ElasticGroup": "elastic_group",
-    "EvictedError": "generation",
-    "FlightWatcher": "flight",
-    "Generation": "generation",
-    "Loss": "supervision.worker_process",
-    "Protection": "protection",
-    "RankFailedError": "generation",
-    "RecoveryReport": "restore.rank_inventory",
-    "SupervisorOptions": "supervision.worker_process",
-    "SupervisorReport": "supervision.worker_process",
-    "Timeouts": "membership.process_group",
-    "TorchrunGroup": "torchrun",
-    "available_backends": "torchrun",
-    "group_from_env": "torchrun",
-    "supervise": "supervision.supervisor",
+_NAMES = {
+    "elastic_group": "ElasticGroup",
+    "flight": "FlightWatcher",
+    "generation": "EvictedError Generation RankFailedError",
+    "membership.process_group": "Timeouts",
+    "protection": "Protection",
+    "restore.rank_inventory": "RecoveryReport",
+    "supervision.supervisor": "supervise",
+    "supervision.worker_process": "Loss SupervisorOptions SupervisorReport",
+    "torchrun": "TorchrunGroup group_from_env",
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

@@ -293,58 +293,6 @@ def _on_sigterm(act: Callable[[], None]) -> None:
     threading.Thread(target=wait, name="ettr-sigterm", daemon=True).start()
 
 
-@dataclass(frozen=True, slots=True)
-class ElasticBackend:
-    """One way of going on after the loss of a rank.
-
-    Attributes:
-        tried: It was run with real kills in ettr's own tests.
-    """
-
-    name: str
-    present: bool
-    driven: bool
-    tried: bool
-    active: bool
-    note: str
-
-
-def available_backends() -> tuple[ElasticBackend, ...]:
-    """Every way that is known, present or not."""
-    return (
-        ElasticBackend(
-            name="supervisor",
-            present=True,
-            driven=True,
-            tried=True,
-            active=ENV_STORE in os.environ,
-            note="`ettr elastic`: survivors keep their process; gloo, one node or several",
-        ),
-        ElasticBackend(
-            name="torchrun",
-            present=True,
-            driven=True,
-            tried=True,
-            active=started_by_torchrun(),
-            note="all processes are restarted, shards wait in shared memory; one machine",
-        ),
-        ElasticBackend(
-            name="nccl",
-            present=_has_cuda(),
-            driven=True,
-            tried=False,
-            active=False,
-            note="under the supervisor, by NCCL's abort: written, never run by ettr's tests",
-        ),
-    )
-
-
-def _has_cuda() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
 _PROCESSES = Path("/proc")
 # torchrun gives them to a rank, and a wrapper between the two has them as well. Others, like
 # MASTER_PORT, a script may have changed before it asks.
@@ -385,7 +333,6 @@ def _parent_of(pid: int) -> int:
 # done differently.
 
 MAGIC = b"ETTRSHM2"
-_MAGIC_START = b"ETTR"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the JSON, checksum of what follows
 
 ImageKind = Literal["own", "neighbour"]
@@ -437,7 +384,6 @@ def load_from_shm(folder: Path, slot: int, *, before: int, world: int) -> Handof
         raw = bytearray(path.read_bytes())
         magic, length, digest = _HEAD.unpack_from(raw)
         if magic != MAGIC:
-            _warn_of_version(path, magic)
             return None
         body = memoryview(raw)[_HEAD.size :]
         described = json.loads(bytes(body[:length]))
@@ -490,15 +436,6 @@ def _agreed_steps(folder: Path, slot: int) -> list[tuple[int, int]]:
     """(attempt, the step from which it went on) of the attempts since the slot's file."""
     path = folder / f"agreed-{slot}"
     return [(since, step) for since, step in json.loads(path.read_bytes())] if path.exists() else []
-
-
-def _warn_of_version(path: Path, magic: bytes) -> None:
-    if magic.startswith(_MAGIC_START):
-        warnings.warn(
-            f"{path} was written by another version of ettr and is not used; "
-            f"run all attempts of a job with the same ettr",
-            stacklevel=2,
-        )
 
 
 def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:

@@ -27,8 +27,7 @@ from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import read_at
 from ettr.checkpoint.slots.layout import LayoutJson, SlotLayout, aligned
 
-FORMAT_VERSION = 3  # 2: `extra` instead of objects; 1: it was JSON alone; no movement of blocks
-_READABLE = (1, 2, 3)
+FORMAT_VERSION = 3
 MAGIC = b"ETTRSLOT"
 RECORD_MAGIC = b"ETBK"
 HEADER = struct.Struct("<4sHHQIQQQQQ")  # then CRC-32 of it: 64 bytes
@@ -74,7 +73,6 @@ class Superblock:
     layout: SlotLayout
     inherits: dict[int, int]
     other_generations: dict[str, int] = field(default_factory=dict)
-    version: int = FORMAT_VERSION
     slot: str | None = None
     world: int | None = None
     run: str | None = None
@@ -94,8 +92,8 @@ class RecordHeader:
 
 class _SuperblockJson(TypedDict, total=False):
     inherits: dict[str, int]
-    seen: dict[str, int]  # absent in format 1
-    slot: str | None  # absent in files of earlier versions, as are the next two
+    seen: dict[str, int]  # absent in files of earlier versions, as are the next three
+    slot: str | None
     world: int | None
     run: str | None
     layout: LayoutJson
@@ -145,7 +143,7 @@ def unpack_header(raw: bytes, expected: Superblock, block: int) -> RecordHeader 
     )
     belongs = (
         magic == RECORD_MAGIC
-        and version == expected.version
+        and version == FORMAT_VERSION
         and code == checksums.CODES[expected.checksum]
         and file_id == expected.file_id
         and generation == expected.generation
@@ -163,7 +161,7 @@ def pack_superblock(superblock: Superblock) -> bytes:
     text = f'{{"inherits":{inherits},"seen":{seen},{job[1:-1]},"layout":{layout}}}'.encode()
     head = SUPER.pack(
         MAGIC,
-        superblock.version,
+        FORMAT_VERSION,
         checksums.CODES[superblock.checksum],
         superblock.file_id,
         superblock.generation,
@@ -185,11 +183,10 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
     raw += read_at(fd, text_bytes + 4, offset + SUPER.size)
     if zlib.crc32(raw[:-4]).to_bytes(4, "little") != raw[-4:]:
         return None
-    if version not in _READABLE:
-        # Its checksum holds, so it is no damage: a later ettr wrote it.
+    if version != FORMAT_VERSION:  # its checksum holds, so it is no damage
         raise CheckpointError(
-            f"slot file of format {version}: this ettr reads {_READABLE[0]} to {_READABLE[-1]}; "
-            f"use the version that wrote it, or a later one"
+            f"slot file of format {version}: this ettr reads {FORMAT_VERSION}; use the one that "
+            f"wrote it"
         )
     document: _SuperblockJson = json.loads(raw[SUPER.size : -4])
     superblock = Superblock(
@@ -199,7 +196,6 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
         SlotLayout.from_json(document["layout"]),
         inherits={int(g): int(seq) for g, seq in document["inherits"].items()},
         other_generations={str(slot): int(g) for slot, g in document.get("seen", {}).items()},
-        version=version,
         slot=document.get("slot"),
         world=document.get("world"),
         run=document.get("run"),

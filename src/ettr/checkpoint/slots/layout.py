@@ -38,9 +38,8 @@ DTYPE_BYTES = {
 }
 COMPONENT_ALIGN = 16
 OBJECTS = "__objects__"
-EXTRA = "__extra__"  # in files before format 3, instead of objects
 MOVEMENT = "__movement__"
-RESERVED = frozenset({OBJECTS, EXTRA, MOVEMENT})  # blocks that hold no tensor of the training
+RESERVED = frozenset({OBJECTS, MOVEMENT})  # blocks that hold no tensor of the training
 
 Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # name, offsets, sizes
 

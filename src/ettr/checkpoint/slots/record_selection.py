@@ -19,7 +19,7 @@ from pathlib import Path
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.earlier_records import superblock_of, superseded
-from ettr.checkpoint.slots.layout import EXTRA, MOVEMENT, OBJECTS, RESERVED, Key
+from ettr.checkpoint.slots.layout import MOVEMENT, OBJECTS, RESERVED, Key
 from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.reader import (
     BadBlock,
@@ -30,7 +30,7 @@ from ettr.checkpoint.slots.reader import (
     open_slot,
     slot_names,
 )
-from ettr.checkpoint.tensors.objects import ObjectRecord, from_extra, unpack_objects
+from ettr.checkpoint.tensors.objects import ObjectRecord, unpack_objects
 from ettr.errors import UsageError
 
 MODES = ("newest", "consistent")
@@ -242,25 +242,15 @@ def objects_of(
     """Slot -> its latest intact objects; slots without any, or superseded, are left out.
 
     Args:
-        chosen: with records of one step (`newest_consistent`): only these, and of files before
-            format 3 what belonged to that step.
+        chosen: with records of one step (`newest_consistent`): only these.
     """
     objects: dict[str, ObjectRecord] = {}
     reader = PayloadReader()
     allowed = None if chosen is None else {id(r) for records in chosen.values() for r in records}
-    steps = {r.header.step for records in (chosen or {}).values() for r in records}
     for slot in checkpoint.slots:
         for record, payload in reserved_records(checkpoint, slot, OBJECTS, reader):
             if allowed is None or id(record) in allowed:
                 objects[slot.name] = unpack_objects(payload)
-                break
-        if slot.name in objects:
-            continue
-        for record, payload in reserved_records(checkpoint, slot, EXTRA, reader):
-            version = record.file.superblock.version
-            extra = from_extra(payload, version=version, step=record.header.step)
-            if chosen is None or extra.step in steps:
-                objects[slot.name] = extra
                 break
     return objects
 

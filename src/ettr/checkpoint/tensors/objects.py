@@ -142,13 +142,6 @@ def unpack_objects(payload: memoryview | bytes) -> ObjectRecord:
         raise CheckpointError(f"objects: the record is not of this format: {error}") from error
 
 
-def from_extra(payload: memoryview | bytes, *, version: int, step: int) -> ObjectRecord:
-    """What a file before format 3 kept as `extra`, as objects of the same names."""
-    extra = decode(payload, version=version, step=step)
-    items = {(OBJECT, k): encode({_STATE: v}, extra.step) for k, v in extra.values.items()}
-    return ObjectRecord(extra.step, items)
-
-
 def load_object(name: str, one: Stateful, record: ObjectRecord) -> None:
     """Hand an object the state that was saved of it."""
     state = record.state(name)

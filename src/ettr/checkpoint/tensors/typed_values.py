@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _HEAD = struct.Struct("<IIq")  # bytes of JSON, bytes that follow it, step
-_HEAD_OF_FORMAT_1 = struct.Struct("<I")  # bytes of JSON; of the round's step
 _FILE_HEAD = struct.Struct("<8sIQ")
 _FILE_MAGIC, _FILE_VERSION = b"ETTREXTR", 1
 _ALIGN = 16
@@ -69,26 +68,18 @@ def encode(values: Mapping[str, object], step: int, *, where: str = "") -> bytes
     return head.ljust(aligned(len(head), _ALIGN), b"\0") + bytes(bulk)
 
 
-def decode(payload: memoryview | bytes, *, version: int = 2, step: int = 0) -> SavedValues:
-    """The values that were given to `encode`.
-
-    Args:
-        version: of the slot file; in format 1 the record was JSON alone.
-    """
+def decode(payload: memoryview | bytes) -> SavedValues:
+    """The values that were given to `encode`."""
     raw = memoryview(payload)
     try:
-        if version == 1:
-            (text_bytes,) = _HEAD_OF_FORMAT_1.unpack_from(raw)
-            text, bulk = bytes(raw[_HEAD_OF_FORMAT_1.size :][:text_bytes]), raw[:0]
-        else:
-            text_bytes, bulk_bytes, step = _HEAD.unpack_from(raw)
-            text = bytes(raw[_HEAD.size :][:text_bytes])
-            bulk = raw[aligned(_HEAD.size + text_bytes, _ALIGN) :][:bulk_bytes]
+        text_bytes, bulk_bytes, step = _HEAD.unpack_from(raw)
+        text = bytes(raw[_HEAD.size :][:text_bytes])
+        bulk = raw[aligned(_HEAD.size + text_bytes, _ALIGN) :][:bulk_bytes]
         document = json.loads(text or b"{}")
         values = {key: _decoded(value, bulk) for key, value in document.items()}
         return SavedValues(step, values)
     except (struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise CheckpointError(f"values: the record is not of format {version}: {error}") from error
+        raise CheckpointError(f"values: the record is damaged: {error}") from error
 
 
 def write_values(path: str | os.PathLike[str], values: Mapping[str, object], step: int) -> None:
@@ -273,10 +264,9 @@ def _decoded(value: Any, bulk: memoryview) -> Any:
     if kind in {"bytes", "bytearray", "bytesio"}:
         raw = bytes(_slice(bulk, value["at"], value["n"]))
         return {"bytes": bytes, "bytearray": bytearray, "bytesio": io.BytesIO}[kind](raw)
-    if kind in {"array", "ndarray", "scalar"}:
+    if kind in {"ndarray", "scalar"}:
         array = _array(value["dtype"], value["shape"], bulk, value["at"])
-        # Slot files of format 2 have "array" for NumPy's numbers too.
-        return array[()] if kind != "ndarray" and not value["shape"] else array
+        return array[()] if kind == "scalar" else array
     if kind == "complex":
         return complex(*value["of"])
     return _of_torch(kind, value, bulk)
