@@ -48,8 +48,23 @@ def test_a_metric_answers_in_its_first_line(name: str, site: Path):
     lines = ettr(name, site).out.splitlines()
     assert re.search(r"\d|No |Not measured", lines[0])
     assert not re.search(r"\d \[", "\n".join(lines))
-    assert sum(line.startswith("Careful: ") for line in lines) <= 1
+    careful = [line for line in lines if line.startswith("Careful: ")]
+    assert len(careful) == ("Not measured" not in lines[0])
     assert len(lines) <= 20
+
+
+def test_every_command_that_prints_writes_to_a_file(tmp_path: Path, site: Path):
+    asked = ["sql", site, "SELECT 1 AS one", "--csv", "-o", tmp_path / "one.csv"]
+    assert ettr(*asked).code == 0
+    assert (tmp_path / "one.csv").read_text() == "one\n1\n"
+    for words in (["sources"], ["catalog", "79"]):
+        file = tmp_path / f"{words[0]}.csv"
+        printed = ettr(*words, "--csv")
+        assert ettr(*words, "--csv", "-o", file).out == f"Written: {file}\n"
+        assert file.read_text() == printed.out
+    assert ettr("simulate", "show", "small", "-o", tmp_path / "s.toml").code == 0
+    assert ettr("simulate", "show", tmp_path / "s.toml").code == 0
+    assert "is a folder" in ettr("sources", "-o", tmp_path).err
 
 
 def test_failures_are_listed_newest_first_a_line_each(site: Path):
@@ -99,6 +114,39 @@ def test_a_site_file_is_refused_where_it_is_not_understood(site: Path, tmp_path:
     given.write_text("interval = true\n")
     assert "interval takes text or a number" in ettr("goodput", site, "--config", given).err
     assert "cannot be read" in ettr("goodput", site, f"--config={tmp_path / 'absent'}").err
+    given.write_text("classes = 3\n")
+    assert "classes holds lines" in ettr("goodput", site, "--config", given).err
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ('interval = "ten"', "goodput"),
+        ('price = "2"', "goodput"),
+        ("confidence = 1.5", "failures"),
+        ('above-gpus = "many"', "failures"),
+        ("gpus-per-node = -1", "goodput"),
+    ],
+)
+def test_a_wrong_value_in_a_site_file_is_blamed_on_the_file(
+    line: str, command: str, site: Path, tmp_path: Path
+):
+    given = tmp_path / "own.toml"
+    given.write_text(f"{line}\n")
+    done = ettr(command, site, "--config", given)
+    assert done.code == 2
+    assert done.err.startswith(f"ettr: {given}: {line.split(maxsplit=1)[0]}")
+    assert "--" not in done.err.partition(";")[0]
+
+
+def test_a_class_of_nodes_in_a_site_file_means_its_nodes(site: Path, tmp_path: Path):
+    given = tmp_path / "own.toml"
+    given.write_text('[classes]\nold = "n[1-2]"\nodd = ["n1", "n3"]\n')
+    for name, nodes in (("old", ["n1", "n2"]), ("odd", ["n1", "n3"])):
+        want = ettr("failures", site, "--json", *(f"--node={one}" for one in nodes)).json
+        for typed in (["--node", name], [f"--node={name}"]):
+            found = ettr("failures", site, "--json", *typed, "--config", given).json
+            assert found["all_jobs"] == want["all_jobs"]
 
 
 @pytest.mark.parametrize(

@@ -133,3 +133,18 @@ def test_the_report_says_that_jobs_ran_side_by_side() -> None:
     (note,) = [one for one in section.notes if "at the same time" in one]
     assert "1 run (train (1))" in note
     assert "6 h" in note
+
+
+def test_a_chart_has_the_largest_runs_over_time_and_short_logs_a_strip_of_them() -> None:
+    """Ninety days hold three windows of a trend: each run is a point. Two days are a strip."""
+    small = attempt("2", 10, 34, name="eval", comment="run=eval", n_gpus=8)
+    late = attempt("3", 24 * 89, 24 * 90, comment="run=late")
+    (strip,) = runs_section(runs_of([attempt("1", 0, 30), small])).figures
+    (line, words) = strip.traces
+    assert line["y"][::3] == ["train (1)", "eval (2)"]
+    assert line["x"][:3] == ["2026-01-01 00:00:00", "2026-01-02 06:00:00", None]
+    assert [float(one) for one in words["text"]] == [1.0, 1.0]  # but for a start of 5 minutes
+    (trend,) = runs_section(runs_of([attempt("1", 0, 30), small, late])).figures
+    (dots,) = trend.traces
+    assert dots["x"] == ["2026-01-01 00:00:00", "2026-01-01 10:00:00", "2026-03-31 00:00:00"]
+    assert dots["y"] == pytest.approx([1 - 5 / 60 / 30, *[1 - 5 / 60 / 24] * 2])

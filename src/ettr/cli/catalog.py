@@ -8,7 +8,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.output import say
-from ettr.cli.printing import Printing
+from ettr.cli.printing import FiledPrinting
 
 
 def catalog(
@@ -20,7 +20,7 @@ def catalog(
     ] = False,
     *,
     judging: opt.Judging,
-    printing: Printing,
+    printing: FiledPrinting,
 ) -> None:
     """Show the XID catalogue: the verdict of each vendor, with its source.
 

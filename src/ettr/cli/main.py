@@ -24,7 +24,7 @@ from ettr.cli.first_help import ALL_SHOWN, HELP_ALL, is_expert, with_help_all
 from ettr.cli.groups import flattened
 from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
-from ettr.cli.site_file import SITE_FILE, site_file
+from ettr.cli.site_file import SITE_FILE, SiteFile, site_file
 from ettr.errors import ChangedStoreError, EttrError
 from ettr.report.registry import Command, Registered, registered
 from ettr.version import __version__
@@ -206,6 +206,7 @@ def _run(command: Callable[[], object]) -> object:
 def main() -> None:
     """Run the command line and exit with its status."""
     write_any_text()
+    site, words = SiteFile(), sys.argv[1:]
     try:
         check_words(sys.argv[1:])
         site, words = site_file(sys.argv[1:])
@@ -225,7 +226,7 @@ def main() -> None:
         )
         sys.exit(status if isinstance(status, int) else 0)
     except EttrError as error:
-        complain(str(error))
+        complain(site.blamed(str(error), words))
         sys.exit(error.exit_code)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
@@ -233,7 +234,11 @@ def main() -> None:
         complain("interrupted")
         sys.exit(130)
     except _WrongUse as error:
-        complain_of_use(error)
+        message = error.format_message()
+        if (blamed := site.blamed(message, words)) != message:
+            complain(blamed)
+        else:
+            complain_of_use(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # the reader went away (`ettr ... | head`); keep the interpreter from complaining at exit

@@ -171,7 +171,29 @@ class Printing(OptionGroup):
 
 
 @dataclass(frozen=True, slots=True)
-class Answering(Printing):
+class FiledPrinting(Printing):
+    """The same, into a file where one is named."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to a file what is printed."),
+    ] = None
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Write what is printed to the file, if one is named, and say where it is.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        if self.output is not None:
+            check_writable("--output", self.output)
+        with written_to(self.output):
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Answering(FiledPrinting):
     """The same, and how much text: the answer in one line with its table, or all of it."""
 
     detail: Annotated[
@@ -186,10 +208,6 @@ class Answering(Printing):
         ),
         needs(Input.CSV),
     ] = None
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to a file what is printed."),
-    ] = None
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -200,9 +218,7 @@ class Answering(Printing):
         """
         if self.table is not None and not self.csv:
             raise UsageError(f"--table {self.table}: names a list of --csv; give that too")
-        if self.output is not None:
-            check_writable("--output", self.output)
-        with written_to(self.output):
+        with FiledPrinting.around(self):
             yield
 
     def main_list(self, found: DataclassInstance, usual: str) -> str:

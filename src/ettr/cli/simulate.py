@@ -12,7 +12,7 @@ import typer
 
 from ettr.cli.output import complain, say
 from ettr.cli.pricing import Pricing
-from ettr.cli.printing import PageFile, Printing
+from ettr.cli.printing import FiledPrinting, PageFile, Printing
 from ettr.cli.simulate_site import (
     backtest,
     document_of_show,
@@ -207,7 +207,7 @@ def simulate(
     *,
     pricing: Pricing,
     page: PageFile,
-    printing: Printing,
+    printing: FiledPrinting,
 ) -> None:
     """Simulate a cluster: its jobs, scheduler, faults, health checks and repairs.
 

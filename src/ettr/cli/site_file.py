@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ _PARAMETERS = {
     "preemption-tolerance": "preemption_tolerance",
     "run-id": "run_id",
 }
+_CLASSES = "classes"
+"""A table of the file: sets of nodes by name, each a list or a pattern as `--node` takes it."""
 _NOT_OF = {
     "plan": ("interval",),  # it asks which is best
     "project": ("interval",),
@@ -57,6 +60,17 @@ class SiteFile:
     name: str = ""
     values: Mapping[str, Any] | None = None
 
+    def blamed(self, message: str, words: Sequence[str]) -> str:
+        """The message, which names file and key where it is about an option that nobody typed."""
+        for key, parameter in _PARAMETERS.items():
+            flag = f"--{parameter.replace('_', '-')}"
+            if parameter in (self.values or {}) and flag not in {
+                word.partition("=")[0] for word in words
+            }:
+                about = rf"^(?:Invalid value for ')?(?:--)?{flag[2:]}(?![\w-])(?:':)?"
+                message = re.sub(about, f"{self.name}: {key}", message)
+        return message
+
     def defaults(self, command: str | None, words: Sequence[str]) -> dict[str, Any]:
         """Defaults of a command's parameters, as a parser takes them."""
         if command is None or self.values is None:
@@ -70,7 +84,9 @@ class SiteFile:
 
 
 def site_file(words: Sequence[str]) -> tuple[SiteFile, list[str]]:
-    """The site's defaults, and the words of the command line without `--config FILE`.
+    """The site's defaults, and the words of the command line as its parser takes them.
+
+    They are without `--config FILE`, and with the nodes of a class in place of its name.
 
     Raises:
         UsageError: the file is absent or no TOML, or has a key that is no setting.
@@ -92,7 +108,33 @@ def site_file(words: Sequence[str]) -> tuple[SiteFile, list[str]]:
         path = Path(SITE_FILE)
         if not path.is_file():
             return SiteFile(), [*taken, *rest]
-    return SiteFile(str(path), _read(path)), [*taken, *rest]
+    found = _read(path)
+    classes = _classes(path, found.pop(_CLASSES, {}))
+    return SiteFile(str(path), _settings(path, found)), [*_in_nodes(taken, classes), *rest]
+
+
+def _in_nodes(words: list[str], classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The words, with the nodes of a class in place of its name after `--node`."""
+    for place, word in enumerate(words):
+        flag, _, name = word.partition("=")
+        name = name or "".join(words[place + 1 : place + 2])
+        if flag == "--node" and name in classes:
+            yield from (f"--node={one}" for one in classes[name])
+        elif not (word in classes and words[:place][-1:] == ["--node"]):
+            yield word
+
+
+def _classes(path: Path, found: Any) -> dict[str, Sequence[str]]:
+    made: dict[str, Sequence[str]] = {}
+    for name, nodes in found.items() if isinstance(found, dict) else [("", None)]:
+        several = [nodes] if isinstance(nodes, str) else nodes
+        if not (isinstance(several, list) and all(isinstance(one, str) for one in several)):
+            raise UsageError(
+                f'{path}: {_CLASSES} holds lines such as old = "gpu[001-100]", or a list of such '
+                f"texts; {name or 'its value'} is none"
+            )
+        made[name] = several
+    return made
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -111,9 +153,12 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as TOML ({error})") from error
+
+
+def _settings(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in found.items():
         if key not in _PARAMETERS:
@@ -121,7 +166,7 @@ def _read(path: Path) -> dict[str, Any]:
             meant = f"; did you mean {close[0]}" if close else ""
             raise UsageError(
                 f"{path}: no setting is called {key!r}{meant}; settings are "
-                f"{', '.join(_PARAMETERS)}"
+                f"{', '.join(_PARAMETERS)}, and the table {_CLASSES}"
             )
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise UsageError(f"{path}: {key} takes text or a number, not {type(value).__name__}")

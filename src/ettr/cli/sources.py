@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ettr.cli.output import say
-from ettr.cli.printing import Printing
+from ettr.cli.printing import FiledPrinting
 
 
-def sources(printing: Printing) -> None:
+def sources(printing: FiledPrinting) -> None:
     """List the log formats that can be read, and how to get each."""
     from ettr.sources.registry import all_sources
 

@@ -12,7 +12,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.output import complain, end_of_selection, say, say_json
-from ettr.cli.printing import Printing, csv_output
+from ettr.cli.printing import FiledPrinting, Printing, csv_output
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 
@@ -40,7 +40,7 @@ def sql(
         float, typer.Option("--seconds", metavar="S", min=0.1, help="Stop after this many seconds.")
     ] = 60.0,
     selecting: Selecting,
-    printing: Printing,
+    printing: FiledPrinting,
 ) -> None:
     """Read the facts of a store in SQL: what every figure of a report rests on.
 

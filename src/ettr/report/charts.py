@@ -217,7 +217,7 @@ def _reach(low: float | None, high: float | None) -> float | None:
 
 def points(
     name: str,
-    x: Sequence[float],
+    x: Sequence[object],
     y: Sequence[float | None],
     hover: Sequence[str],
     *,
@@ -257,6 +257,39 @@ def named_points(
         "hoverinfo": "text",
         "marker": {"symbol": symbol, "size": 9},
     }
+
+
+def spans(
+    name: str,
+    labels: Sequence[str],
+    ends: Sequence[tuple[str, str]],
+    hover: Sequence[str],
+    after: Sequence[str],
+    *,
+    dash: str,
+) -> list[Trace]:
+    """A lying line a row from one time to another, and words after it; the rows carry names."""
+    lines: Trace = {
+        "mode": "lines",
+        "name": name,
+        "showlegend": True,
+        "x": [time for start, end in ends for time in (start, end, None)],
+        "y": [label for label in labels for _ in range(3)],
+        "hovertext": [words for words in hover for _ in range(3)],
+        "hoverinfo": "text",
+        "line": {"width": 6, "dash": dash},
+    }
+    words: Trace = {
+        "mode": "text",
+        "showlegend": False,
+        "x": [end for _, end in ends],
+        "y": list(labels),
+        "text": list(after),
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+    }
+    return [{"type": "scatter", **lines}, {"type": "scatter", **words}]
 
 
 def named_rows(labels: Sequence[str]) -> Layout:

@@ -33,7 +33,7 @@ _BRIEF = {
     "too-few-states": "the export lacks end states",
     "unseen-attempts": "the accounting lacks some jobs",
     "restarts": "the accounting lacks some restarts",
-    "part-covered": "logs cover part of it",
+    "part-covered": "logs cover part of the period",
     "dump-window": "the export leaves jobs out",
     "early-start": "old jobs, but no nodes",
     "no-node-states": "a cluster lacks node states",

@@ -62,6 +62,7 @@ def records_section(records: NodeRecords, times: Iterable[SymptomTimes]) -> Sect
         tables,
         tuple(notes),
         answer=_lead(records).rpartition("blamed on a node. ")[2].partition(" `ettr node")[0],
+        careful="Of many nodes a few have bad luck: look at the chance before you pull one.",
     )
 
 

@@ -39,7 +39,8 @@ def nodes_section(fleet: Availability, caution: str | None = None) -> Section:
         (*([caution] if caution else ()), *_notes(fleet)),
         gpu_hours=(("of capacity lost to outages", fleet.lost_gpu_hours),),
         answer=_answer(fleet),
-        careful=caution or next(_gpu_counts(fleet), ""),
+        careful=caution
+        or next(_gpu_counts(fleet), "An outage lasts as long as the scheduler logged it."),
     )
 
 

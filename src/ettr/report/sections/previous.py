@@ -45,7 +45,15 @@ def previous_section(trend: PeriodTrend) -> Section:
     if trend.comparison is not None:
         tables += (ratios_table(trend.comparison.pairs),)
     charts = () if trend.before is None else (_figure(shown),)
-    return Section("previous", _TITLE, trend.meaning, charts, tables, tuple(_notes(trend)))
+    return Section(
+        "previous",
+        _TITLE,
+        trend.meaning,
+        charts,
+        tables,
+        tuple(_notes(trend)),
+        careful="Other jobs or other nodes in one of the periods change the rate as well.",
+    )
 
 
 def _figure(shown: Sequence[tuple[str, PeriodFigures]]) -> Figure:

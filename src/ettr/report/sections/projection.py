@@ -44,7 +44,13 @@ def projection_section(projection: ScaleProjection | None) -> Section:
     if any(point.projection.spares is not None for point in projection.points):
         tables.append(_spares_table(projection))
     return Section(
-        "projection", _TITLE, lead, _figures(projection), tuple(tables), _notes(projection)
+        "projection",
+        _TITLE,
+        lead,
+        _figures(projection),
+        tuple(tables),
+        _notes(projection),
+        careful="This assumes that only the size changes: the same nodes, network and software.",
     )
 
 
@@ -254,6 +260,7 @@ def forecast_section(forecast: FailureForecast) -> Section:
             f"{percent(forecast.confidence, 2)}.",
             *forecast.notes,
         ),
+        careful="A forecast assumes that the days to come are like those of the logs.",
     )
 
 

@@ -15,6 +15,7 @@ from ettr.report.findings import Finding, findings
 from ettr.report.numbers import DASH, moment, number
 from ettr.report.registry import CAUSES, Command, Part
 from ettr.report.section import Figure, Listing, Section, TextTable
+from ettr.report.text import first_sentence
 from ettr.words import counted
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def quality_section(quality: DataQuality, findings: Sequence[Finding] = ()) -> S
         ),
         (*map(_doubt, findings), *quality.assumptions),
         (*_reason_rows(quality), *_taxonomy_rows(quality)),
-        careful=" ".join(one.says for one in findings if one.effect is not None),
+        careful=first_sentence(next((one.says for one in findings if one.effect is not None), ""))
+        or "No number of a report counts a record that was rejected.",
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ettr.analysis import questions
 from ettr.metrics.run_progress import ScheduledSplit
 from ettr.metrics.runs import JobRun, JobRuns, Scenario
-from ettr.report.charts import named_points, named_rows, share_axis
+from ettr.metrics.trend import WINDOW_DAYS
+from ettr.report.charts import named_rows, points, share_axis, spans
 from ettr.report.numbers import (
     DASH,
     RANGES,
@@ -19,7 +21,7 @@ from ettr.report.numbers import (
     percent,
 )
 from ettr.report.registry import CAUSES, NO_JOBS, Command, Part
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Layout, Section, TextTable, Trace
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
 
@@ -33,6 +35,8 @@ _NAMED_RUNS = 3
 _LARGEST = 5
 _MEASURED = "progress"
 _BASES = {_MEASURED: "measured", "assumed": "assumed"}
+_SYMBOLS = {"measured": "circle", "assumed": "circle-open"}
+_DASHES = {"measured": "solid", "assumed": "dot"}
 _SPLIT_HEADERS = (
     "productive",
     "steps repeated",
@@ -51,17 +55,16 @@ def runs_section(runs: JobRuns) -> Section:
     if not runs.runs_found:
         return Section("runs", _TITLE, f"No run{_least_size(runs)}.")
     known = [run for run in runs.runs if run.ettr_ratio.estimate is not None]
-    charted = tuple(known[:_FIGURE_RUNS])
     tables = (_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs))
     return Section(
         "runs",
         _TITLE,
         _lead(runs),
-        (_figure(charted),) if charted else (),
+        (_figure(known),) if known else (),
         tables,
         _notes(runs),
         answer=_answer(runs),
-        careful=""
+        careful="Work that no checkpoint kept counts as lost."
         if runs.measured_runs == runs.runs_found
         else "(a to b): from poor to good checkpoints; --interval and --restart give yours.",
     )
@@ -307,44 +310,49 @@ def _label(run: JobRun) -> str:
     return f"{name} ({run.job_ids[0]})" if run.job_ids else name
 
 
-def _figure(charted: tuple[JobRun, ...]) -> Figure:
-    order = sorted(charted, key=lambda run: -(run.ettr_ratio.estimate or 0.0))
-    measured = [run for run in order if run.basis == _MEASURED]
-    assumed = [run for run in order if run.basis != _MEASURED]
-    traces = [
-        named_points(
-            name,
-            [_label(run) for run in some],
-            [run.ettr_ratio for run in some],
-            [_hover(run) for run in some],
-            symbol,
-        )
-        for name, some, symbol in (
-            ("measured", measured, "circle"),
-            ("assumed", assumed, "line-ns-open"),
+def _figure(known: list[JobRun]) -> Figure:
+    """ETTR of the largest runs over time; of logs under two windows a strip of the runs."""
+    largest = sorted(known, key=lambda run: (-(run.n_gpus or 0), -(run.gpu_hours or 0.0)))
+    order = sorted(largest[:_FIGURE_RUNS], key=lambda run: run.first_eligible)
+    span = max(run.end for run in order) - order[0].first_eligible
+    is_strip = span < timedelta(days=2.0 * WINDOW_DAYS)
+    kinds = [
+        (name, some)
+        for name, some in (
+            ("measured", [run for run in order if run.basis == _MEASURED]),
+            ("assumed", [run for run in order if run.basis != _MEASURED]),
         )
         if some
     ]
-    title = "ETTR of the run" if len(charted) == 1 else f"ETTR of {len(charted)} runs"
-    return Figure(
-        "runs",
-        title,
-        _caption(bool(measured), bool(assumed)),
-        tuple(traces),
-        {"xaxis": share_axis("ETTR"), **named_rows([_label(run) for run in order])},
+    drawn = _strip if is_strip else _dots
+    traces = [trace for name, some in kinds for trace in drawn(name, some)]
+    title = f"ETTR of the {counted(len(order), 'largest run')} over time"
+    basis = "Measured where progress was recorded, else for usual checkpoints and restarts."
+    if is_strip:
+        caption = f"Each from its submission to its end, with its ETTR. {basis}"
+        layout: Layout = {**named_rows([_label(run) for run in order]), "margin": {"r": 44}}
+        return Figure("runs", title, caption, tuple(traces), layout)
+    caption = f"By time of submission; thin lines reach from poor checkpoints to good ones. {basis}"
+    return Figure("runs", title, caption, tuple(traces), {"yaxis": share_axis("ETTR")})
+
+
+def _dots(name: str, some: list[JobRun]) -> list[Trace]:
+    times = [moment(run.first_eligible) for run in some]
+    values = [run.ettr_ratio for run in some]
+    hover = [_hover(run) for run in some]
+    middle = [one.estimate for one in values]
+    return [points(name, times, middle, hover, intervals=values, symbol=_SYMBOLS[name])]
+
+
+def _strip(name: str, some: list[JobRun]) -> list[Trace]:
+    return spans(
+        name,
+        [_label(run) for run in some],
+        [(moment(run.first_eligible), moment(run.end)) for run in some],
+        [_hover(run) for run in some],
+        [f" {number(run.ettr_ratio.estimate, 2)}" for run in some],
+        dash=_DASHES[name],
     )
-
-
-def _caption(measured: bool, assumed: bool) -> str:
-    caption = "Those with the most GPU-hours."
-    if measured:
-        caption += " Dots are measured from progress records."
-    if assumed:
-        caption += (
-            f" {'Of the others the' if measured else 'The'} upright tick is the middle assumption, "
-            "and the grey line reaches from the worst to the best one."
-        )
-    return caption
 
 
 def _hover(run: JobRun) -> str:

@@ -56,6 +56,7 @@ def status_section(mix: StatusMix) -> Section:
         (figure,),
         (_status_table(states),),
         gpu_hours=(("held in all", total),),
+        careful="FAILED says that the program failed, not why; `ettr causes` says who caused it.",
     )
 
 
@@ -109,7 +110,14 @@ def sizes_section(mix: SizeMix) -> Section:
         shares,
         label_title=f"{unit}s",
     )
-    return Section("sizes", "Job sizes", lead, (figure,), (_sizes_table(mix, f"{unit}s"),))
+    return Section(
+        "sizes",
+        "Job sizes",
+        lead,
+        (figure,),
+        (_sizes_table(mix, f"{unit}s"),),
+        careful="Hours are those that jobs held, used or not.",
+    )
 
 
 def _sized(size: SizeClass, unit: str) -> str:
