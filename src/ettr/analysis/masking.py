@@ -359,6 +359,10 @@ class MaskedStore(Store):
             of = masks.node if kind == "node" else lambda name, kind=kind: masks.name(kind, name)
             masks.knows((name, of(name)) for name in names)
 
+    def changes(self, table: str, column: str) -> bool:
+        """Whether a column of a table, stored or derived, holds pseudonyms or nothing."""
+        return column == "job_ids" or self._column(table, column) != f't."{column}"'
+
     def _column(self, table: str, column: str) -> str:
         """The expression of a column, of rows `t`."""
         raw = f't."{column}"'

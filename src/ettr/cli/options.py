@@ -33,6 +33,12 @@ StoreArgument = Annotated[
         metavar="STORE", help="A folder, a file ending in .duckdb, or postgres://USER@HOST/DB."
     ),
 ]
+OptionalStoreArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STORE", help="A folder, a file ending in .duckdb, or postgres://USER@HOST/DB."
+    ),
+]
 LoggedGpusPerNodeOption = Annotated[
     int | None,
     typer.Option(
