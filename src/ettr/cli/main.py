@@ -25,7 +25,7 @@ from ettr.cli.groups import flattened
 from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
 from ettr.cli.site_file import SITE_FILE, SiteFile, site_file
-from ettr.errors import ChangedStoreError, EttrError
+from ettr.errors import ChangedStoreError, EttrError, UsageError
 from ettr.report.registry import Command, Registered, registered
 from ettr.version import __version__
 
@@ -64,6 +64,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "elastic", "elastic"),
     ("Training", "chaos", "chaos"),
     ("Training", "measure-recovery", "measure_recovery"),
+    ("Training", "gate query", "gate_query"),
 )
 _PLACES = {"failures": 30, "causes": 40, "nodes": 90, "node": 100, "lemons": 110, "slow": 120}
 """Places of commands with a module of their own among the metrics."""
@@ -145,7 +146,7 @@ def build_app(only: str | None = None) -> typer.Typer:
             settings = getattr(module, "SETTINGS", {}).get(name, {})
             registration = _registered().get(name)
             if registration is None:
-                command = flattened(getattr(module, name.replace("-", "_")))
+                command = flattened(getattr(module, re.sub("[- ]", "_", name)))
             else:
                 command = flattened(module.metric_command(*registration))
             command = with_help_all(command)
@@ -154,9 +155,9 @@ def build_app(only: str | None = None) -> typer.Typer:
 
 
 def _named(words: list[str]) -> str | None:
-    """The command that the first word names; None where all have to be known."""
-    first = words[0] if words else None
-    return first if any(first == name for _, name, _ in commands()) else None
+    """The command that the first words name; None where all have to be known."""
+    known = {name for _, name, _ in commands()}
+    return next((name for name in (" ".join(words[:2]), *words[:1]) if name in known), None)
 
 
 _WANT_OF_MEMORY = (
@@ -308,6 +309,20 @@ class PanelGroup(typer.core.TyperGroup):
         take_plain_values(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the first word names, or the first two: `gate query`."""
+        first, *rest = args
+        ofs = [name for name in self.list_commands(ctx) if name.startswith(f"{first} ")]
+        if rest and f"{first} {rest[0]}" in ofs:
+            return super().resolve_command(ctx, [f"{first} {rest[0]}", *rest[1:]])
+        if ofs and not ctx.resilient_parsing:
+            asked = {*rest[:1]} & {"-h", "--help", "--help-all"}
+            if not asked:
+                raise UsageError(f"ettr {first}: give one of its commands: {', '.join(ofs)}")
+            typer.echo("\n".join(f"Usage: ettr {name} --help" for name in ofs))
+            raise typer.Exit
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """One list for each heading."""
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -445,6 +460,10 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "verify": ("ettr verify checkpoints --step 12000",),
     "elastic": ("ettr elastic --ranks 4 -- python train.py",),
     "measure-recovery": ("ettr measure-recovery model.py:build experiment --steps 400",),
+    "gate query": (
+        "ettr gate query model 'sk-[a-z0-9]{20}' --prefix 'key: ' --most 1e-6",
+        "ettr gate query py:ngrams.py:MODEL ' [0-9]{2}' --show --json",
+    ),
     "chaos": (
         "ettr chaos --launcher --fault kill --every 20 -- ettr elastic -n 4 -- python train.py",
     ),
