@@ -62,6 +62,9 @@ def test_a_killed_run_goes_on_and_ends_as_the_unbroken_one(name: str, tmp_path: 
     assert (killed / "final.safetensors").read_bytes() == model
     split = goodput_of_file(killed / "progress.jsonl")
     assert split.redone_steps == DIES_AT - resumed
+    if name in ("hugging-face", "lightning", "lightning-plain-loader"):
+        assert split.input_waits > 0  # by themselves, and exact on a CPU
+        assert split.input_open_s == 0.0
     run(name, killed, seed=6)  # a run that is over stays as it is
     assert (killed / "started.txt").read_text().split()[2:] in ([], [str(STEPS)])
     assert (killed / "final.safetensors").read_bytes() == model

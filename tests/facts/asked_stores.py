@@ -224,5 +224,9 @@ def progress(of_jobs: tuple[str | None, ...]) -> str:
             line: dict[str, Any] = {"v": 1, "run": "r", "rank": 0, "time": seconds, "event": event}
             line |= {"step": n, **({"duration_s": 900.0} if event in ("step", "save") else {})}
             line |= {"job": number} if number else {}
-            lines.append(json.dumps(line | ({"cluster": "a"} if place else {})))
+            line |= {"cluster": "a"} if place else {}
+            lines.append(json.dumps(line))
+            if event == "step":
+                wait = {"event": "stall", "duration_s": 60.0, "time": seconds - 840.0}
+                lines.append(json.dumps(line | wait | {"detail": {"cause": "data"}}))
     return "\n".join(lines) + "\n"

@@ -511,3 +511,35 @@ def test_one_record_has_one_split_live_from_its_file_and_in_runs(events: list, s
         assert round(hours * 3600e6) == round(whole_s * 1e6), name
     assert round(split.other_h * 3600e6) == round(from_file.idle_s * 1e6)
     assert round(split.scheduled_h * 3600e6) == clock_us - first_us
+
+
+def test_of_several_ranks_the_slowest_decides_what_a_run_waited_for_data(tmp_path: Path):
+    """Ten steps of 100 s: rank 0 waits 10 s in each, rank 1 30 s in every second, 2 s else."""
+    path = tmp_path / "progress.jsonl"
+    for rank, waits_s in enumerate([(10.0, 10.0), (2.0, 30.0)]):
+        with ProgressRecorder(path, run="r", job="1", rank=rank) as recorder:
+            end_s = START.timestamp()
+            for step in range(1, 11):
+                wait_s, end_s = waits_s[step % 2], end_s + 100.0
+                known = {} if step % 2 else {"bound": "upper"}
+                at_s = end_s - 100.0 + wait_s
+                recorder.stall(step, wait_s, time_s=at_s, cause="data", **known)
+                recorder.step(step, 100.0, time_s=end_s)
+            recorder.stall(10, 7.0, time_s=end_s, cause="data", part="evaluation")
+            recorder.save(10, 0.0, time_s=end_s)
+    origin = Origin(path, "f", path.read_bytes()[:HEAD_BYTES])
+    (batch,) = read_progress_lines(origin, ReadOptions())
+    jobs = attempt("1", 0, 1), attempt("2", 100, 1, name="z")
+    waited, other = runs_of(*jobs, progress=batch.tables["progress"]).runs
+    assert other.input_stall is None
+    waits = waited.input_waits
+    assert waits is not None
+    assert waits.wait_h * 3600 == pytest.approx(5 * 30.0 + 5 * 10.0)
+    # of a training of 1,000 s; where the device's idleness is known: the 30 s
+    assert waits.training_h * 3600 == pytest.approx(1000.0)
+    stall = waited.input_stall
+    assert (stall.estimate, stall.low, stall.high) == pytest.approx((0.2, 0.15, 0.2))
+    assert waits.evaluation_h * 3600 == pytest.approx(7.0)
+    assert waits.n_ranks == 2
+    assert waits.gpu_hours == pytest.approx(waits.wait_h * waited.n_gpus)
+    assert waited.split.input_stall_h * 3600 == pytest.approx(100.0)  # rank 0 alone

@@ -1,5 +1,6 @@
 """Metrics of training loops: framing of the binary files, options, ETTR of what was logged."""
 
+import json
 import struct
 import zlib
 from pathlib import Path
@@ -264,3 +265,39 @@ def test_lightnings_rows_of_validation_are_no_steps_of_their_own(tmp_path: Path)
     )
     rows = rows_of(read_all(named("metrics"), log, JOB), "progress")
     assert [row["step"] for row in rows] == [49, 99]
+
+
+@pytest.mark.parametrize("source", ["wandb", "metrics", "tensorboard"])
+def test_what_torchtitan_waited_for_data_keeps_its_cause(tmp_path: Path, source: str):
+    """A record each 10 steps and 100 s: 30 % of it loading, in the log's own mean 1.5 s a batch."""
+    path = (
+        tmp_path / {"wandb": "run-x.wandb", "metrics": "m.jsonl", "tensorboard": "events"}[source]
+    )
+    times = {"time_metrics/data_loading(s)": 1.5, "time_metrics/data_loading(%)": 30.0}
+    records = [(step, T0 + 10.0 * step) for step in (10, 20, 30)]
+    if source == "wandb":
+        more = {name: str(value) for name, value in times.items()}
+        wandb_file(path, [history(step, time_s, **more) for step, time_s in records])
+    elif source == "metrics":
+        lines = [{"step": step, "timestamp": time_s, **times} for step, time_s in records]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    else:
+        event_pb2 = pytest.importorskip("tensorboard.compat.proto.event_pb2")
+        summary_pb2 = pytest.importorskip("tensorboard.compat.proto.summary_pb2")
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        with path.open("wb") as file:
+            writer = RecordWriter(file)
+            for step, time_s in records:
+                for tag, value in {"loss": 1.0, **times}.items():  # each a record of its own
+                    summary = summary_pb2.Summary(
+                        value=[summary_pb2.Summary.Value(tag=tag, simple_value=value)]
+                    )
+                    event = event_pb2.Event(wall_time=time_s, step=step, summary=summary)
+                    writer.write(event.SerializeToString())
+    rows = rows_of(read_all(named(source), path, JOB), "progress")
+    assert [row["event"] for row in rows] == ["step", "stall", "step", "stall", "step"]
+    waits = [row for row in rows if row["event"] == "stall"]
+    assert [row["duration_s"] for row in waits] == [30.0, 30.0]
+    assert [row["time"].timestamp() for row in waits] == [T0 + 130.0, T0 + 230.0]
+    assert all(json.loads(row["detail"])["cause"] == "data" for row in waits)

@@ -25,6 +25,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import TrainOutput
 
+from ettr.adapters.device_idle import idle_of
 from ettr.adapters.loop import CheckpointedRun, FrameworkCallback, rank_of_process
 from ettr.checkpoint import CheckpointError, saved_objects
 from ettr.errors import UsageError
@@ -98,6 +99,7 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
 
     _trainer: Trainer | None = None
     _position: str | None = None
+    _epoch: Iterator[Any] | None = None
 
     def train(self, trainer: Trainer) -> TrainOutput:
         """Train from the newest complete step of the checkpoint, or from the beginning.
@@ -117,7 +119,10 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
         trainer.add_callback(self)  # last: what others change after a step belongs to it
         while True:
             try:
-                with _resuming(trainer, self._position, self._load_random) as folder:
+                with (
+                    _resuming(trainer, self._position, self._load_random) as folder,
+                    self._timing_batches(trainer),
+                ):
                     return trainer.train(resume_from_checkpoint=folder)
             except _OtherStepError:
                 continue  # `_position` is now that of the step which was restored
@@ -161,6 +166,30 @@ class TrainerCheckpoint(FrameworkCallback, TrainerCallback):  # type: ignore[mis
         """Training is over."""
         if self._run is not None:
             self._run.end(state.global_step)
+
+    @contextmanager
+    def _timing_batches(self, trainer: Trainer) -> Iterator[None]:
+        """Record what steps wait for their batches; not where this version fetches otherwise."""
+        fetch = getattr(trainer, "get_batch_samples", None)
+        if fetch is None:
+            yield
+            return
+        known, idle = idle_of(trainer.args.device)
+
+        def timed(epoch: Iterator[Any], *args: Any, **options: Any) -> Any:
+            recorder = self._run.recorder if self._run is not None else None
+            if recorder is None:
+                return fetch(epoch, *args, **options)
+            begins, self._epoch = epoch is not self._epoch, epoch
+            waits = recorder.data_waits.timed(epoch, known=known, idle=idle, begins=begins)
+            return fetch(waits, *args, **options)
+
+        trainer.get_batch_samples = timed
+        try:
+            yield
+        finally:
+            del trainer.get_batch_samples
+            self._epoch = None
 
     def _saved_position(self) -> str | None:
         slot = self._options.get("slot")

@@ -22,8 +22,10 @@ from typing import Any
 
 from torch import nn
 
+from ettr.adapters.device_idle import idle_of
 from ettr.adapters.loop import CheckpointedRun, FrameworkCallback
 from ettr.errors import UsageError
+from ettr.progress.data_waits import EPOCH_START, TRAINING, DataWaits
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -61,6 +63,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
     _in_epochs = True
     _last_step = 0
     _loops: _Loops | None = None
+    _begins = True
+    _timed_loop: Any = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Come last in each batch, when averages are made, and first at the end of training."""
@@ -106,6 +110,8 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
         self._in_epochs = not plain
         if self._loops is not None:
             self._loops.note_loaders()
+        if self._run is not None and self._run.recorder is not None:
+            self._time_batches(trainer, self._run.recorder.data_waits)
         if plain:
             warnings.warn(
                 f"{', '.join(plain)}: has no state_dict, so the checkpoint is saved at the end of "
@@ -115,6 +121,7 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Before the loaders draw their seeds: the random states of the end of an epoch."""
+        self._begins = True
         if self._resumed_random is not None:
             self._random.load_state_dict(self._resumed_random)
         if self._loops is not None:
@@ -139,6 +146,31 @@ class LightningCheckpoint(FrameworkCallback, Callback):  # type: ignore[misc]
             self._run.done(step, save=due)
         if self._loops is not None:
             self._loops.note_loaders()
+
+    def _time_batches(self, trainer: Trainer, waits: DataWaits) -> None:
+        """Record what steps wait for their batches, between the hooks of Lightning's profilers."""
+        loop, (known, idle) = trainer.fit_loop.epoch_loop, idle_of(trainer.strategy.root_device)
+        before, after = loop._on_before_fetch, loop._on_after_fetch
+        begin_s = 0.0
+
+        def begin() -> None:
+            nonlocal begin_s
+            before()
+            begin_s = waits.begin(idle)
+
+        def end() -> None:
+            part, self._begins = EPOCH_START if self._begins else TRAINING, False
+            waits.end(begin_s, part=part, known=known, idle=idle)
+            after()
+
+        loop._on_before_fetch, loop._on_after_fetch = begin, end
+        self._timed_loop = loop
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The loop is Lightning's own again."""
+        if self._timed_loop is not None:
+            del self._timed_loop._on_before_fetch, self._timed_loop._on_after_fetch
+            self._timed_loop = None
 
     def end(self, trainer: Trainer) -> None:
         """Save the last step."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch.distributed as dist
 
+from ettr.adapters.device_idle import idle_of
 from ettr.checkpoint import (
     CheckpointError,
     FencedError,
@@ -30,6 +31,7 @@ from ettr.checkpoint import (
 )
 from ettr.checkpoint.notice import AgreedStop
 from ettr.progress import ProgressRecorder
+from ettr.progress.data_waits import Item
 
 _LOG = logging.getLogger("ettr.checkpoint")
 _OTHERS_SAVE_S = 30.0  # a rank that has saved waits so long for the others
@@ -162,6 +164,17 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
                 self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
         if self.recorder is not None:
             self.recorder.end(step)
+
+    def batches(self, loader: Iterable[Item], device: object = "cpu") -> Iterator[Item]:
+        """The batches of one epoch; what each step waits for them goes into the record.
+
+        Args:
+            device: on which the steps run; on CUDA its idle time is measured, too.
+        """
+        if self.recorder is None:
+            return iter(loader)
+        known, idle = idle_of(device)
+        return self.recorder.batches(loader, synchronised=known, idle=idle)
 
     def steps(self, n_steps: int) -> Iterator[int]:
         """The numbers of the steps that are left, each saved and recorded once it was made.

@@ -38,7 +38,7 @@ class RunRecord:
             return
         reached = max(report.reached_step, 0)
         if membership.hung_s:
-            self._record("stall", reached, membership.hung_s, time_s=failed_s, cause="a hung rank")
+            self._record("stall", reached, membership.hung_s, time_s=failed_s, cause="rank")
         self._add(
             "restart",
             reached,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 
+from ettr.estimates import Interval
 from ettr.facts import Facts, made
 from ettr.facts.files import Columns, Rows
 from ettr.progress.events import LATEST_S
@@ -35,6 +36,8 @@ class ScheduledSplit:
     later numbers show, and have no line. `checkpoints` are saves and restores in the record.
     `overlap_h` is time that the durations of several steps claim; it counts once.
 
+    `input_stall_h` is the part of `stall_h` that the rank waited for data.
+
     `clock_set_back` is how often the clock of the record went back. `outside_steps` are dated
     outside the attempts and count in `productive_high_h` only; nothing bounds the length of
     `open_steps`.
@@ -47,6 +50,7 @@ class ScheduledSplit:
     restore_h: float
     restart_h: float
     stall_h: float
+    input_stall_h: float
     suspended_h: float
     other_h: float
     productive_low_h: float
@@ -79,6 +83,58 @@ class ScheduledSplit:
             + self.suspended_h
             + self.other_h
         )
+
+
+@dataclass(frozen=True, slots=True)
+class InputWaits:
+    """Hours that a run waited for data, of several ranks the slowest at each step.
+
+    `training_h` is the whole of which a wait is a share: time in steps, whatever became of them,
+    and the waits. `stall` is that share: it ends where the hosts' waits do, and begins with those
+    of which the device's idleness is known. `gpu_hours` are those of all GPUs of the run while it
+    waited; None where no log names them. `epoch_start_h` of the waits are at starts of epochs and
+    of workers; `evaluation_h` are apart, and no part of it.
+    """
+
+    stall: Interval
+    wait_h: float
+    training_h: float
+    gpu_hours: float | None
+    epoch_start_h: float
+    evaluation_h: float
+    n_ranks: int
+
+
+def input_waits(
+    split: ScheduledSplit, jobs: Iterable[Mapping[str, float]], gpus: float | None
+) -> InputWaits | None:
+    """What a run waited for data; None where its record does not say.
+
+    Args:
+        jobs: rows of the fact `input_waits`.
+        gpus: GPU-hours a scheduled hour.
+    """
+    rows = list(jobs)
+    steps_h = split.productive_h + split.redone_h + split.unsaved_h
+    training_h = steps_h + split.input_stall_h
+    if not rows or training_h <= 0:
+        return None
+    total = {
+        name: sum(row[name] for row in rows) / SECONDS_PER_HOUR
+        for name in ("wait_s", "sure_s", "begin_s", "evaluation_s")
+    }
+    # Ranks that wait in turns can wait longer, together, than one of them trained.
+    wait_h = min(total["wait_s"], training_h)
+    most, least = wait_h / training_h, min(total["sure_s"], wait_h) / training_h
+    return InputWaits(
+        stall=Interval(most, least, most),
+        wait_h=wait_h,
+        training_h=training_h,
+        gpu_hours=None if gpus is None else wait_h * gpus,
+        epoch_start_h=total["begin_s"],
+        evaluation_h=total["evaluation_s"],
+        n_ranks=max(int(row["n_ranks"]) for row in rows),
+    )
 
 
 def split_scheduled(
@@ -217,6 +273,7 @@ def _in_hours(split: WallClockSplit) -> ScheduledSplit:
         restore_h=split.restore_us / _US_PER_HOUR,
         restart_h=split.restart_us / _US_PER_HOUR,
         stall_h=split.stall_us / _US_PER_HOUR,
+        input_stall_h=split.input_stall_us / _US_PER_HOUR,
         suspended_h=split.suspended_us / _US_PER_HOUR,
         other_h=split.idle_us / _US_PER_HOUR,
         productive_low_h=split.productive_low_us / _US_PER_HOUR,

@@ -24,8 +24,10 @@ from ettr.facts.files import Columns, Rows
 from ettr.metrics.instants import Floats, to_datetime
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.run_progress import (
+    InputWaits,
     JobRecord,
     ScheduledSplit,
+    input_waits,
     record_of_run,
     records_of,
     split_scheduled,
@@ -133,6 +135,8 @@ class JobRun:
 
     `interruptions` are the attempts that attribution holds to be ended against their owner's wish,
     `failures` those of them that the infrastructure caused; None where nobody asked attribution.
+    `input_stall` is the share of the training time that waited for data (`input_waits`); None where
+    the record does not time it.
     Of a run known from progress records alone its queue is not known, and None like all that
     includes it.
     """
@@ -162,6 +166,8 @@ class JobRun:
     ettr_without_queue_ratio: Interval
     productive_h: Interval
     split: ScheduledSplit | None
+    input_stall: Interval | None = None
+    input_waits: InputWaits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +319,7 @@ class _RunDetail:
     """What is looked up for a listed run only."""
 
     split: ScheduledSplit | None = None
+    waits: InputWaits | None = None
     job_ids: tuple[str, ...] = ()
     interruptions: int | None = None
     confidences: tuple[str, ...] | None = None
@@ -334,9 +341,10 @@ def _details(
         facts.rows("run_members"), key=lambda one: (one["start_s"], one["attempt_id"])
     ):
         by_run.setdefault(member["place"], []).append(member)
-    records = {}
+    records, waits = {}, {}
     if facts.rows("progress_runs"):
         records = records_of(facts.columns("run_records"))
+        waits = {(row["cluster"], row["job_id"]): row for row in facts.rows("input_waits")}
     ends: dict[int, list[str | None]] = {place: [] for place in by_run}
     for row in facts.rows("run_ends") if with_ends else ():
         ends[row["place"]].append(row["confidence"])
@@ -358,8 +366,13 @@ def _details(
             if of_record and split is not None and split.clock_set_back:
                 split = split_scheduled(record, None, state)
         mine = ends[run["place"]]
+        waited = None
+        if split is not None:
+            gpus = None if run["gpu_s"] is None else run["gpu_s"] / max(run["scheduled_s"], 1e-9)
+            waited = input_waits(split, (waits[key] for key in keys if key in waits), gpus)
         details[run["place"]] = _RunDetail(
             split,
+            waited,
             jobs,
             len(mine) if with_ends else None,
             tuple(sure for sure in mine if sure is not None) if with_ends else None,
@@ -437,6 +450,8 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
         ettr_without_queue_ratio=_share(productive_h, float(row["scheduled_s"])),
         productive_h=productive_h,
         split=split,
+        input_stall=None if detail.waits is None else detail.waits.stall,
+        input_waits=detail.waits,
     )
 
 

@@ -23,6 +23,10 @@ from ettr.units import MICROSECONDS_PER_SECOND
 
 VERSION = 1
 EVENTS = ("start", "step", "save", "restore", "stall", "restart", "end")
+# `cause` of a stall; any other text is unknown
+STALL_CAUSES = ("data", "gate", "check", "rank", "unknown")
+# names that splitters of the wall clock take: a wait for data, and one that is an upper bound
+DATA_STALL, OPEN_DATA_STALL = "stall data", "stall data open"
 MAX_STEP = (1 << 63) - 1
 
 # Times lie in the years 1 to 9999, as calendars hold them; no duration is longer than that.
@@ -88,6 +92,21 @@ class LineWriter:
             f'{self._prefix}{time_s:.6f},"event":"{event}","step":{step},'
             f'"duration_s":{duration}{more}}}\n'
         ).encode()
+
+
+def stall_cause(detail: dict[str, Any]) -> str:
+    """The cause of a stall, one of `STALL_CAUSES`."""
+    cause = detail.get("cause")
+    return cause if isinstance(cause, str) and cause in STALL_CAUSES else "unknown"
+
+
+def name_in_split(event: ProgressEvent) -> str:
+    """The event as `WallClockSplitter` takes it: a wait of the training for data has its name."""
+    if event.event != "stall" or stall_cause(event.detail) != "data":
+        return event.event
+    if event.detail.get("part") == "evaluation":
+        return event.event
+    return OPEN_DATA_STALL if event.detail.get("bound") == "upper" else DATA_STALL
 
 
 def decode_line(line: bytes) -> ProgressEvent:

@@ -17,7 +17,13 @@ from itertools import pairwise
 from typing import Any
 
 from ettr.errors import SourceError
-from ettr.progress.events import MAX_STEP, ProgressEvent, microseconds, read_progress
+from ettr.progress.events import (
+    MAX_STEP,
+    ProgressEvent,
+    microseconds,
+    name_in_split,
+    read_progress,
+)
 from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import FOREVER_US
 from ettr.units import MICROSECONDS_PER_SECOND
@@ -30,7 +36,8 @@ class GoodputSplit:
     The parts are those from `productive_s` to `idle_s`. `redone_s` went into steps that the run
     went back behind, `unsaved_s` into steps after the last save of a run that ended without
     completing. `at_risk_s` is a part of `productive_s`, `first_start_s` the part of `restart_s`
-    before the very first step.
+    before the very first step. `input_stall_s` is the part of `stall_s` that waited for data,
+    `input_open_s` of it an upper bound, since a device may have worked meanwhile.
 
     `productive_low_s` and `productive_high_s` bound the productive time; they are equal to it where
     every step has a line with a duration, no two overlap, and the record says what was saved.
@@ -52,6 +59,8 @@ class GoodputSplit:
     save_s: float
     restore_s: float
     stall_s: float
+    input_stall_s: float
+    input_open_s: float
     restart_s: float
     idle_s: float
     productive_low_s: float
@@ -72,6 +81,7 @@ class GoodputSplit:
     out_of_order: int
     clock_set_back: int
     assumed_steps: int
+    input_waits: int
     notes: tuple[str, ...]
 
     @property
@@ -89,6 +99,18 @@ class GoodputSplit:
             return 0.0, 1.0 if self.productive_high_s > 0 else 0.0
         high = min(self.productive_high_s / self.wall_s, 1.0)
         return self.productive_low_s / self.wall_high_s, high
+
+    @property
+    def input_stall(self) -> tuple[float, float, float] | None:
+        """Share of the training time that waited for data: estimate, low, high; None: not measured.
+
+        Training time is that in steps, whatever became of them, and the waits.
+        """
+        training_s = self.productive_s + self.redone_s + self.unsaved_s + self.input_stall_s
+        if not self.input_waits or training_s <= 0:
+            return None
+        most = self.input_stall_s / training_s
+        return most, (self.input_stall_s - self.input_open_s) / training_s, most
 
     @property
     def lost_s(self) -> float:
@@ -194,7 +216,7 @@ def _row(event: ProgressEvent) -> Row:
     duration_us = None
     if event.duration_s is not None:
         duration_us = max(microseconds(event.duration_s), 0)
-    return event.event, event.step, microseconds(event.time_s), duration_us
+    return name_in_split(event), event.step, microseconds(event.time_s), duration_us
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class _Walk:
         self, event: str, time_s: float, duration_s: float | None = None, kind: str | None = None
     ) -> ProgressEvent:
         detail = {"kind": kind} if kind else {}
+        if kind == "data_loading":
+            detail["cause"] = "data"
         return ProgressEvent(event, self.reached, time_s, duration_s, run=self.run, detail=detail)
 
     def pass_on(self, event: ProgressEvent) -> Iterator[ProgressEvent]:

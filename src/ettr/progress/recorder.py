@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from ettr.errors import UsageError
+from ettr.progress.data_waits import TRAINING, DataWaits, IdleProbe, Item
 from ettr.progress.events import EARLIEST_S, EVENTS, LATEST_S, MAX_STEP, LineWriter, ProgressEvent
 
 
@@ -56,6 +57,7 @@ class ProgressRecorder:
         self.lost_lines = 0
         self._clock, self._fsync, self._listener = clock, fsync, listener
         self._writer = LineWriter(run, cluster, job, rank)
+        self.data_waits, self._step = DataWaits(clock), 0
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._torn = _ends_torn(self._fd)
@@ -95,6 +97,22 @@ class ProgressRecorder:
         if duration_s is not None:
             known = 0 <= duration_s <= LATEST_S
             duration_s = round(float(duration_s), 6) if known else None
+        self._step = step
+        self._write_waits()
+        self._write(event, step, now, duration_s, detail)
+
+    def _write_waits(self) -> None:
+        for end_s, wait_s, facts in self.data_waits.taken():
+            self._write("stall", self._step, round(end_s, 6), round(wait_s, 6), facts)
+
+    def _write(
+        self,
+        event: str,
+        step: int,
+        now: float,
+        duration_s: float | None,
+        detail: dict[str, Any],
+    ) -> None:
         self._append(self._writer.line(event, step, now, duration_s, detail))
         if self._listener is not None:
             self._listener(
@@ -131,7 +149,11 @@ class ProgressRecorder:
         self.record("restore", step, duration_s, **detail)
 
     def stall(self, step: int, duration_s: float | None = None, **detail: Any) -> None:
-        """The loop was held up at `step`, by data, a slow rank or a hang."""
+        """The loop was held up at `step`.
+
+        Say by what as `cause=`: data, gate, check or rank, as in `STALL_CAUSES`; any other text is
+        kept, and counts as unknown.
+        """
         self.record("stall", step, duration_s, **detail)
 
     def restart(self, step: int, duration_s: float | None = None, **detail: Any) -> None:
@@ -141,6 +163,28 @@ class ProgressRecorder:
     def end(self, step: int, **detail: Any) -> None:
         """Training is over at `step`."""
         self.record("end", step, None, **detail)
+
+    def batches(
+        self,
+        loader: Iterable[Item],
+        *,
+        part: str = TRAINING,
+        synchronised: bool = False,
+        idle: IdleProbe | None = None,
+    ) -> Iterator[Item]:
+        """The batches of the loader; what each step waits for them is a stall by `data`.
+
+        `for batch in recorder.batches(loader)`, once for each epoch. The next event writes the
+        line, so that of accumulated batches one line has the sum.
+
+        Args:
+            part: `training`, or `evaluation` for a loop that makes no steps.
+            synchronised: each step ends when its device has finished (a CPU, or `loss.item()`);
+                else a wait is an upper bound, since the device may have worked meanwhile.
+            idle: measures how long the device was idle; `ettr.adapters.device_idle` has CUDA's.
+        """
+        known = synchronised or idle is not None
+        return self.data_waits.timed(loader, part=part, known=known, idle=idle)
 
     @contextmanager
     def timed(self, event: str, step: int, **detail: Any) -> Iterator[dict[str, Any]]:
@@ -155,6 +199,7 @@ class ProgressRecorder:
     def close(self) -> None:
         """Close the file; twice is harmless."""
         if self._fd >= 0:
+            self._write_waits()
             os.close(self._fd)
             self._fd = -1
 

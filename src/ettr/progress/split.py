@@ -32,12 +32,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from ettr.progress.events import DATA_STALL, OPEN_DATA_STALL
 from ettr.progress.kept_steps import KeptSteps, StepTime
 from ettr.progress.missing_steps import MissingSteps, MissingTimes, StepGap
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
 
 _BEGINNINGS = ("start", "restart")
 GOING_ON = ("start", "restart", "restore")
+_BUCKETS = {"start": "restart", "end": "idle", DATA_STALL: "stall", OPEN_DATA_STALL: "stall"}
 _NOTHING_SAVED = -(1 << 63)
 _EVERYTHING_SAVED = (1 << 63) - 1
 
@@ -63,6 +65,9 @@ class WallClockSplit:
     without any save of a run that was interrupted, steps of which only a least and a most is known,
     steps dated outside the attempts (`outside_steps`). `at_risk_us` is what a failure now would
     lose of `productive_us`, `first_start_us` the part of `restart_us` before the very first step.
+    `input_stall_us` is the part of `stall_us` that waited for data, in `input_waits` lines;
+    `input_open_us` of it is an upper bound, since a device may have worked meanwhile: it may be
+    productive time too.
 
     `steps`, `redone_steps` and `unsaved_steps` count lines; `unrecorded_steps` ran without one, as
     later numbers show.
@@ -81,6 +86,8 @@ class WallClockSplit:
     save_us: int
     restore_us: int
     stall_us: int
+    input_stall_us: int
+    input_open_us: int
     restart_us: int
     suspended_us: int
     idle_us: int
@@ -103,6 +110,7 @@ class WallClockSplit:
     outside_steps: int
     open_steps: int
     assumed_steps: int
+    input_waits: int
 
 
 class WallClockSplitter:
@@ -130,6 +138,7 @@ class WallClockSplitter:
         self._unrecorded_steps = 0
         self._repeats = self._out_of_order = self._clock_set_back = 0
         self._beginning, self._ended = True, False
+        self._input_us = self._input_open_us = self._input_waits = 0
 
     def add(
         self,
@@ -204,7 +213,7 @@ class WallClockSplitter:
         low_us -= opened.less_us
         free_us = spent["idle"] + idle_us - from_idle_us + spent["restart"]
         unrecorded = self._unrecorded_steps + missing.steps
-        high_us += min(self._more_us(most, free_us, unrecorded), free_us)
+        high_us += min(self._more_us(most, free_us, unrecorded), free_us) + self._input_open_us
         return WallClockSplit(
             wall_us=closed.wall_us,
             productive_us=productive_us - from_steps_us,
@@ -213,6 +222,8 @@ class WallClockSplitter:
             save_us=spent["save"],
             restore_us=spent["restore"],
             stall_us=spent["stall"],
+            input_stall_us=self._input_us,
+            input_open_us=self._input_open_us,
             restart_us=spent["restart"],
             suspended_us=spent["suspended"] + from_idle_us + from_steps_us,
             idle_us=spent["idle"] + idle_us - from_idle_us,
@@ -235,6 +246,7 @@ class WallClockSplitter:
             outside_steps=most.outside,
             open_steps=most.unbounded,
             assumed_steps=most.assumed,
+            input_waits=self._input_waits,
         )
 
     def _more_us(self, opened: OpenTime, free_us: int, unrecorded: int) -> int:
@@ -430,14 +442,18 @@ class WallClockSplitter:
             self._go_back_to(step)
             self._saved = self._position = step
             self._restores += 1
+        elif event in (DATA_STALL, OPEN_DATA_STALL):
+            self._input_waits += 1
+            self._input_us += own_us
+            self._input_open_us += own_us if event == OPEN_DATA_STALL else 0
         self._beginning = begins
-        bucket = {"start": "restart", "end": "idle"}.get(event, event)
+        bucket = _BUCKETS.get(event, event)
         timeline.spent_us[bucket] += own_us
         if bucket == "restart":
             self._restart_before_us += own_us
         elif bucket == "idle":
             self._idle_before_us += own_us
-        self._ended = event == "end" or (self._ended and event in ("save", "stall"))
+        self._ended = event == "end" or (self._ended and bucket in ("save", "stall"))
 
     def _save(self, step: int) -> None:
         self._saved, self._reached = max(self._saved, step), max(self._reached, step)

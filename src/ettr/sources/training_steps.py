@@ -7,9 +7,11 @@ what was saved, or when the run began; so rows carry no duration (unless the log
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +29,10 @@ from ettr.tables.text import clean
 TABLE = "progress"
 # the options of `ettr ingest` that every log of a training run takes
 RUN_OPTIONS = ("--job", "--run-name", "--cluster")
+
+# what torchtitan logs of the time since the record before: the share, and the mean of a batch
+LOADING_SHARE, LOADING_S = "time_metrics/data_loading(%)", "time_metrics/data_loading(s)"
+_HOSTS_WAIT = '{"cause":"data","part":"training","bound":"upper"}'
 
 _BACK = (
     "{n} [time|times] the number of the step goes back; [it is|each is] taken for a return to an "
@@ -89,8 +95,13 @@ class StepRows(LogRows):
         *,
         rank: int = 0,
         raw: str = "",
+        loading: Mapping[str, object] | None = None,
     ) -> None:
-        """Keep a step, reject one that cannot be, or fold a record of the step before it."""
+        """Keep a step, reject one that cannot be, or fold a record of the step before it.
+
+        Args:
+            loading: torchtitan's times of loading, of all steps since the record before.
+        """
         if not 0 <= step <= MAX_STEP:
             self.reject(line, "bad-number", f"step is {step}", raw)
         elif duration_s is not None and not 0 <= duration_s <= LONGEST_S:
@@ -105,6 +116,10 @@ class StepRows(LogRows):
             # lines out of order, as several writers leave them, have earlier times too
             self._counts[_BACK] += step < before[0] and time >= before[1]
             self._last[rank] = step, time
+            if loading and before[0] < step and (wait_s := _wait_s(loading, before, step, time)):
+                # the steps since the record before take what is left
+                over = before[1] + timedelta(seconds=wait_s)
+                self.add_event("stall", line, step, over, wait_s, rank=rank, detail=_HOSTS_WAIT)
             self.add_event("step", line, step, time, duration_s, rank=rank)
 
     def add_event(
@@ -116,6 +131,7 @@ class StepRows(LogRows):
         duration_s: float | None = None,
         *,
         rank: int = 0,
+        detail: str | None = None,
     ) -> None:
         """Keep one event of `ettr.progress.events`."""
         self.add(
@@ -129,6 +145,7 @@ class StepRows(LogRows):
             event=event,
             step=step,
             duration_s=duration_s,
+            detail=detail,
         )
 
     def last_batch(self) -> Batch:
@@ -146,6 +163,25 @@ class StepRows(LogRows):
         counts = {key: n for key, n in self._counts.items() if n}
         self._counts.clear()
         return replace(made, counted_notes={**made.counted_notes, **counts})
+
+
+def _wait_s(
+    loading: Mapping[str, object], before: tuple[int, datetime], step: int, time: datetime
+) -> float | None:
+    """What the steps since the record before waited for data; None where that is no number."""
+    since_s = (time - before[1]).total_seconds()
+    share, mean_s = (_above_0(loading.get(name)) for name in (LOADING_SHARE, LOADING_S))
+    mean_all_s = (mean_s or 0.0) * (step - before[0])
+    wait_s = mean_all_s if share is None else since_s * share / 100
+    return round(min(wait_s, since_s), 6) if wait_s > 0 and since_s > 0 else None
+
+
+def _above_0(value: object) -> float | None:
+    try:
+        number = float(value) if isinstance(value, int | float | str) else -1.0
+    except ValueError:
+        return None
+    return number if 0.0 <= number < math.inf else None
 
 
 def ends_with_line(origin: Origin) -> bool:

@@ -55,7 +55,10 @@ def runs_section(runs: JobRuns) -> Section:
     if not runs.runs_found:
         return Section("runs", _TITLE, f"No run{_least_size(runs)}.")
     known = [run for run in runs.runs if run.ettr_ratio.estimate is not None]
-    tables = (_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs))
+    tables = (
+        *(_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs)),
+        *_waits_table(runs.runs),
+    )
     return Section(
         "runs",
         _TITLE,
@@ -111,7 +114,8 @@ def recorded_runs_section(runs: JobRuns) -> Section:
         *_unrecorded(runs),
         RANGES,
     )
-    return Section("runs", _TITLE, lead, (), (table, _split_table(runs.runs)), notes)
+    tables = (table, _split_table(runs.runs), *_waits_table(runs.runs))
+    return Section("runs", _TITLE, lead, (), tables, notes)
 
 
 def _lead(runs: JobRuns) -> str:
@@ -207,6 +211,7 @@ def _unrecorded(runs: JobRuns) -> list[str]:
     """What records leave out or say twice, and what that does to their ETTR."""
     return [
         *_without_saves(runs),
+        *_open_waits(runs),
         *_sparse(runs),
         *_overlapping(runs),
         *_set_back(runs),
@@ -223,6 +228,20 @@ def _without_saves(runs: JobRuns) -> list[str]:
         + f"({_named(unsaved)}) ended otherwise than by completing, and no save is recorded: what "
         "was kept lies between nothing and every step, so that ETTR has ends and no estimate. "
         "Record the saves to measure it."
+    ]
+
+
+def _open_waits(runs: JobRuns) -> list[str]:
+    open_ = [
+        run for run in runs.runs if run.input_stall and run.input_stall.low < run.input_stall.high
+    ]
+    if not open_:
+        return []
+    return [
+        by_number("The waits for data of {n} measured [run|runs] ", len(open_))
+        + f"({_named(open_)}) are the host's, an upper bound: a device with work queued trains "
+        "meanwhile, and the high end of the ETTR counts them as such. A step that ends when its "
+        "device has finished, or a probe of its idle time, measures them."
     ]
 
 
@@ -461,6 +480,47 @@ def _split_table(listed: tuple[JobRun, ...]) -> TextTable:
             if run.split is not None
         ),
         frozenset(range(1, 12)),
+    )
+
+
+def _waits_table(listed: tuple[JobRun, ...]) -> tuple[TextTable, ...]:
+    """Waits for data of the runs whose steps are recorded; none where no record times them."""
+    measured = [run for run in listed if run.split is not None]
+    if not any(run.input_waits for run in measured):
+        return ()
+    hours = tuple(run.input_waits.gpu_hours if run.input_waits else None for run in measured)
+    table = TextTable(
+        "Waits for data",
+        (
+            "run",
+            "share of training time",
+            "waits",
+            "training time",
+            "GPU-hours",
+            "of the waits, at epoch starts",
+            "evaluation, apart",
+            "ranks",
+        ),
+        tuple(_waits_row(run) for run in measured),
+        frozenset(range(1, 8)),
+        gpu_hours=((4, hours),),
+    )
+    return (table,)
+
+
+def _waits_row(run: JobRun) -> tuple[str, ...]:
+    waits = run.input_waits
+    if waits is None:
+        return (_label(run), "not measured", *[DASH] * 6)
+    return (
+        _label(run),
+        bounds(waits.stall),
+        _lasting(waits.wait_h),
+        _lasting(waits.training_h),
+        number(waits.gpu_hours, 4),
+        _lasting(waits.epoch_start_h),
+        _lasting(waits.evaluation_h),
+        number(waits.n_ranks),
     )
 
 

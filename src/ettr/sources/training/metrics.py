@@ -85,7 +85,7 @@ def _keep(
         detail = f"duration_s is {given['duration_s']!r:.80}"
         rows.reject(line.number, "bad-duration", detail, line.raw)
     else:
-        rows.keep(line.number, step, time, duration_s, rank=rank, raw=line.raw)
+        rows.keep(line.number, step, time, duration_s, rank=rank, raw=line.raw, loading=cells)
 
 
 def _number(text: str | None) -> float | None:

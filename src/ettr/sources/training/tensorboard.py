@@ -21,13 +21,13 @@ from ettr.sources.base import ReadOptions, Source
 from ettr.sources.limits import FIRST_YEAR, LAST_YEAR
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.protobuf import FramedMessage, WireError, fields
-from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows
+from ettr.sources.training_steps import LOADING_S, LOADING_SHARE, RUN_OPTIONS, TABLE, StepRows
 from ettr.tables.rows import Batch
 
 NAME = "tensorboard"
 
 # the length and its checksum, and the checksum of the data
-_HEADER, _FOOTER_BYTES = struct.Struct("<QI"), 4
+_HEADER, _FOOTER_BYTES, _FLOAT = struct.Struct("<QI"), 4, struct.Struct("<f")
 # images and graphs are smaller; a longer record is damage
 _LONGEST_BYTES = 1 << 28
 # how far the next record is looked for behind a damaged one
@@ -46,6 +46,11 @@ class _Event(NamedTuple):
     wall_time_s: float | None
     step: int
     scalars: tuple[str, ...]
+    loading: dict[str, float]
+
+
+# of each step torchtitan's times of loading, which have records of their own
+_Loading = dict[int, dict[str, float]]
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -56,18 +61,24 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         UsageError: the file has no such series.
     """
     rows = StepRows(NAME, origin, options)
-    series = _chosen(origin, options, rows)
+    loading: _Loading = {}
+    series = _chosen(origin, options, rows, loading)
     tensor_scalars: set[str] = set()
     for place, record in enumerate(_records(origin, check=True), 1):
         rows.count_read()
-        _keep(rows, place, record, series, tensor_scalars)
+        _keep(rows, place, record, series, tensor_scalars, loading)
         if rows.is_full:
             yield rows.batch()
     yield rows.last_batch()
 
 
 def _keep(
-    rows: StepRows, place: int, record: FramedMessage, series: str | None, tensor_scalars: set[str]
+    rows: StepRows,
+    place: int,
+    record: FramedMessage,
+    series: str | None,
+    tensor_scalars: set[str],
+    loading: _Loading,
 ) -> None:
     """Keep the step of a record, or count the record otherwise."""
     if record.data is None:
@@ -85,7 +96,7 @@ def _keep(
     if time is None:
         rows.reject(place, "bad-timestamp", f"wall_time is {event.wall_time_s}", "")
     else:
-        rows.keep(place, event.step, time)
+        rows.keep(place, event.step, time, loading=loading.get(event.step))
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -96,8 +107,11 @@ def _moment(seconds: float | None) -> datetime | None:
     return time if time and FIRST_YEAR <= time.year <= LAST_YEAR else None
 
 
-def _chosen(origin: Origin, options: ReadOptions, rows: StepRows) -> str | None:
-    """The series whose points are the steps; None where the file has no scalar."""
+def _chosen(origin: Origin, options: ReadOptions, rows: StepRows, loading: _Loading) -> str | None:
+    """The series whose points are the steps; None where the file has no scalar.
+
+    On the way the times of loading are noted, which stand behind the step that they are of.
+    """
     points: Counter[str] = Counter()
     tensor_scalars: set[str] = set()
     for record in _records(origin, check=False):
@@ -105,6 +119,8 @@ def _chosen(origin: Origin, options: ReadOptions, rows: StepRows) -> str | None:
             event = _event(record.data or b"", tensor_scalars)
         except WireError:
             continue
+        if event.loading:
+            loading.setdefault(event.step, {}).update(event.loading)
         points.update(tag for tag in event.scalars if tag in points or len(points) < _MOST_SERIES)
     if options.series is not None:
         if options.series not in points:
@@ -129,6 +145,7 @@ def _chosen(origin: Origin, options: ReadOptions, rows: StepRows) -> str | None:
 def _event(data: bytes, tensor_scalars: set[str]) -> _Event:
     """What an event says of steps."""
     wall_time_s, step, scalars = None, 0, []
+    loading: dict[str, float] = {}
     for field in fields(data):
         if field.number == _WALL_TIME:
             wall_time_s = field.double
@@ -141,7 +158,21 @@ def _event(data: bytes, tensor_scalars: set[str]) -> _Event:
                 if value.number == _VALUE
                 and (tag := _scalar_tag(value.message, tensor_scalars)) is not None
             ]
-    return _Event(wall_time_s, step, tuple(scalars))
+            if LOADING_S in scalars or LOADING_SHARE in scalars:
+                loading.update(_loading(field.message))
+    return _Event(wall_time_s, step, tuple(scalars), loading)
+
+
+def _loading(summary: bytes) -> Iterator[tuple[str, float]]:
+    """Times of loading among the scalars of a summary, which torchtitan writes as one float."""
+    for value in fields(summary):
+        parts = (
+            {part.number: part for part in fields(value.message)} if value.number == _VALUE else {}
+        )
+        if _TAG in parts and _SIMPLE_VALUE in parts:
+            tag, number = parts[_TAG].text, parts[_SIMPLE_VALUE].value
+            if tag in (LOADING_S, LOADING_SHARE) and isinstance(number, bytes):
+                yield tag, float(_FLOAT.unpack(number[: _FLOAT.size].ljust(_FLOAT.size))[0])
 
 
 def _scalar_tag(value: bytes, tensor_scalars: set[str]) -> str | None:

@@ -110,7 +110,7 @@ def _keep(rows: StepRows, place: int, record: FramedMessage, columns: Mapping[st
     elif duration_s is not None and not _is_number(duration_s):
         rows.reject(place, "bad-duration", f"duration_s is {duration_s!r:.80}", "")
     else:
-        rows.keep(place, int(step), time, duration_s)
+        rows.keep(place, int(step), time, duration_s, loading=items)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
