@@ -29,6 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             write_pooled(asked.pool, asked.out)
             return 0
+        if asked.bounds:
+            from reproduction.scar.bounds import bounds_of, write_bounds
+
+            found = (bounds_of(one.build(asked.data, asked.every), one.settings) for one in chosen)
+            write_bounds(found, asked.out / "bounds.csv")
+            return 0
         for experiment in chosen:
             if asked.trials:
                 _run(experiment, asked)
@@ -109,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
         "--shipped",
         action="store_true",
         help="only the priority of RunningCheckpoint itself, next to the replay of it",
+    )
+    parser.add_argument(
+        "--bounds", action="store_true", help="only the bounds of the theory, to bounds.csv"
     )
     parser.add_argument(
         "--pool", type=Path, nargs="+", help="only write a table over the results in these folders"

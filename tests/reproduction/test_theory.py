@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from ettr.errors import UsageError
 from reproduction.scar import theory
+from reproduction.scar.bounds import bounds_of
+from reproduction.scar.trials import Settings
 
 EIGENVALUES = np.array([1.0, 0.55, 0.25, 0.05])
 STEP = 1.0  # gradient descent on ½ xᵀ diag(EIGENVALUES) x contracts with c = 1 − 0.05
@@ -192,3 +194,33 @@ def test_c_from_the_losses_of_a_quadratic_is_its_slowest_eigenvalue():
 def test_a_wrong_call_says_what_is_allowed(call, message):
     with pytest.raises(UsageError, match=message):
         call()
+
+
+class Shrinking:
+    """x(k+1) = c x(k) in two units; below -1 every second step leads away from the end."""
+
+    name, random, offsets = "shrinking", False, np.array([0, 1, 2])
+
+    def __init__(self, c: float) -> None:
+        self.c = c
+
+    def start(self, stream: int) -> np.ndarray:
+        return np.ones((2, 1))
+
+    def advance(self, states, iteration: int, stream: int):
+        return [self.c * state for state in states], np.zeros(len(states))
+
+    def moved(self, now: np.ndarray, saved: np.ndarray) -> np.ndarray:
+        return np.abs(now - saved)[:, 0]
+
+
+def test_the_bounds_of_a_model_are_those_of_its_worst_step():
+    c, interval = 0.9, 8
+    settings = Settings(iterations=32, interval=interval, grid="large")
+    found = bounds_of(Shrinking(c), settings, trials=50)
+    assert found.worst_step == pytest.approx(c, abs=1e-6)
+    # one unit of two is lost: of the last full checkpoint, or one of two units saved a step
+    for arm, oldest in (("partial/full/50", interval - 1), ("partial/priority-8/50", 1)):
+        most = math.log1p((c**-oldest - 1) / math.sqrt(2)) / -math.log(c)
+        assert 0 < found.costs[arm] < most
+    assert bounds_of(Shrinking(-1.01), settings).costs is None
