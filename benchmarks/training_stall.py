@@ -3,10 +3,11 @@
 About 400 MB: parameters with Adam's two moments. Every figure is the median of several repeats in
 one process, the systems taken in an order drawn for each repeat, so that a noisy machine is noisy
 for all; before each save AdamW makes a step, which leaves the caches as training does. With the
-stall comes the interval of its median that order statistics give, 95 % or a little more. DCP counts
-in its better mode; moonclip is measured if it is installed. Then the memory
-that each needs in addition to the state, each in a process of its own; and the effect of a disk
-that is too slow: rounds are skipped and counted, no step waits.
+stall comes the interval of its median that order statistics give, 95 % or a little more, and its
+multiple of a plain copy of the same bytes into memory that is warm. DCP counts in its better mode;
+moonclip is measured if it is installed. Then the memory that each needs in addition to the state,
+each in a process of its own; and the effect of a disk that is too slow: rounds are skipped and
+counted, no step waits.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState
 from ettr.checkpoint.slots.durable_io import OsDisk
 
 PART = Budget(fraction=1 / 8)
+COPY, OF_A_COPY = "a plain copy", 1.15  # the stall of a full save that is asked for
 
 
 class Adam400(nn.Module):
@@ -130,6 +132,7 @@ class Systems:
         self.folder, self.flat = folder, flat_state(model, optimizer)
         state = TrainingState(model, optimizer)
         self.full = RunningCheckpoint(folder / "full", state, policy="full")
+        self.under_way = RunningCheckpoint(folder / "three", state, policy="full", under_way=3)
         self.part = RunningCheckpoint(
             folder / "part", state, policy="round-robin", budget=Budget(fraction=1 / 8)
         )
@@ -146,11 +149,21 @@ class Systems:
                 use_non_blocking_copy=False,
             )
         )
-        for checkpoint in (self.full, self.part, self.ranked):
+        self.all = (self.full, self.under_way, self.part, self.ranked)
+        for checkpoint in self.all:
             checkpoint.save_all(0)
+        self._copied = [torch.zeros_like(one) for one in self.flat.values()]
         train(model, optimizer)
         self.ranked.step(0)  # nothing is scored yet; from here on it is
         self.ranked.wait()
+
+    def plain_copy(self) -> tuple[float, float, int]:
+        """The bytes alone, tensor by tensor."""
+        begin = time.perf_counter()
+        for to, one in zip(self._copied, self.flat.values(), strict=True):
+            to.copy_(one)
+        took_s = time.perf_counter() - begin
+        return took_s, took_s, 0
 
     def dcp_async(self, stager: DefaultStager | None = None) -> tuple[float, float, int]:
         """dcp.async_save in a thread, to a folder of its own, as is its custom."""
@@ -193,9 +206,11 @@ def stall_table(folder: Path, repeats: int, seed: int = 0) -> dict[str, tuple[fl
     model, optimizer = trained_state()
     systems = Systems(folder, model, optimizer)
     arms: dict[str, Callable[[], tuple[float, float, int]]] = {
+        COPY: systems.plain_copy,
         "dcp.async_save": systems.dcp_async,
         "dcp.async_save, warm": lambda: systems.dcp_async(systems.stager),
         "ettr full": lambda: systems.ours(systems.full),
+        "ettr full, 3 under way": lambda: systems.ours(systems.under_way),
         "ettr 1/8 round-robin": lambda: systems.ours(systems.part),
         "ettr 1/8 priority": lambda: systems.ours(systems.ranked),
         "torch.save + fsync": systems.torch_save,
@@ -223,17 +238,17 @@ def stall_table(folder: Path, repeats: int, seed: int = 0) -> dict[str, tuple[fl
     )
     print(
         f"{'system':24}{'stall ms':>10}{'(its median, 95 %)':>20}{'durable ms':>12}"
-        f"{'written MB':>12}{'of DCP stall':>14}"
+        f"{'written MB':>12}{'of DCP stall':>14}{'of a copy':>12}"
     )
-    base = best_of_dcp(medians)[0]
+    base, copy_s = best_of_dcp(medians)[0], medians[COPY][0]
     for name, (stall_s, durable_s, n_bytes) in medians.items():
         between = median_interval([row[0] * 1e3 for row in seen[name]])
         interval = "" if between is None else f"({between[0]:.1f} to {between[1]:.1f})"
         print(
             f"{name:24}{stall_s * 1e3:>10.1f}{interval:>20}{durable_s * 1e3:>12.0f}"
-            f"{n_bytes / 1e6:>12.0f}{stall_s / base:>14.2f}"
+            f"{n_bytes / 1e6:>12.0f}{stall_s / base:>14.2f}{stall_s / copy_s:>12.2f}"
         )
-    for checkpoint in (systems.full, systems.part, systems.ranked):
+    for checkpoint in systems.all:
         checkpoint.close()
     return medians
 
@@ -358,8 +373,10 @@ def main() -> int:
         memory_table(Path(name) / "memory")
         never_waited = back_pressure(Path(name) / "slow")
     dist.destroy_process_group()
-    base = best_of_dcp(medians)
+    base, copy_s = best_of_dcp(medians), medians[COPY][0]
     targets = (
+        ("stall of a full save / a plain copy", medians["ettr full"][0] / copy_s, OF_A_COPY),
+        ("the same, 3 under way", medians["ettr full, 3 under way"][0] / copy_s, OF_A_COPY),
         ("stall of 1/8 of the blocks / DCP's", medians["ettr 1/8 round-robin"][0] / base[0], 0.2),
         ("stall of 1/8 by priority / DCP's", medians["ettr 1/8 priority"][0] / base[0], 0.2),
         ("stall of a full save / DCP's", medians["ettr full"][0] / base[0], 1.2),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -23,14 +24,14 @@ pytest.importorskip("torchtitan")
 STEPS, DIES_AT = 8, 5
 
 
-def run(out: Path, *, ranks: int = 1, die_at: int = 0) -> str:
+def run(out: Path, *, ranks: int = 1, die_at: int = 0, without: str = "") -> str:
     """All ranks to their end; what they said. The last one dies after a step, if any does."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     code = (
         "from pathlib import Path; from adapters import titan_script; "
-        f"titan_script.main(Path({str(out)!r}), {STEPS}, {{}})"
+        f"titan_script.main(Path({str(out)!r}), {STEPS}, {{}}, without={without!r})"
     )
     out.mkdir(parents=True, exist_ok=True)
     processes, written = [], []
@@ -73,7 +74,14 @@ def test_a_killed_run_goes_on_with_the_losses_of_the_unbroken_one(
     assert len(expected) == STEPS
     killed = tmp_path / "killed"
     run(killed, ranks=ranks, die_at=DIES_AT)
+    fewer = shutil.copytree(killed, tmp_path / "fewer")
     said = run(killed, ranks=ranks)
     step = int(re.findall(r"the run resumes after step (\d+):", said)[0])
     assert step in (0, 3), "the round of step 3 may not have been written yet"
     assert losses(killed) == expected[:DIES_AT] + expected[step:]
+    if ranks > 1 and step:
+        said = run(fewer, without="dataloader")
+        assert f"the run resumes after step {step}:" in said
+        assert len(losses(fewer)) == DIES_AT + STEPS - step
+        begun, goes_on = (float.fromhex(losses(fewer)[at].split()[1]) for at in (0, DIES_AT))
+        assert goes_on < begun, "the first data again, of both ranks and of one, by a trained model"

@@ -114,7 +114,9 @@ def configured(out: Path, steps: int):
     return config
 
 
-def main(out: Path, steps: int, die_at: int, *, interval: int = 3, seed: int = 1) -> None:
+def main(
+    out: Path, steps: int, die_at: int, *, interval: int = 3, seed: int = 1, without: str = ""
+) -> None:
     out.mkdir(parents=True, exist_ok=True)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.environ.get("MASTER_PORT", "0")}
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
@@ -124,6 +126,7 @@ def main(out: Path, steps: int, die_at: int, *, interval: int = 3, seed: int = 1
     config = configured(out, steps)
     config.debug.seed = seed
     exec(block("torchtitan").replace("interval=10", f"interval={interval}"), {"config": config})  # noqa: S102
+    config.checkpoint.exclude_from_loading = [without] if without else []
     trainer = config.build()
     if not HAS_GPU:
         for part in (module for model in trainer.model_parts for module in model.modules()):

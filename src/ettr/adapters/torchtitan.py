@@ -83,6 +83,8 @@ class TitanCheckpoint(BaseCheckpointManager):  # type: ignore[misc]
     def _load(self, step: int = -1) -> bool:
         """Resume after a step, or after the newest; begin where there is none."""
         options = {"every_steps": self._config.interval, **(self._config.options or {})}
+        if self._config.exclude_from_loading:  # what ranks hold differently may be just that
+            options["resume"] = {"objects_of": 0, **options.get("resume", {})}
         self._run = CheckpointedRun(
             self._root, self._state, run=self._config.run, progress=self._config.progress, **options
         )
