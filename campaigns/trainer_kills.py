@@ -3,11 +3,12 @@
 The loops are the blocks of the page "Ten lines for your loop" as they are printed, with the real
 packages: a loop of one's own with AdamW, schedule-free AdamW, 8-bit AdamW of torchao and LoRA of
 PEFT, accelerate, the Trainer of transformers, Lightning, a pipeline of four stages on two ranks,
-and torchtitan's Trainer. Each makes 400 steps and saves every 10. A process is killed by SIGKILL
-once it has made a number of steps that is drawn, up to 40, and some hundredths of a second later;
-one time in five at a moment of its first second, while it starts or restores. Then the same command
-is started again. A job left alone is what each is compared with, every loss bit for bit. A job is
-lost if it does not end with exit status 0 and its last step.
+and torchtitan's Trainer. Each makes 400 steps and saves every 10, torchtitan 100 and every 3. A
+process is killed by SIGKILL once it has made a number of steps that is drawn, up to a tenth of
+them, and some hundredths of a second later; one time in five at a moment of its first second, while
+it starts or restores. Then the same command is started again. A job left alone is what each is
+compared with, every loss bit for bit. A job is lost if it does not end with exit status 0 and its
+last step.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from campaigns import Table
 
 TITLE = "Trainers under kills"
 SIZE = 10
-SEED, STEPS, MOST_STEPS, JOB_S = 5200, 400, 40, 120.0
-TITAN = "torchtitan"
+SEED, STEPS, JOB_S = 5200, 400, 300.0
+TITAN, TITAN_STEPS, TITAN_EVERY_STEPS = "torchtitan", 100, 3
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Forked:
 
         code = (
             "from pathlib import Path; from adapters import titan_script; "
-            f"titan_script.main(Path({str(folder)!r}), {STEPS}, 0, interval=10, seed={seed})"
+            f"titan_script.main(Path({str(folder)!r}), {TITAN_STEPS}, 0, "
+            f"interval={TITAN_EVERY_STEPS}, seed={seed})"
         )
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         server = fork_server("adapters.titan_script")
@@ -88,6 +90,7 @@ class Job:
     def __init__(self, loop: str, folder: Path) -> None:
         self.loop, self.folder, self._starts = loop, folder, 0
         self.world = 2 if loop == "pipeline" else 1
+        self.steps = TITAN_STEPS if loop == TITAN else STEPS
 
     def losses(self) -> list[str]:
         """Of all processes in the order in which they were made."""
@@ -148,7 +151,7 @@ def _kill(job: Job, ranks: list[Any], made: int, rng: random.Random) -> None:
     if rng.random() < 0.2:
         time.sleep(rng.uniform(0.0, 1.0))
     else:
-        target = made + rng.randint(1, MOST_STEPS)
+        target = made + rng.randint(1, job.steps // 10)
         while len(job.losses()) < target and time.monotonic() < until_s:
             time.sleep(0.002)
         time.sleep(rng.uniform(0.0, 0.03))
