@@ -1,4 +1,4 @@
-"""The bound anchored at T for each model, where it has one; its table, beside what was measured.
+"""The bound anchored at T for each model, where it has one; as a table.
 
 x* is the state after six times as many iterations, c the largest ratio of two successive distances
 from it on the way to κ0: a lower bound of the c of the theory. Where a step leads away (c ≥ 1)
