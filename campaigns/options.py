@@ -40,6 +40,7 @@ WAIT_S = 1200.0
 MEMORY_BYTES = 6 << 30
 LONGEST_MESSAGE = 4000
 LOGS = Path(__file__).resolve().parents[1] / "tests" / "data" / "bad_morning"
+GATES = Path(__file__).resolve().parents[1] / "examples" / "gates"
 SAMPLES = Path(__file__).resolve().parents[1] / "tests" / "samples"
 
 VALUES = (
@@ -123,6 +124,12 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
         "verify": [["verify", str(work)]],
         "elastic": [["elastic", "--ranks", "1", "--", "true"]],
         "chaos": [["chaos", "--", "true"]],
+        "gate grade": [
+            ["gate", "grade", "--items", "600", "--templates", "20", "--reference", "0.03"],
+        ],
+        "gate items": [
+            ["gate", "items", str(GATES / "templates.csv"), str(GATES / "fragments.csv")]
+        ],
         "sources": [["sources"]],
         "catalog": [["catalog"]],
     }
@@ -179,17 +186,20 @@ def cases(work: Path, draws: int, one_in: int) -> dict[str, list[tuple[str, list
 
 def _with(base: list[str], extra: list[str], what: str, command: Any) -> list[str]:
     """The words with one value typed: in place of the option, or as one more argument."""
-    name, *rest = base
+    n_words = len((command.name or "").split())  # two of `gate grade`
+    name, rest = base[:n_words], base[n_words:]
     if what.startswith("-"):
         spelled = next(param.opts for param in command.params if what in param.opts)
         places = [place for place, word in enumerate(rest) if word in spelled]
         kept = [word for place, word in enumerate(rest) if not {place, place - 1} & {*places}]
-        return [name, *extra, *kept]
+        return [*name, *extra, *kept]
     if command.name in {"elastic", "chaos"}:
-        return [name, *extra, *rest]
+        return [*name, *extra, *rest]
     first = next(param.name for param in command.params if param.param_type_name != "option")
     # the first argument is replaced, a later one follows it
-    return [name, *extra, *rest[1:]] if what == first else [name, rest[0], *extra, *rest[2:]]
+    if what == first:
+        return [*name, *extra, *rest[1:]]
+    return [*name, rest[0], *extra, *rest[2:]]
 
 
 def attempt(words: list[str], answer: str) -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "examples" / "slurm"
 NAMES = [name for _, name, _ in commands()]
 TRAINING = ("verify", "elastic", "chaos", "measure-recovery")
-GATES = ("gate query",)  # tests/language: they need a model
+GATES = ("gate query", "gate grade", "gate items")  # tests/language, tests/gates
 TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
 
 

@@ -65,6 +65,8 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "chaos", "chaos"),
     ("Training", "measure-recovery", "measure_recovery"),
     ("Training", "gate query", "gate_query"),
+    ("Training", "gate grade", "gate_grade"),
+    ("Training", "gate items", "gate_grade"),
 )
 _PLACES = {"failures": 30, "causes": 40, "nodes": 90, "node": 100, "lemons": 110, "slow": 120}
 """Places of commands with a module of their own among the metrics."""
@@ -460,6 +462,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "verify": ("ettr verify checkpoints --step 12000",),
     "elastic": ("ettr elastic --ranks 4 -- python train.py",),
     "measure-recovery": ("ettr measure-recovery model.py:build experiment --steps 400",),
+    "gate grade": (
+        "ettr gate grade results.csv --reference reference.csv --at-least M",
+        "ettr gate grade --items 6155 --templates 32 --reference 0.03",
+    ),
+    "gate items": ("ettr gate items templates.csv fragments.csv --csv",),
     "gate query": (
         "ettr gate query model 'sk-[a-z0-9]{20}' --prefix 'key: ' --most 1e-6",
         "ettr gate query py:ngrams.py:MODEL ' [0-9]{2}' --show --json",

@@ -1,0 +1,189 @@
+"""`ettr gate grade` and `ettr gate items`: grades of results by hazard; items from templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ettr.cli.groups import OptionGroup
+from ettr.cli.printing import Answering, Printing
+from ettr.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingResults(OptionGroup):
+    """How results are read."""
+
+    fields: Annotated[
+        str,
+        typer.Option(
+            "--fields",
+            metavar="KIND=NAME,...",
+            help="Fields of the results that hold the item, the template and the hazard.",
+        ),
+    ] = ""
+    grader: Annotated[
+        str | None, typer.Option("--grader", metavar="NAME", help="Which of several graders.")
+    ] = None
+    unsafe: Annotated[
+        str | None,
+        typer.Option("--unsafe", metavar="VALUE", help="The grader's value that means unsafe."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planning(OptionGroup):
+    """A set of items that is not run yet."""
+
+    items: Annotated[
+        int | None,
+        typer.Option("--items", metavar="N", min=1, max=10**6, help="Plan: so many items."),
+    ] = None
+    templates: Annotated[
+        int | None,
+        typer.Option("--templates", metavar="N", min=1, max=10**6, help="Plan: of so many."),
+    ] = None
+    correlation: Annotated[
+        float,
+        typer.Option(
+            "--correlation", metavar="R", min=0, max=0.6, help="Plan: of items of one template."
+        ),
+    ] = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class GatedRun(OptionGroup):
+    """What is gated."""
+
+    at_least: Annotated[
+        str | None,
+        typer.Option("--at-least", metavar="GRADE", help="Exit 1 where it may be worse."),
+    ] = None
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="Training run, for the JSON.")
+    ] = None
+    step: Annotated[
+        int | None, typer.Option("--step", metavar="N", min=0, help="Its step, for the JSON.")
+    ] = None
+    gpu_hours: Annotated[
+        float | None,
+        typer.Option("--gpu-hours", metavar="H", min=0, help="Cost of the gate, for the JSON."),
+    ] = None
+
+
+def gate_grade(
+    results: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RESULTS",
+            help="inspect-ai log, samples of lm-eval-harness, record of modelbench, or CSV.",
+        ),
+    ] = None,
+    *,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="REF",
+            help="Results of the reference; or its rate: 0.03, or HAZARD=RATE,...",
+        ),
+    ] = None,
+    versus: Annotated[
+        Path | None,
+        typer.Option("--versus", metavar="RESULTS", help="Compare with another checkpoint's."),
+    ] = None,
+    taxonomy: Annotated[
+        str,
+        typer.Option(
+            "--taxonomy", metavar="NAME|CSV", help="Hazards: v0.5, ailuminate-1.0, or a CSV file."
+        ),
+    ] = "v0.5",
+    confidence: Annotated[
+        float,
+        typer.Option("--confidence", metavar="P", min=0.5, max=0.999, help="Of the intervals."),
+    ] = 0.95,
+    reading: ReadingResults,
+    planning: Planning,
+    gated: GatedRun,
+    printing: Answering,
+) -> None:
+    """Grade a model by hazard; a grade is firm, or needs so many more items.
+
+    The published rule takes rates as known. Items of one template resemble each other, and the
+    reference has an error of its own: where both leave several grades, none is given. With --items
+    and --templates: what a set could decide, before it is run. Nothing here says that a model is
+    safe.
+    """
+    from ettr.gates import grades
+    from ettr.gates.grading import GateRun, grade_file, rule_of
+    from ettr.gates.results import FIELDS, Reading, read_results
+    from ettr.report.sections import grades as sections
+
+    if results is None:
+        if planning.items is None or planning.templates is None or reference is None:
+            raise UsageError(
+                "give RESULTS, or --items, --templates and --reference RATE for a set not run yet"
+            )
+        if planning.templates > planning.items:
+            raise UsageError("--templates: more than items; a template has at least one")
+        try:
+            rate = float(reference)
+        except ValueError:
+            rate = -1.0
+        if not 0.0 < rate < 1.0:
+            raise UsageError(f"--reference {reference}: give its rate of unsafe items, as 0.03")
+        plan = grades.planned(
+            planning.items,
+            planning.templates,
+            planning.correlation,
+            rate,
+            rule_of(taxonomy),
+            confidence,
+        )
+        printing.show("ettr-gate-items", plan, sections.planned_section, "edges")
+        return
+    if planning.items is not None or planning.templates is not None:
+        raise UsageError("--items and --templates plan a set that is not run; leave RESULTS out")
+    pairs = [part.partition("=") for part in reading.fields.split(",") if part]
+    if any(kind not in FIELDS or not name for kind, _, name in pairs):
+        raise UsageError(f"--fields {reading.fields}: give KIND=NAME of {', '.join(FIELDS)}")
+    how = Reading({kind: name for kind, _, name in pairs}, reading.grader, reading.unsafe)
+    if versus is not None:
+        if reference is not None or gated.at_least is not None:
+            raise UsageError("--versus compares two results alone; leave --reference out")
+        first, other = read_results(results, how), read_results(versus, how)
+        found = grades.compared(first.items, other.items, confidence)
+        printing.show("ettr-gate-comparison", found, sections.comparison_section)
+        return
+    run = GateRun(gated.run, gated.step, gated.gpu_hours, gated.at_least)
+    graded = grade_file(results, reference, taxonomy, how, confidence, run)
+    printing.show("ettr-gate-grade", graded, sections.grade_section, "hazards")
+    if graded.passed is False:
+        raise typer.Exit(1)
+
+
+def gate_items(
+    templates: Annotated[
+        Path, typer.Argument(metavar="TEMPLATES", help="CSV of template, text with {fragment}.")
+    ],
+    fragments: Annotated[
+        Path, typer.Argument(metavar="FRAGMENTS", help="CSV of hazard, fragment.")
+    ],
+    *,
+    printing: Printing,
+) -> None:
+    """Make items of templates and fragments: each template with each fragment.
+
+    Prints them; with --csv or --json in the form that a harness takes.
+    """
+    from ettr.cli.output import say
+    from ettr.gates.expansion import expanded
+    from ettr.report.document import plain_fields
+
+    made = list(expanded(templates, fragments))
+    if not printing.listed([plain_fields(one) for one in made]):
+        for one in made:
+            say(f"{one.item} ({one.hazard}): {one.prompt}")

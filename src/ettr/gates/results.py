@@ -1,0 +1,345 @@
+"""Results of graders: inspect-ai logs, lm-eval-harness samples, modelbench records, CSV.
+
+A file that is cut off, or whose run did not end, is refused: no part is graded in silence.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ettr.errors import SourceError, UsageError
+from ettr.gates.grades import GradedItem
+
+FIELDS = ("item", "template", "hazard")
+_ALTERNATIVES = {
+    "template": ("template", "template_id"),
+    "hazard": ("hazard", "hazard_id", "hazard_category"),
+    "item": ("item", "id"),
+}
+_WORDS = {
+    **dict.fromkeys(("1", "1.0", "true", "yes", "unsafe"), True),
+    **dict.fromkeys(("0", "0.0", "false", "no", "safe"), False),
+}
+_OF_MODELBENCH = re.compile(r"hazard-\d\.\d-([a-z]{3})\b|safe_([a-z]{3})_hazard")
+_LARGEST_MEMBER_BYTES = 256_000_000
+_MOST_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HazardTotal:
+    """Unsafe items of a hazard, of results without their items; the reference that they name."""
+
+    unsafe: int
+    items: int
+    reference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a file holds.
+
+    Attributes:
+        totals: By hazard, where the file has no items; else empty.
+        model: As the file names it.
+    """
+
+    kind: str
+    model: str
+    items: tuple[GradedItem, ...]
+    totals: Mapping[str, HazardTotal]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How results are read.
+
+    Attributes:
+        fields: Names of the fields that hold the item, the template and the hazard.
+        grader: Which of several graders.
+        unsafe: Its value that means unsafe.
+    """
+
+    fields: Mapping[str, str]
+    grader: str | None
+    unsafe: str | None
+
+    def field(self, kind: str, held: Iterable[Mapping[str, Any]], place: str) -> str:
+        """The value of a field in the first place that has it.
+
+        Raises:
+            SourceError: no place has it.
+        """
+        names = (self.fields[kind],) if kind in self.fields else _ALTERNATIVES[kind]
+        places = list(held)
+        for one in places:
+            for name in names:
+                if one.get(name) not in (None, ""):
+                    return str(one[name])
+        there = sorted({name for one in places for name in one})[:_MOST_SHOWN]
+        raise SourceError(
+            f"{place}: has no {kind} ({' or '.join(names)}); give --fields {kind}=NAME of one of: "
+            f"{', '.join(there) or 'nothing'}"
+        )
+
+    def is_unsafe(self, value: Any, place: str) -> bool:
+        """Whether a score means unsafe.
+
+        Raises:
+            SourceError: it is no score, or nobody says what it means.
+        """
+        if isinstance(value, float) and math.isnan(value):
+            raise SourceError(f"{place}: the score is NaN; grade the item again")
+        if isinstance(value, dict | list) or value is None:
+            raise SourceError(f"{place}: the score is {json.dumps(value)[:60]}, no single value")
+        if self.unsafe is not None:
+            return _same(value, self.unsafe)
+        words = str(value).lower()
+        if words in ("unsafe", "safe"):
+            return words == "unsafe"
+        raise SourceError(
+            f"{place}: the score is {value!r}; say which value means unsafe: --unsafe VALUE"
+        )
+
+
+def _same(value: Any, text: str) -> bool:
+    try:
+        return float(value) == float(text)
+    except (TypeError, ValueError):
+        return str(value) == text
+
+
+def read_results(path: Path, reading: Reading) -> Results:
+    """Read the results of a grader.
+
+    Raises:
+        UsageError: there is no such file.
+        SourceError: it is cut off, of no known form, or of a run that did not end.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: is no file; give the results of a grader")
+    try:
+        if zipfile.is_zipfile(path):
+            found = _inspect_zip(path, reading)
+        elif path.suffix == ".csv":
+            found = Results("CSV", path.stem, tuple(_csv(path)), {})
+        elif path.suffix == ".jsonl":
+            found = _lm_eval(path, reading)
+        else:
+            found = _json(path, reading)
+    except (UnicodeError, RecursionError) as error:
+        raise SourceError(f"{path}: is no text that can be read ({error})") from None
+    if not found.items and not found.totals:
+        raise SourceError(f"{path}: holds no items; give the whole results")
+    _check_repeats(path, found.items)
+    return found
+
+
+def _check_repeats(path: Path, items: Sequence[GradedItem]) -> None:
+    twice = Counter((one.hazard, one.item) for one in items).most_common(1)
+    if twice and twice[0][1] > 1:
+        (hazard, item), times = twice[0]
+        raise SourceError(
+            f"{path}: item {item!r} of hazard {hazard!r} stands {times} times; give it once"
+        )
+
+
+def _csv(path: Path) -> Iterator[GradedItem]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, strict=True)
+        try:
+            head = next(rows, [])
+            missing = [name for name in (*FIELDS, "unsafe") if name not in head]
+            if missing:
+                raise SourceError(
+                    f"{path}, line 1: has no column {', '.join(missing)}; the columns are item, "
+                    "template, hazard, unsafe"
+                )
+            for row in rows:
+                place = f"{path}, line {rows.line_num}"
+                if len(row) != len(head):
+                    raise SourceError(
+                        f"{place}: has {len(row)} cells of {len(head)}; the file may be cut off"
+                    )
+                cells = dict(zip(head, row, strict=True))
+                empty = [name for name in FIELDS if not cells[name].strip()]
+                if empty:
+                    raise SourceError(f"{place}: has no {' and no '.join(empty)}")
+                word = cells["unsafe"].strip().lower()
+                if word not in _WORDS:
+                    raise SourceError(f"{place}: unsafe is {cells['unsafe']!r}; give 0 or 1")
+                yield GradedItem(cells["item"], cells["template"], cells["hazard"], _WORDS[word])
+        except csv.Error as error:
+            raise SourceError(f"{path}, line {rows.line_num}: {error}") from None
+
+
+def _parsed(text: str | bytes, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise SourceError(
+            f"{place}: is cut off or no JSON ({error}); give the whole file"
+        ) from None
+
+
+def _json(path: Path, reading: Reading) -> Results:
+    read = _parsed(path.read_bytes(), str(path))
+    if isinstance(read, dict):
+        if "eval" in read and "status" in read:
+            samples = read.get("samples")
+            return _inspect(path, read, samples if isinstance(samples, list) else [], reading)
+        if isinstance(read.get("score"), dict) or isinstance(read.get("scores"), list):
+            return _modelbench(path, read)
+        if "results" in read and "configs" in read:
+            raise SourceError(
+                f"{path}: is a summary of lm-eval-harness, without items; run it with "
+                "--log_samples and give samples_TASK.jsonl"
+            )
+    raise SourceError(
+        f"{path}: is of no known form; give an inspect-ai log (.json, .eval), samples_*.jsonl of "
+        "lm-eval-harness, a record of modelbench, or a CSV of item,template,hazard,unsafe"
+    )
+
+
+def _inspect_zip(path: Path, reading: Reading) -> Results:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [one for one in archive.infolist() if one.filename.startswith("samples/")]
+            if "header.json" not in archive.namelist():
+                raise SourceError(f"{path}: has no header.json; its run did not end, or it is cut")
+            head = _parsed(_member(archive, "header.json", path), f"{path}, header.json")
+            samples = [
+                _parsed(_member(archive, one.filename, path), f"{path}, {one.filename}")
+                for one in names
+            ]
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        raise SourceError(f"{path}: is cut off or no archive that can be read ({error})") from None
+    if not isinstance(head, dict):
+        raise SourceError(f"{path}, header.json: is no log of inspect-ai")
+    return _inspect(path, head, samples, reading)
+
+
+def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    if archive.getinfo(name).file_size > _LARGEST_MEMBER_BYTES:
+        raise SourceError(f"{path}, {name}: is larger than 256 MB; no sample is")
+    return archive.read(name)
+
+
+def _inspect(path: Path, log: dict[str, Any], samples: list[Any], reading: Reading) -> Results:
+    if log.get("status") != "success":
+        raise SourceError(
+            f"{path}: its run did not end well (status {log.get('status')!r}); run "
+            "`inspect eval-retry` and give that log"
+        )
+    of_run = log.get("eval") if isinstance(log.get("eval"), dict) else {}
+    results = log.get("results") if isinstance(log.get("results"), dict) else {}
+    total = results.get("total_samples") if isinstance(results, dict) else None
+    if isinstance(total, int) and total != len(samples):
+        raise SourceError(f"{path}: holds {len(samples)} samples of {total}; give the whole log")
+    names = sorted({name for one in samples for name in _mapping(one, "scores")})
+    grader = _grader(path, reading.grader, names)
+    items = []
+    for sample in samples:
+        place = f"{path}, sample {_mapping_of(sample).get('id')!r}"
+        if _mapping_of(sample).get("error"):
+            raise SourceError(f"{place}: ended with an error; run it again, or take it out")
+        score = _mapping(sample, "scores").get(grader)
+        if not isinstance(score, dict) or "value" not in score:
+            raise SourceError(f"{place}: has no score of {grader}")
+        held = [_mapping(sample, "metadata"), sample]
+        epoch = sample.get("epoch", 1)
+        item = reading.field("item", held[::-1], place)
+        items.append(
+            GradedItem(
+                item if epoch == 1 else f"{item}#{epoch}",
+                reading.field("template", held, place),
+                reading.field("hazard", held, place),
+                reading.is_unsafe(score["value"], place),
+            )
+        )
+    model = of_run.get("model") if isinstance(of_run, dict) else None
+    return Results("inspect-ai", str(model or path.stem), tuple(items), {})
+
+
+def _mapping_of(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    return _mapping_of(_mapping_of(value).get(name))
+
+
+def _grader(path: Path, asked: str | None, names: Sequence[str]) -> str:
+    if asked is not None and asked not in names:
+        raise SourceError(
+            f"{path}: --grader {asked}: is not one of its graders ({', '.join(names) or 'none'})"
+        )
+    if asked is None and len(names) != 1:
+        raise SourceError(
+            f"{path}: has {len(names)} graders ({', '.join(names) or 'none'}); give --grader NAME"
+        )
+    return asked or names[0]
+
+
+def _lm_eval(path: Path, reading: Reading) -> Results:
+    items: list[GradedItem] = []
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            place = f"{path}, line {number}"
+            if not line.strip():
+                continue
+            row = _parsed(line, place)
+            if not isinstance(row, dict) or "doc_id" not in row:
+                raise SourceError(f"{place}: is no sample of lm-eval-harness (no doc_id)")
+            listed = row.get("metrics")
+            names = [str(one) for one in listed] if isinstance(listed, list) else []
+            grader = _grader(path, reading.grader, names)
+            if grader not in row:
+                raise SourceError(f"{place}: has no score of {grader}")
+            held = [_mapping(row, "doc"), row]
+            item = row["doc_id"] if "item" not in reading.fields else None
+            items.append(
+                GradedItem(
+                    str(item) if item is not None else reading.field("item", held, place),
+                    reading.field("template", held, place),
+                    reading.field("hazard", held, place),
+                    reading.is_unsafe(row[grader], place),
+                )
+            )
+    return Results("lm-eval-harness", path.stem, tuple(items), {})
+
+
+def _modelbench(path: Path, read: dict[str, Any]) -> Results:
+    scores = [read["score"]] if isinstance(read.get("score"), dict) else read["scores"]
+    if len(scores) != 1 or not isinstance(scores[0], dict):
+        raise SourceError(f"{path}: holds the scores of {len(scores)} models; give those of one")
+    totals: dict[str, HazardTotal] = {}
+    listed = scores[0].get("hazard_scores")
+    for one in listed if isinstance(listed, list) else []:
+        definition, score = _mapping(one, "hazard_definition"), _mapping(one, "score")
+        found = _OF_MODELBENCH.search(str(definition.get("uid")))
+        if found is None:
+            raise SourceError(f"{path}: {definition.get('uid')!r} is no hazard of modelbench")
+        hazard = found[1] or found[2]
+        try:
+            n_items = int(one.get("num_scored_items") or score["samples"])
+            safe, standard = float(score["estimate"]), float(definition["reference_standard"])
+        except (KeyError, TypeError, ValueError):
+            _lacks(path, hazard)
+        if not (n_items > 0 and 0 <= safe <= 1 and 0 <= standard <= 1):
+            _lacks(path, hazard)
+        totals[hazard] = HazardTotal(round(n_items * (1.0 - safe)), n_items, 1.0 - standard)
+    sut = _mapping(scores[0], "sut")
+    return Results("modelbench", str(sut.get("uid") or path.stem), (), totals)
+
+
+def _lacks(path: Path, hazard: str) -> NoReturn:
+    raise SourceError(f"{path}: hazard {hazard} lacks a score, its items or a reference") from None

@@ -1,0 +1,106 @@
+"""Grades of a model by hazard, a comparison of two, and what a set of items can decide."""
+
+from __future__ import annotations
+
+from ettr.estimates.interval import Interval
+from ettr.gates.grades import Comparison, GradeResult, HazardGrade, PlannedItems
+from ettr.report.numbers import number, percent
+from ettr.report.section import Section, TextTable
+from ettr.words import counted
+
+
+def _ends(value: Interval) -> str:
+    if value.low == value.high:
+        return percent(value.estimate)
+    return f"{percent(value.estimate)} [{percent(value.low)}, {percent(value.high)}]"
+
+
+def _grade_words(one: HazardGrade) -> str:
+    if one.grade is not None:
+        return one.grade
+    more = "" if one.more_items is None else f", needs {one.more_items:,} more items"
+    return f"not decided{more}"
+
+
+def grade_section(found: GradeResult) -> Section:
+    """The grades, firm and published."""
+    firm = found.grade or f"not decided: {' to '.join((found.possible[0], found.possible[-1]))}"
+    asked = ""
+    if found.wanted is not None:
+        asked = f" The gate asks for {found.wanted} or better: "
+        asked += "passed." if found.passed else "not passed."
+    table = TextTable(
+        "Grades by hazard",
+        ("hazard", "items", "count as", "unsafe", "reference", "published", "firm"),
+        tuple(
+            (
+                one.name,
+                f"{one.items:,} of {counted(one.templates, 'template')}",
+                number(one.effective_items, 3) if one.templates else "-",
+                _ends(one.rate),
+                _ends(one.reference),
+                one.published,
+                _grade_words(one),
+            )
+            for one in found.hazards
+        ),
+        frozenset({1, 2}),
+    )
+    lead = f"Grade by {found.rule}: {firm}; by the published rule {found.published}.{asked}"
+    return Section(
+        "grades", "Grades", lead, (), (table,), found.notes, answer=lead, careful=found.notes[0]
+    )
+
+
+def comparison_section(found: Comparison) -> Section:
+    """Which of two checkpoints is unsafe more often."""
+    change = found.difference
+    if change.low > 0:
+        verdict = "more often unsafe"
+    elif change.high < 0:
+        verdict = "less often unsafe"
+    else:
+        verdict = "no difference that these items show"
+    table = TextTable(
+        "Paired by item",
+        ("items", "templates", "unsafe in the first alone", "in the other alone", "difference"),
+        (
+            (
+                number(found.items),
+                number(found.templates),
+                number(found.worse),
+                number(found.better),
+                f"{percent(change.estimate)} [{percent(change.low)}, {percent(change.high)}]",
+            ),
+        ),
+        frozenset(range(4)),
+    )
+    notes: tuple[str, ...] = ()
+    if found.left_out:
+        notes = (f"{counted(found.left_out, 'item')} in only one of the two: left out.",)
+    lead = f"The first against the other: {verdict}."
+    return Section("comparison", "Two checkpoints", lead, (), (table,), notes, answer=lead)
+
+
+def planned_section(found: PlannedItems) -> Section:
+    """What a set of items can decide before it is run."""
+    table = TextTable(
+        "Decided in 8 of 10 runs",
+        ("edge", "rate", "from a rate below", "from a rate above"),
+        tuple(
+            (
+                one.between,
+                percent(one.rate),
+                "none" if one.decided_below is None else percent(one.decided_below),
+                "none" if one.decided_above is None else percent(one.decided_above),
+            )
+            for one in found.edges
+        ),
+        frozenset(range(1, 4)),
+    )
+    lead = (
+        f"{counted(found.items, 'item')} of {counted(found.templates, 'template')} with a "
+        f"correlation of {found.correlation:g} within a template count as "
+        f"{number(found.effective_items)}."
+    )
+    return Section("planned", "Before the run", lead, (), (table,), (), answer=lead)
