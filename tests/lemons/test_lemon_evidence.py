@@ -52,6 +52,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "the bus."
         for day in FAILED_DAYS[:-1]
     ]
+    stamp = f"{FIRST + timedelta(days=15, hours=11, minutes=57):%Y-%m-%dT%H:%M:%S}+00:00 n{BAD}"
+    kernel[:0] = [
+        f"{stamp} kernel: NVRM: GPU at PCI:0000:3b:00: GPU-3b6ec030-0000-1847-e155-79f635584b4e",
+        f"{stamp} kernel: NVRM: GPU Board Serial Number: 1650000000000",
+    ]
     (place / "kernel.log").write_text("\n".join(kernel) + "\n", encoding="utf-8")
     down = (
         "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
@@ -93,7 +98,7 @@ def test_the_page_and_its_json_say_what_speaks_against_the_node(written: tuple[D
 
 def test_the_vendor_is_asked_for_something_before_the_evidence(written: tuple[Done, Path]):
     page = written[1].read_text("utf-8")
-    asked = page.index("Please ")
+    asked = page.index("Please replace the GPU at 0000:3b:00 (serial 1650000000000) in node n7")
     assert asked < page.index("Probability of being a lemon")
     assert "between 2026-03-01 00:00:00 and 2026-03-01 00:00:00" not in page
 

@@ -295,6 +295,21 @@ def test_a_gpu_fallen_off_the_bus_in_three_lines(tmp_path: Path) -> None:
         assert not rows_of(batches, "rejects")
 
 
+def test_the_serial_number_of_a_board_is_that_of_the_gpu_named_before_it(tmp_path: Path) -> None:
+    """The driver names both before the first XID of a GPU; a number after nothing is of no GPU."""
+    gpu = "NVRM: GPU at PCI:0000:1b:00: GPU-3b6ec030-0000-1847-e155-79f635584b4e"
+    board = "NVRM: GPU Board Serial Number: 1650000000000"
+    record = '{"__REALTIME_TIMESTAMP":"1772359200000000","_HOSTNAME":"n1","_TRANSPORT":"kernel"'
+    for lines in (
+        [f"{AT}{one}" for one in (board, gpu, board, XID_79)],
+        [f'{record},"MESSAGE":"{one}"}}' for one in (board, gpu, board, XID_79)],
+    ):
+        batches = read_all(KERNEL, _log(tmp_path, "\n".join(lines) + "\n"), GIVEN)
+        found = [(one["check"], one["code"], one["entity"]) for one in rows_of(batches, "events")]
+        assert found == [("serial", "1650000000000", "0000:1b:00"), ("xid", "79", "0000:1b:00")]
+        assert not rows_of(batches, "rejects")
+
+
 def test_an_injected_xid_is_no_failure_and_a_secondary_one_names_its_cause(tmp_path: Path) -> None:
     of_gpu = AT + "NVRM: Xid (PCI:0000:01:00): "
     text = (

@@ -73,7 +73,11 @@ class NeighbourNodes:
 
 @dataclass(frozen=True, slots=True)
 class CheckedThing:
-    """What one check said of the node, or of one part of it."""
+    """What one check said of the node, or of one part of it.
+
+    Attributes:
+        severity: As the check gave it, else by the taxonomy.
+    """
 
     check: str
     code: str | None
@@ -274,8 +278,10 @@ def _checks(analysis: Analysis, node: tuple[str, str]) -> tuple[CheckedThing, ..
 
 def _checked(row: Row, files: Mapping[str, str], analysis: Analysis) -> CheckedThing:
     verdict = analysis.taxonomy.classify(row["check"], row["code"], row["severity"])
+    given = row["severity"]
     return CheckedThing(
-        **{key: row[key] for key in ("check", "code", "severity", "entity", "line", "events")},
+        **{key: row[key] for key in ("check", "code", "entity", "line", "events")},
+        severity=verdict.severity if verdict is not None and given == "unknown" else given,
         symptom=None if verdict is None else verdict.symptom,
         first=moment(row["first_us"]),
         last=moment(row["last_us"]),

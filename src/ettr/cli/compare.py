@@ -189,7 +189,7 @@ def compare(
         printing.show("ettr-published", compared_with, published_section, "published", head)
         page.write(
             published_section(compared_with),
-            f"{fleet.name} against published fleets",
+            f"Does {fleet.name} fail more often than published fleets?",
             rating.confidence,
             head,
             printing,

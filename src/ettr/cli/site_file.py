@@ -131,7 +131,7 @@ def _classes(path: Path, found: Any) -> dict[str, Sequence[str]]:
         if not (isinstance(several, list) and all(isinstance(one, str) for one in several)):
             raise UsageError(
                 f'{path}: {_CLASSES} holds lines such as old = "gpu[001-100]", or a list of such '
-                f"texts; {name or 'its value'} is none"
+                f"texts, and {name or 'its value'} is no such line"
             )
         made[name] = several
     return made

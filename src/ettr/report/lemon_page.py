@@ -6,11 +6,12 @@ import hashlib
 import re
 
 from ettr.analysis.lemon_evidence import LemonEvidence, NodeOnset
+from ettr.analysis.lemon_signals import SERIAL
 from ettr.report.answers import Answer
 from ettr.report.document import JsonValue, plain_fields
 from ettr.report.html import Card, Page
 from ettr.report.numbers import DASH, moment, number
-from ettr.report.sections.lemon_evidence import NOT_MEASURED, chance_of, evidence_sections
+from ettr.report.sections.lemon_evidence import LIKELY, NOT_MEASURED, chance_of, evidence_sections
 from ettr.version import __version__
 from ettr.words import counted
 
@@ -18,7 +19,6 @@ FORMAT = "ettr-lemon-evidence"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 _DIGEST = 8
-_LIKELY = 0.5
 _PARTS = {
     "gpu-unavailable": "GPU",
     "gpu-memory": "GPU",
@@ -82,7 +82,7 @@ def _cards(evidence: LemonEvidence) -> tuple[Card, ...]:
 
 
 def _since(since: NodeOnset) -> str:
-    return "before the logs begin" if since.from_start > _LIKELY else moment(since.median)
+    return "before the logs begin" if since.from_start > LIKELY else moment(since.median)
 
 
 def request(evidence: LemonEvidence) -> str:
@@ -96,14 +96,26 @@ def request(evidence: LemonEvidence) -> str:
     if evidence.candidate is not None:
         failures = f" It failed {counted(evidence.candidate.named, 'job')}."
     if not named:
-        return f"Please test {node}: no error names one part of it.{failures}"
+        whole = f"{node}{_serial(evidence, None)}"
+        return f"Please test {whole}: no error names one part of it.{failures}"
     worst = max(named, key=lambda one: (one.events, one.last))
     part = _PARTS.get(worst.symptom or "", "part")
     code = f"{worst.check} {worst.code}" if worst.code else worst.check
     return (
-        f"Please replace the {part} at {worst.entity} in {node}: {code}, "
+        f"Please replace the {part} at {worst.entity}{_serial(evidence, worst.entity)} in "
+        f"{node}{_serial(evidence, None)}: {code}, "
         f"{counted(worst.events, 'time')} until {moment(worst.last)} UTC.{failures}"
     )
+
+
+def _serial(evidence: LemonEvidence, entity: str | None) -> str:
+    """The latest serial number that a part, or the node, reported; empty where no log has one."""
+    known = [
+        one
+        for one in evidence.checks or ()
+        if one.check == SERIAL and one.entity == entity and one.code
+    ]
+    return f" (serial {max(known, key=lambda one: one.last).code})" if known else ""
 
 
 def evidence_document(evidence: LemonEvidence) -> dict[str, JsonValue]:

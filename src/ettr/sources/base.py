@@ -37,7 +37,7 @@ class ReadOptions:
 
 
 READERS: Mapping[str, int] = {
-    "kernel-xid": 2,
+    "kernel-xid": 3,
     "nhc": 2,
     "slurm-events": 2,
     "slurm-inventory": 2,

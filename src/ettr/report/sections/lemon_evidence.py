@@ -16,6 +16,8 @@ from ettr.words import by_number, counted
 NOT_MEASURED = "not measured"
 LISTED = 200
 """Rows of a table at most; the JSON file has all of them."""
+LIKELY = 0.5
+"""Above this probability a node has been a lemon since before the logs begin."""
 SURE = 0.999
 """A probability is not shown nearer to 1, nor to 0: the model is not that good."""
 _RECORDS = (TICKET, SERIAL)
@@ -109,11 +111,15 @@ def _meaning(evidence: LemonEvidence) -> Iterator[str]:
 
 def _since(evidence: LemonEvidence) -> Iterator[str]:
     since, one = evidence.onset, evidence.candidate
-    if since is not None and one is not None and one.posterior >= CLEAR_AT:
+    if since is None or one is None or one.posterior < CLEAR_AT:
+        return
+    chance = f"{percent(since.from_start, 2)} probability"
+    if since.from_start > LIKELY:
+        yield f"If it is a lemon, it has been one since before the logs begin ({chance})."
+    else:
         yield (
-            "If it is a lemon, it was one from the beginning of its record with a probability of "
-            f"{number(since.from_start, 2)}; onset {moment(since.median)}, between "
-            f"{moment(since.low)} and {moment(since.high)}."
+            f"If it is a lemon, it became one about {moment(since.median)}, between "
+            f"{moment(since.low)} and {moment(since.high)}; before the logs begin: {chance}."
         )
 
 

@@ -156,7 +156,8 @@ class _Kernel:
             return
         text = message_of(record.get("MESSAGE")) if isinstance(record, dict) else None
         seen = self.forms.observations(text) if text and is_of_kernel(record) else []
-        if not seen or text is None:
+        gpu = NAMED_GPU.search(text) if text and not seen else None
+        if not (seen or gpu) or text is None:
             self._nothing(number, line, seen)
             return
         stamp = record.get("_SOURCE_REALTIME_TIMESTAMP") or record.get("__REALTIME_TIMESTAMP")
@@ -166,13 +167,20 @@ class _Kernel:
             self._file.reject(number, "bad-timestamp", f"__REALTIME_TIMESTAMP is {stamp!r}", line)
             return
         node = clean(record.get("_HOSTNAME")) or self._file.node_of_file()
-        self._keep(number, time, node, text, seen)
+        if gpu is not None:
+            self._named[node] = _Named(number, time, gpu["pci"])
+        self._keep(number, time, node, text, seen or [])
+        if not seen:
+            self._file.count_skipped()
 
     def _keep(
         self, number: int, time: datetime, node: str | None, text: str, seen: list[Observation]
     ) -> None:
         for place, one in enumerate(seen):
             named = self._of_three_lines(number, node, one)
+            if named["check"] == SERIAL and not named.get("entity"):
+                self._file.count_skipped()  # of which GPU it is no line says
+                continue
             if named["check"] == "xid":
                 key = (node, named["code"].partition(".")[0], named.get("entity"))
                 # what another XID names as its cause counts where no line of its own came before
@@ -183,7 +191,7 @@ class _Kernel:
 
     def _of_three_lines(self, number: int, node: str | None, one: Observation) -> Observation:
         """The observation with the GPU that a line just before it named, where it names none."""
-        if one["check"] != "xid" or one.get("entity"):
+        if one["check"] not in ("xid", SERIAL) or one.get("entity"):
             return one
         before = self._named.pop(node, None)
         if before is None or number - before.number >= _LINES_OF_ONE:
@@ -307,9 +315,15 @@ Observation = dict[str, Any]
 
 INJECTED = "xid injected"
 _FALLEN_WORDS = "fallen off the bus"
+SERIAL = "serial"
+_BOARD = "NVRM: GPU Board Serial Number"
 _MARKS = (_FALLEN_WORDS, "NVRM: The NVIDIA GPU", "NVRM: Xid", "Xid (PCI:", ": SXid (")
-# the first of three lines; what it says of a GPU ends, or goes on in the line itself
-NAMED_GPU = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{1,40})")
+_MARKS = (*_MARKS, "NVRM: GPU at PCI:", _BOARD)
+# the first of several lines; what it says of a GPU ends, or goes on in the line itself
+NAMED_GPU = re.compile(
+    r"NVRM: (?:The NVIDIA GPU |GPU at PCI:)(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{1,40})"
+)
+_NUMBER = re.compile(rf"{_BOARD}: ?(?P<number>[0-9A-Z]{{6,20}})\b")
 # printk cuts its lines at about so many characters
 _SEARCHED = 1000
 # what lies between is bounded, so that a line's time does not grow as its square
@@ -362,6 +376,9 @@ class Forms:
             return None
         if _FALLEN_WORDS in text and "NVRM" in text:
             return _fallen(text)
+        if _BOARD in text:
+            number = _NUMBER.search(text)
+            return [{"check": SERIAL, "code": number[1], "severity": "ok"}] if number else []
         text = text[:_SEARCHED]
         for row in self.rows:
             if found := row.search(text):
