@@ -20,6 +20,22 @@ ARGS = [
 ]
 
 
+AXE = """axe.run(document, {preload: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa',
+  'best-practice']}).then(found => found.violations.flatMap(rule => rule.nodes.map(
+    node => rule.id + ': ' + node.html.slice(0, 90))))"""
+BARE_TABLES = """[...document.querySelectorAll('th:not([scope]), table:not(:has(caption))')].map(
+  one => one.outerHTML.slice(0, 90))"""
+
+
+def not_accessible(page: Any) -> list[str]:
+    """What axe-core finds: contrast of AA, names, heads of tables, order, use by the keyboard."""
+    import axe_playwright_python
+
+    library = Path(axe_playwright_python.__file__).with_name("axe.min.js")
+    page.evaluate(f"{library.read_text('utf-8')}\n;0")
+    return [*page.evaluate(AXE), *page.evaluate(BARE_TABLES)]
+
+
 @dataclass
 class Opened:
     """A page, and what it said and asked for while it was read."""

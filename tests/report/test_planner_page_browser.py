@@ -18,7 +18,7 @@ from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, RunShape
 from ettr.plan.schemes import SCHEMES, Domain, JobShape
 from ettr.report.planner_page import given, planner_html
-from report.browser import LIMIT_MS, chromium
+from report.browser import LIMIT_MS, chromium, not_accessible
 
 pytestmark = pytest.mark.browser
 
@@ -112,6 +112,9 @@ def test_starts_at_the_run_as_planned(page: Any) -> None:
     assert page.locator("#ettr").inner_text() == f"{exact_ettr(run):.4f}"
     assert page.locator("#target-state").inner_text() == "reached"
     assert "[0.8" in page.locator("#ettr-detail").inner_text()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert not_accessible(page) == []
 
 
 @pytest.mark.parametrize("vector", VECTORS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr, write_logs
-from report.browser import chromium, opened
+from report.browser import chromium, not_accessible, opened
 
 pytestmark = pytest.mark.browser
 
@@ -84,6 +84,8 @@ def test_the_report_reads_well(browser, report_page: Path, width: int, scheme: s
         assert contrast["body"] >= 7
         assert contrast["soft"] >= 4.5
         assert contrast["ticks"] >= 7
+        if (width == 1280) == (scheme == "light"):  # seconds each
+            assert not_accessible(report.page) == []
 
 
 def test_the_theme_can_be_switched(browser, report_page: Path):

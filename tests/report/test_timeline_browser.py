@@ -22,7 +22,7 @@ from ettr.analysis.timeline import (
 )
 from ettr.report.html import render
 from ettr.report.timeline_page import timeline_page
-from report.browser import chromium, opened
+from report.browser import chromium, not_accessible, opened
 
 pytestmark = pytest.mark.browser
 
@@ -116,6 +116,7 @@ def test_it_fits_the_screen_and_no_text_of_a_log_runs(
         assert shown.ask("document.querySelectorAll('img, main script').length") == 0
         assert "12,345 attempts" in shown.page.text_content(".caution")
         assert "SIMULATED" in shown.page.text_content(".selection")
+        assert not_accessible(shown.page) == []
 
 
 def test_keys_and_the_wheel_zoom_and_draw_only_what_is_in_view(browser: Any, page: Path) -> None:

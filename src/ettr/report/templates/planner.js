@@ -124,7 +124,7 @@
       ["money", costs.map((one, i) => money(one.held, plans[i]))],
       ["of it lost", costs.map((one, i) => money(one.lost, plans[i]))],
     ];
-    byId("cost-head").replaceChildren(...["", "this plan"].concat(kept ? ["plan kept"] : []).map((text, i) => cellOf("th", text, i > 0)));
+    byId("cost-head").replaceChildren(...["quantity", "this plan"].concat(kept ? ["plan kept"] : []).map((text, i) => cellOf("th", text, i > 0)));
     byId("cost").replaceChildren(...rows.map(([name, values]) => {
       const row = document.createElement("tr");
       row.dataset.name = name;
@@ -137,6 +137,7 @@
   function cellOf(kind, text, number) {
     const cell = document.createElement(kind);
     cell.textContent = text;
+    if (kind === "th") { cell.scope = "col"; }
     if (number) { cell.className = "n"; }
     return cell;
   }

@@ -317,8 +317,8 @@ INJECTED = "xid injected"
 _FALLEN_WORDS = "fallen off the bus"
 SERIAL = "serial"
 _BOARD = "NVRM: GPU Board Serial Number"
-_MARKS = (_FALLEN_WORDS, "NVRM: The NVIDIA GPU", "NVRM: Xid", "Xid (PCI:", ": SXid (")
-_MARKS = (*_MARKS, "NVRM: GPU at PCI:", _BOARD)
+_OF_GPUS = (_FALLEN_WORDS, "NVRM: The NVIDIA GPU", "NVRM: GPU at PCI:", _BOARD)
+_MARKS = (*_OF_GPUS, "NVRM: Xid", "Xid (PCI:", ": SXid (")
 # the first of several lines; what it says of a GPU ends, or goes on in the line itself
 NAMED_GPU = re.compile(
     r"NVRM: (?:The NVIDIA GPU |GPU at PCI:)(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]{1,40})"
