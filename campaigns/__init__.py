@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NAMES = (
+    "augmentation",
     "back-tests",
     "borders",
     "checkpoint-damage",
@@ -34,6 +35,7 @@ NAMES = (
     "plan-inputs",
     "published",
     "recipe-kills",
+    "records",
     "schemes",
     "simulated-clusters",
     "slow-nodes",

@@ -74,6 +74,20 @@ def flight_records(work: Path) -> str:
     return str(folder)
 
 
+def packed_records(work: Path) -> str:
+    """A folder of progressive records with one image."""
+    from PIL import Image
+
+    from ettr.records import Sample, write_records
+
+    folder = work / "packed"
+    if not folder.exists():
+        coded = io.BytesIO()
+        Image.new("RGB", (16, 16)).save(coded, "JPEG", progressive=True)
+        write_records([Sample("grey", coded.getvalue())], folder)
+    return str(folder)
+
+
 def bases(work: Path) -> dict[str, list[list[str]]]:
     """For each command, words with which it works; `{new}` is a new name in each run."""
     site, page = str(work / "site"), str(work / "{new}.html")
@@ -122,6 +136,7 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
         "simulate backtest": [["simulate", "backtest", site, "--hold-back", "1"]],
         "collect": [["collect", str(work / "{new}"), "--since", "2026-03-01"]],
         "verify": [["verify", str(work)]],
+        "records": [["records", packed_records(work)]],
         "elastic": [["elastic", "--ranks", "1", "--", "true"]],
         "chaos": [["chaos", "--", "true"]],
         "gate grade": [

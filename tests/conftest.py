@@ -85,6 +85,11 @@ GROUPS = {
         modules=("playwright",),
         how="apt-get install chromium fonts-dejavu-core",
     ),
+    "images": Group(
+        commands=(("jpegtran",), ("djpeg",)),
+        modules=("simplejpeg", "PIL"),
+        how="apt-get install libjpeg-turbo-progs; make setup",
+    ),
     "torch": Group(modules=("torch", "numpy"), how="make setup-all"),
 }
 

@@ -67,6 +67,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "gate query", "gate_query"),
     ("Training", "gate grade", "gate_grade"),
     ("Training", "gate items", "gate_grade"),
+    ("Training", "records", "records"),
 )
 _PLACES = {"failures": 30, "causes": 40, "nodes": 90, "node": 100, "lemons": 110, "slow": 120}
 """Places of commands with a module of their own among the metrics."""
@@ -471,6 +472,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr gate query model 'sk-[a-z0-9]{20}' --prefix 'key: ' --most 1e-6",
         "ettr gate query py:ngrams.py:MODEL ' [0-9]{2}' --show --json",
     ),
+    "records": ("ettr records photos -o packed", "ettr records packed --bandwidth 200MB/s"),
     "chaos": (
         "ettr chaos --launcher --fault kill --every 20 -- ettr elastic -n 4 -- python train.py",
     ),

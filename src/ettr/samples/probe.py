@@ -1,0 +1,175 @@
+"""The probe: does a policy beat a random pick here, and does augmenting win anything at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from ettr.errors import EttrError
+from ettr.samples.policies import POLICIES, RANDOM, Floats, Rows, pick
+
+NONE, ALL = "none", "all"
+
+Evaluate = Callable[[Rows, Rows, Rows], float]
+"""Trains on rows, the second of which are augmented too, and scores augmented held-out rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyGain:
+    """What a policy gains over training without augmentation, on the held-out fold.
+
+    Attributes:
+        gain: the score less that without augmentation, mean over the repeats.
+        low: the lower end of its interval.
+        high: the upper end.
+        share: of the gain of augmenting every sample; null where that gains nothing.
+    """
+
+    policy: str
+    gain: float
+    low: float
+    high: float
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """The policy to use, what the probe measured, and why."""
+
+    policy: str
+    gains: tuple[PolicyGain, ...]
+    why: str
+
+
+def choose_policy(
+    evaluate: Evaluate,
+    labels: NDArray[np.intp],
+    scores: Mapping[str, Callable[[Rows], Floats]],
+    *,
+    budget: float,
+    rng: np.random.Generator,
+    repeats: int = 4,
+    held_out: float = 0.3,
+    confidence: float = 0.8,
+) -> PolicyChoice:
+    """Choose a policy on folds inside the training set; random unless another beats it.
+
+    Each repeat draws a fold with the classes in proportion, trains without augmentation, with
+    every policy at the budget and with all rows augmented, and scores the fold. A policy is taken
+    where its advantage over the random pick is above 0 with the confidence, paired by repeat.
+
+    Args:
+        evaluate: `evaluate(train_rows, augmented_rows, held_out_rows)` gives a score, higher is
+            better; augmented rows are among those to train on.
+        labels: (n_samples,), classes.
+        scores: by policy, a function from training rows to a score each, at least 0; policies
+            without one are not tried.
+        budget: the share of rows that may be augmented.
+        repeats: folds, at least 2.
+        held_out: the share of rows in a fold.
+        confidence: with which a policy must be above the random pick; a wrong choice costs little.
+
+    Raises:
+        EttrError: an unknown policy, under 2 repeats, or a score that is no number.
+    """
+    unknown = sorted(set(scores) - set(POLICIES))
+    if unknown or repeats < 2 or not 0 < held_out < 1:
+        raise EttrError(
+            f"policies {unknown or 'known'}, {repeats} repeats, {held_out:g} held out: policies "
+            f"are {', '.join(POLICIES)}; at least 2 repeats; a share between 0 and 1"
+        )
+    tried = [RANDOM, *(name for name in POLICIES if name in scores and name != RANDOM)]
+    found: dict[str, list[float]] = {name: [] for name in [NONE, *tried, ALL]}
+    for _ in range(repeats):
+        train, fold = _fold(labels, held_out, rng)
+        found[NONE].append(_finite(evaluate(train, train[:0], fold), NONE))
+        for name in tried:
+            own = scores[name](train) if name in scores else None
+            rows = train[pick(name, own, n_samples=len(train), budget=budget, rng=rng)]
+            found[name].append(_finite(evaluate(train, rows, fold), name))
+        found[ALL].append(_finite(evaluate(train, train, fold), ALL))
+    whole = math.fsum(np.subtract(found[ALL], found[NONE])) / repeats
+    gains = tuple(_gain(name, found, whole, confidence) for name in [*tried, ALL])
+    advantages = {
+        name: _interval(np.subtract(found[name], found[RANDOM]), confidence) for name in tried[1:]
+    }
+    return _chosen(gains, advantages)
+
+
+def _chosen(
+    gains: Sequence[PolicyGain], advantages: Mapping[str, tuple[float, float, float]]
+) -> PolicyChoice:
+    whole = gains[-1]
+    if whole.high <= 0 or (whole.low <= 0 and whole.gain <= 0):
+        why = f"augmenting every sample gains nothing here ({whole.gain:+.4f}): leave it out"
+        return PolicyChoice(RANDOM, tuple(gains), why)
+    firm = {name: mean for name, (mean, low, _) in advantages.items() if low > 0}
+    if not firm:
+        why = "no policy is shown to beat a random pick"
+        return PolicyChoice(RANDOM, tuple(gains), why)
+    best = max(firm, key=lambda name: firm[name])
+    return PolicyChoice(best, tuple(gains), f"{firm[best]:+.4f} over a random pick")
+
+
+def _finite(score: float, policy: str) -> float:
+    if not math.isfinite(score):
+        raise EttrError(f"the score of `{policy}` is {score}: look at the training of the probe")
+    return score
+
+
+def _fold(labels: NDArray[np.intp], held_out: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Rows to train on and rows held out, each class in proportion."""
+    fold: list[int] = []
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        fold.extend(rows[: max(1, round(held_out * len(rows)))].tolist())
+    inside = np.zeros(len(labels), dtype=bool)
+    inside[fold] = True
+    return np.flatnonzero(~inside), np.flatnonzero(inside)
+
+
+def _gain(
+    name: str, found: Mapping[str, Sequence[float]], whole: float, confidence: float
+) -> PolicyGain:
+    mean, low, high = _interval(np.subtract(found[name], found[NONE]), confidence)
+    return PolicyGain(name, mean, low, high, mean / whole if whole > 0 else None)
+
+
+def _interval(differences: Floats, confidence: float) -> tuple[float, float, float]:
+    """The mean of paired differences, with Student's interval."""
+    n = len(differences)
+    mean = float(differences.mean())
+    spread = float(differences.std(ddof=1)) / math.sqrt(n)
+    width = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * spread
+    return mean, mean - width, mean + width
+
+
+def hours_saved(
+    *,
+    n_samples: int,
+    n_epochs: float,
+    augment_cpu_s: float,
+    budget: float,
+    n_probe_trainings: int,
+    training_cpu_s: float,
+) -> float:
+    """CPU hours that a budget saves over augmenting all, less what the probe cost; may be negative.
+
+    Args:
+        augment_cpu_s: CPU seconds to augment one sample.
+        n_probe_trainings: trainings of the probe: repeats × (policies + 2).
+        training_cpu_s: CPU seconds of one of them.
+
+    Example:
+        >>> from ettr.samples import hours_saved
+        >>> round(hours_saved(n_samples=1_281_167, n_epochs=90, augment_cpu_s=0.01, budget=0.1,
+        ...                   n_probe_trainings=20, training_cpu_s=600), 1)
+        284.9
+    """
+    saved_s = n_samples * n_epochs * augment_cpu_s * (1 - budget)
+    return (saved_s - n_probe_trainings * training_cpu_s) / 3600
