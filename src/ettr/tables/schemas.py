@@ -149,6 +149,12 @@ ATTEMPTS = Table(
             "the log does not say",
             keeps=Keeps.SAME_END,
         ),
+        _string(
+            "gpu_type",
+            "GPU model as the scheduler names it; several are comma-separated",
+            "no GPUs, or the log does not say",
+            keeps=Keeps.SAME_END,
+        ),
         _int(
             "requested_nodes",
             "nodes asked for (at least)",
