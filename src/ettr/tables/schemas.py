@@ -321,6 +321,12 @@ LOG_DAYS = Table(
         _NODE,
         _time("day", "midnight at which the UTC day begins"),
         _int("n_lines", "lines of that day in the file, whatever they say"),
+        _string(
+            "kinds",
+            "whose lines the file holds of the node, on any day, comma-separated: aer, amd, "
+            "filesystem, mce, network, nvidia",
+            "none of these, or not looked for",
+        ),
         *_PROVENANCE,
     ),
 )
