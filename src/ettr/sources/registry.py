@@ -41,6 +41,7 @@ MODULES: tuple[str, ...] = (
     "note",
     "traces.infinitehbd",
     "traces.lanl",
+    "traces.philly",
     "table",
 )
 
