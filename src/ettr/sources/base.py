@@ -39,7 +39,7 @@ class ReadOptions:
 READERS: Mapping[str, int] = {
     "kernel-xid": 3,
     "nhc": 2,
-    "slurm-events": 2,
+    "slurm-events": 3,
     "slurm-inventory": 2,
     "slurm-sacct": 3,
     "slurmctld-log": 2,
