@@ -26,7 +26,7 @@ CHANGED_DAY = 20
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("untold")
+    folder = tmp_path_factory.mktemp("untyped")
     lines = [
         "JobID|User|Cluster|Partition|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES"
     ]

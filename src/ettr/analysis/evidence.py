@@ -152,17 +152,17 @@ def _attempt_evidence(
     deaf: set[str],
     is_uncovered: bool,
 ) -> AttemptEvidence:
-    not_told = tuple(node for node in attempt.nodes if node in deaf)
+    deaf_nodes = tuple(node for node in attempt.nodes if node in deaf)
     silent = tuple(node for node in attempt.nodes if not {(node, day), (node, day - 1)} & with_rows)
     n_nodes = len(attempt.nodes)
     return AttemptEvidence(
         attempt_id=attempt.attempt_id,
-        grade=_grade(n_nodes > 0, not silent, bool(not_told), is_uncovered),
+        grade=_grade(n_nodes > 0, not silent, bool(deaf_nodes), is_uncovered),
         first_day=(_EPOCH + timedelta(days=day - 1)).isoformat(),
         last_day=(_EPOCH + timedelta(days=day)).isoformat(),
         nodes=n_nodes,
         silent_nodes=silent,
-        deaf_nodes=not_told,
+        deaf_nodes=deaf_nodes,
     )
 
 

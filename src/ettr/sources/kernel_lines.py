@@ -361,7 +361,7 @@ class KernelDays:
                     self._see_kind(block, kind, mark)
 
     def _see_kind(self, block: bytes, kind: str, mark: bytes) -> None:
-        """Take whose drivers speak: of a flood, so many lines of each block tell."""
+        """Take whose drivers speak: of a flood, so many lines of each block."""
         for start in islice(lines_with(block, mark), _LINES_OF_KIND):
             begun = beginning(text_of(block[start : start + BEGINNING_BYTES].split(b"\n", 1)[0]))
             if begun is None or not begun[1]:

@@ -31,7 +31,7 @@ lives AS (
          o.next_us AS to_us
   FROM ordered o LEFT JOIN at_once m ON o.cluster = m.cluster AND o.node = m.node
   WHERE m.node IS NULL),
-told AS (SELECT DISTINCT cluster, gpu_type FROM typed),
+worded AS (SELECT DISTINCT cluster, gpu_type FROM typed),
 known AS (
   SELECT cluster, node FROM held UNION SELECT cluster, node FROM nodes),
 classes AS (
@@ -48,7 +48,7 @@ classes AS (
   LEFT JOIN held h ON k.cluster = h.cluster AND k.node = h.node
   LEFT JOIN nodes n ON k.cluster = n.cluster AND k.node = n.node
   LEFT JOIN lives l ON k.cluster = l.cluster AND k.node = l.node
-  LEFT JOIN told w ON n.cluster = w.cluster AND n.gpu_type = w.gpu_type),
+  LEFT JOIN worded w ON n.cluster = w.cluster AND n.gpu_type = w.gpu_type),
 places AS (SELECT DISTINCT cluster, node, "partition" FROM ran WHERE "partition" IS NOT NULL),
 of_partitions AS (
   SELECT p.cluster, p."partition", min(c.gpu_type) AS gpu_type
