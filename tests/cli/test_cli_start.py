@@ -80,7 +80,8 @@ def test_a_store_is_read_and_reported_without_frames_and_other_engines(tmp_path:
     assert "ettr.sources.slurm.sacct" not in page  # nor any other reader of logs
     loaded("export", store, "--to", str(tmp_path / "out.duckdb"), blocked=NOT_REQUIRED)
     answer = loaded("failures", store, "--json", blocked=NOT_REQUIRED)
-    assert answer & {"scipy", "plotly", "jinja2", "torch"} == set()
+    assert answer & {"scipy", "plotly", "jinja2", "torch", "pyarrow", "pydantic"} == set()
+    assert page & {"numpy.f2py", "pyarrow.compute", "pyarrow.parquet", "pydantic"} == set()
 
 
 def test_a_command_loads_no_other_command() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from dataclasses import replace
-from typing import Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 from ettr.facts import Facts
 from ettr.lemons.blame import Blame, PlacedFailure, blame, rates_of
@@ -16,6 +14,9 @@ from ettr.lemons.fleet import Placement, Stratum
 from ettr.lemons.model import LemonFit, NodeCounts
 from ettr.lemons.signals import FleetSignals, NodeName
 from ettr.tables.schemas import BLAME
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class OfBlame(Protocol):
@@ -55,6 +56,8 @@ def placed(weights: Iterable[Blame], attempts: Container[str]) -> dict[NodeName,
 
 def blame_table(made: Iterable[Blame]) -> pa.Table:
     """The table `blame`."""
+    import pyarrow as pa
+
     made = list(made)
     columns = {name: [getattr(one, name) for one in made] for name in BLAME.names}
     return BLAME.check(pa.table(columns, schema=BLAME.arrow_schema))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ettr.models.compare import (
     pooled_spread,
 )
 from ettr.models.data import Counts
+from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

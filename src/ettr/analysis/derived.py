@@ -7,9 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.blame import blame_table, summed
@@ -24,6 +22,10 @@ from ettr.metrics.runs import JobRun
 from ettr.tables import DERIVED, TABLES
 from ettr.tables.schemas import NODE_SUMMARY, OUTAGES, RUNS
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 Row = dict[str, Any]
 _EVERY_RUN = 1 << 40
@@ -58,6 +60,8 @@ def table_sql(analysis: Analysis, name: str) -> str:
 
 def runs_table(analysis: Analysis) -> pa.Table:
     """The table `runs`: every run, those beyond the report's list too."""
+    import pyarrow as pa
+
     rows = [_run_row(run) for run in analysis.runs_listed(_EVERY_RUN).runs]
     if not analysis.gpus_are_known:
         rows = [{**row, "gpu_hours": None} for row in rows]
@@ -66,12 +70,16 @@ def runs_table(analysis: Analysis) -> pa.Table:
 
 def outages_table(analysis: Analysis) -> pa.Table:
     """The table `outages`."""
+    import pyarrow as pa
+
     rows = [_outage_row(one) for one in _outages(analysis)]
     return OUTAGES.check(pa.Table.from_pylist(rows, OUTAGES.arrow_schema))
 
 
 def node_summary(analysis: Analysis) -> pa.Table:
     """The table `node_summary`: every node that a log names, and what is known of it."""
+    import pyarrow as pa
+
     days = {
         (row["cluster"], row["node"]): (row["node_s"] or 0.0) / SECONDS_PER_DAY
         for row in analysis.facts.rows("node_hours")

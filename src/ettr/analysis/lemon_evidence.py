@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +24,7 @@ from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport
 from ettr.lemons.claims import onset
 from ettr.metrics.instants import Period, moment, to_datetime
 from ettr.metrics.node_records import blamed_failures
+from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 PER_NODE_DAYS = 1000.0
@@ -192,7 +192,7 @@ def _ordinary_chance(one: LemonCandidate | None, group: ComparedNodes | None) ->
     """Negative binomial: a gamma rate with the spread of the ordinary nodes."""
     if one is None or group is None or group.spread is None:
         return None
-    from scipy.special import betainc, pdtrc
+    from ettr.estimates.special import betainc, pdtrc
 
     weight = sum(job.weight for job in one.jobs)
     if group.spread <= 0:

@@ -20,8 +20,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ettr.errors import UsageError
 from ettr.selection import Selection
 from ettr.sources.node_lists import expand_nodes
@@ -35,6 +33,7 @@ from ettr.taxonomy.rules import read_kernel_forms
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from ettr.tables.event_summaries import EventSummary
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.clustering import fault_clustering
@@ -28,6 +27,9 @@ from ettr.models.data import Counts
 from ettr.selection import Selection
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class OfFaults(Protocol):
@@ -134,6 +136,8 @@ def fault_tables(analysis: OfCounts) -> tuple[pa.Table, pa.Table]:
     A node's name holds over several clusters. The second table has `start`, `elapsed_s` and
     `n_nodes`, one row a time of a node in service.
     """
+    import pyarrow as pa
+
     moment = pa.timestamp("us", tz="UTC")
     faults, _ = faults_of(analysis.facts, analysis)
     named = faults.of_nodes([node is not None for _, node in faults.nodes])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ettr.attribution.cause_evidence import (
     Coincidences,
     Floats,
 )
+from ettr.shapes import dataclass
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -367,7 +368,7 @@ def likeliest_shape(counts: Floats, exposure: Floats) -> float:
     counts, exposure = counts[held], exposure[held]
     if not len(counts) or not counts.sum() > 0:
         return 1.0
-    from scipy.special import gammaln
+    from ettr.estimates.special import gammaln
 
     mean = counts.sum() / exposure.sum()
     # groups without any exposure left say nothing; equal counts and exposures are summed once

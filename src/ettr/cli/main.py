@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 import typer
 import typer.core
@@ -373,23 +373,32 @@ class PlainValues:
             return () if many else None
         if type(value) is self._annotation and not isinstance(value, str):
             return value
-        if isinstance(value, str) and not many:
-            plain = self._plain(value)
-            if plain is not None:
-                return plain
+        given = value if many else (value,)
+        if all(isinstance(one, str) for one in given):
+            found = [self._plain(one) for one in given]
+            if None not in found and (not many or get_origin(self._annotation) is list):
+                return found if many else found[0]
         # Typer's own is made on demand
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
     def _plain(self, text: str) -> str | int | float | Path | None:
         """The value where it is beyond doubt, else None."""
-        if self._annotation is str:
+        kind, *_ = get_args(self._annotation) or (self._annotation,)
+        if kind is str:
             return text
-        if self._annotation is int and _INTEGER.fullmatch(text):
+        if kind is Path and self._is_any_path():
+            return Path(text) if os.access(text, os.R_OK) or not os.path.lexists(text) else None
+        if kind is int and _INTEGER.fullmatch(text):
             return self._within(int(text))
-        if self._annotation is float and _NUMBER.fullmatch(text):
+        if kind is float and _NUMBER.fullmatch(text):
             return self._within(float(text))
         return None
+
+    def _is_any_path(self) -> bool:
+        info = self._info
+        asks = info.exists or info.writable or info.resolve_path or info.path_type
+        return bool(info.file_okay and info.dir_okay and not asks)
 
     def _within(self, number: float) -> float | None:
         low, high = self._info.min, self._info.max

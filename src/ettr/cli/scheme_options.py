@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ from ettr.defaults import (
     REPLACE_S,
 )
 from ettr.errors import UsageError
+from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.plan.assumed import ChosenSchemes, InputKind, InputValue, SchemeInput

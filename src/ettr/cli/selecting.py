@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from ettr.cli import quantities as q
 from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.selection import Selection
+from ettr.shapes import dataclass
 
 _OF_LOGS = needs(Input.STORE, Input.FILES)
 

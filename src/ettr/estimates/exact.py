@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.interval import Interval, check_confidence
+from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 
 if TYPE_CHECKING:  # a typed rate needs neither
@@ -40,7 +40,7 @@ def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float,
     check_confidence(confidence)
     tail = (1.0 - confidence) / 2.0
     if count > _MOST_SUMMED:
-        from scipy.special import gammainccinv, gammaincinv
+        from ettr.estimates.special import gammainccinv, gammaincinv
 
         return float(gammaincinv(count, tail)), float(gammainccinv(count + 1, tail))
     return (mean_below(count, tail) if count else 0.0), mean_above(count, tail)
@@ -179,7 +179,7 @@ def mean_below(count: float, tail: float) -> float:
 def gamma_quantile(shape: float, share: float) -> float:
     """The value that a gamma variable of scale 1 does not exceed with probability `share`."""
     if shape > _MOST_SUMMED:
-        from scipy.special import gammaincinv
+        from ettr.estimates.special import gammaincinv
 
         return float(gammaincinv(shape, share))
     return mean_below(shape, share)
@@ -194,7 +194,7 @@ def beta_share(a: float, b: float, value: float) -> float:
     if not 0.0 < value < 1.0:
         return float(value > 0.0)
     if a + b > _MOST_BETA:
-        from scipy.special import betainc
+        from ettr.estimates.special import betainc
 
         return float(betainc(a, b, value))
     if value > (a + 1.0) / (a + b + 2.0):
@@ -218,7 +218,7 @@ def beta_share(a: float, b: float, value: float) -> float:
 def beta_quantile(a: float, b: float, share: float) -> float:
     """The value that a beta variable does not exceed with probability `share`."""
     if a + b > _MOST_BETA:
-        from scipy.special import betaincinv
+        from ettr.estimates.special import betaincinv
 
         return float(betaincinv(a, b, share))
     log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
@@ -311,7 +311,8 @@ def poisson_least(share: float, mean: float) -> float:
 def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     """The least count that a Poisson law does not exceed with at least this probability."""
     import numpy as np
-    from scipy.special import pdtr, pdtrik
+
+    from ettr.estimates.special import pdtr, pdtrik
 
     share, mean = np.broadcast_arrays(np.asarray(share, float), np.asarray(mean, float))
     reached = np.where(mean > 0, pdtrik(share, np.maximum(mean, np.finfo(float).tiny)), 0.0)
@@ -321,7 +322,8 @@ def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
 def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     """Probability of exactly this Poisson count."""
     import numpy as np
-    from scipy.special import gammaln, xlogy
+
+    from ettr.estimates.special import gammaln, xlogy
 
     count, mean = np.asarray(count, float), np.asarray(mean, float)
     return np.asarray(np.exp(xlogy(count, mean) - mean - gammaln(count + 1.0)), dtype=np.float64)
@@ -344,7 +346,8 @@ def negative_binomial_probability(
 ) -> Floats:
     """Probability of exactly this count; arguments as for `negative_binomial_quantile`."""
     import numpy as np
-    from scipy.special import gammaln, xlog1py
+
+    from ettr.estimates.special import gammaln, xlog1py
 
     count, size, p = (np.asarray(one, float) for one in (count, size, p))
     ways = gammaln(size + count) - gammaln(count + 1.0) - gammaln(size)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate, gamma_quantile
 from ettr.estimates.interval import Interval
+from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 from ettr.words import counted
 
@@ -91,7 +92,7 @@ class Spread:
 
 def student_factor(degrees: float, confidence: float) -> float:
     """What an index known on `degrees` degrees of freedom adds to the variance, as a factor."""
-    from scipy.special import ndtri, stdtrit
+    from ettr.estimates.special import ndtri, stdtrit
 
     tail = (1.0 - confidence) / 2.0
     return (float(stdtrit(degrees, tail) / ndtri(tail)) ** 2) if degrees > 0 else 1.0

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
+from ettr.estimates.special import betaincinv
 from ettr.lemons.candidates import MIN_NODES
 from ettr.lemons.claims import claim_in_turn, role_names
 from ettr.lemons.fleet import Stratum
 from ettr.lemons.model import Floats, Ints, LemonFit, NodeCounts
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 POSTERIOR_BINS = (0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from ettr.defaults import CONFIDENCE
 from ettr.lemons.model import MIN_RATIO, Floats, LemonFit, NodeCounts, fit_lemons
 from ettr.lemons.signals import NodeName
+from ettr.shapes import dataclass
 
 CLAIM_AT, CLEAR_AT = 0.9, 0.01
 """Probabilities at which a node counts as decided: a lemon, or none."""
@@ -207,9 +207,9 @@ def onset(
     later = (failure_days[None, :] >= moments[:, None]) @ weights
     gain = later[:, None] * np.log(_RATIOS)
     gain -= (_RATIOS - 1) * bulk_per_node_day * (exposure_days - moments)[:, None]
-    log_weight = logsumexp(gain, axis=1)
+    log_weight = np.logaddexp.reduce(gain, axis=1)
     log_weight += np.log(np.where(moments > 0, (1 - ALWAYS) / (_MOMENTS - 1), ALWAYS))
-    weight = np.exp(log_weight - logsumexp(log_weight))
+    weight = np.exp(log_weight - np.logaddexp.reduce(log_weight))
     tail = (1 - confidence) / 2
     low, middle, high = moments[
         np.minimum(np.searchsorted(np.cumsum(weight), (tail, 0.5, 1 - tail)), _MOMENTS - 1)

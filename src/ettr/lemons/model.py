@@ -16,12 +16,13 @@ What a lemon is follows from the grid: a node of a separate group whose rate is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, logsumexp
+
+from ettr.estimates.special import gammainc
+from ettr.shapes import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -245,7 +246,9 @@ def _average(
     grid.see(counts.named + shared.blame(theta))
     prior = SHAPE_PRIOR / SHAPE_PRIOR.sum()
     plain = grid.cell(0.0, 1.0)
-    without = float(logsumexp(_log_product(plain.ordinary, plain.top), b=prior))
+    without = float(
+        np.logaddexp.reduce(_log_product(plain.ordinary, plain.top) + np.log(prior), axis=None)
+    )
     cells = []
     for share in SHARES:
         for ratio in RATIOS:
@@ -258,7 +261,7 @@ def _average(
             log_likelihood = _log_product(both, cell.top + scale)
             cells.append((base, share, ratio, log_likelihood, spike, both, cell.means))
     weights = np.array([cell[3] for cell in cells]) + np.log(prior) - np.log(len(cells))
-    evidence = float(logsumexp(weights))
+    evidence = float(np.logaddexp.reduce(weights, axis=None))
     weights = np.exp(weights - evidence)
     posterior, mean_theta = np.zeros(shared.nodes), np.zeros(shared.nodes)
     for weight, (_, _, ratio, _, spike, both, means) in zip(weights, cells, strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ettr.facts import Facts
 from ettr.facts.files import Columns
 from ettr.metrics.instants import Period, to_datetime, to_seconds
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 HOLE_CHANCE = 1e-4

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ettr.facts import Facts
 from ettr.metrics.instants import Floats
 from ettr.metrics.stitching import RunJobs, with_run_jobs
+from ettr.shapes import dataclass
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
@@ -186,7 +186,7 @@ class _Others:
 
 def _burst(failed: set[str], run: JobAttempts, others: _Others) -> FailureBurst | None:
     """The least likely failures in a row, if chance does not explain them in any job's row."""
-    from scipy.special import betainc
+    from ettr.estimates.special import betainc
 
     rate = others.per_node_day
     at = [place for place, attempt_id in enumerate(run.attempt_ids) if attempt_id in failed]

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from ettr.facts import Facts
-from ettr.facts.node_lives import nodes_of_types
 from ettr.metrics.instants import moment
 from ettr.selection import Selection
 from ettr.units import MICROSECONDS_PER_SECOND
@@ -64,7 +63,11 @@ def incident_ledger(rows: Sequence[Mapping[str, Any]]) -> IncidentLedger | None:
 def selected_incidents(facts: Facts) -> list[Mapping[str, Any]]:
     """Rows of the table `incidents` of the selected period, clusters and nodes."""
     chosen: Selection = facts.given("selection")
-    typed = nodes_of_types(facts, chosen.gpu_type) if chosen.gpu_type else set()
+    typed = {
+        (row["cluster"], row["node"])
+        for row in (facts.rows("nodes") if chosen.gpu_type else ())
+        if row["gpu_type"] in chosen.gpu_type
+    }
     return [
         row
         for row in facts.rows("incidents")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.interval import Interval, check_confidence
 from ettr.metrics.instants import Floats
+from ettr.shapes import dataclass
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 _STRETCH = 128
@@ -180,7 +180,7 @@ def _first_likely(target: float, moments: tuple[Floats, Floats], least: float) -
 
 def _chance_below(target: float, mean: Floats, square: Floats) -> Floats:
     """Probability that the beta variable of these moments is at most `target`."""
-    from scipy.special import betainc
+    from ettr.estimates.special import betainc
 
     variance = square - mean**2
     varies = variance > 1e-15 * mean**2
@@ -193,7 +193,7 @@ def _chance_below(target: float, mean: Floats, square: Floats) -> Floats:
 
 def _skewed_ends(added: Floats, n_ended: int, confidence: float) -> tuple[float, float]:
     """How many standard errors the interval of a mean reaches below and above it."""
-    from scipy.special import stdtrit
+    from ettr.estimates.special import stdtrit
 
     student = float(stdtrit(n_ended - 1, 0.5 + confidence / 2.0))
     spread = float(np.sqrt((added**2).mean()))

@@ -1,9 +1,11 @@
 """One small abstract class behind every failure model, and the frozen result of a fit."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,6 +17,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.law import LifeLaw
+from ettr.shapes import dataclass
 
 DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
@@ -30,7 +33,7 @@ class Parameter(Interval):
     unit: str
 
     @staticmethod
-    def of(name: str, unit: str, interval: Interval) -> "Parameter":
+    def of(name: str, unit: str, interval: Interval) -> Parameter:
         """The parameter `name` in `unit` with this interval."""
         return Parameter(interval.estimate, interval.low, interval.high, name, unit)
 
@@ -72,7 +75,7 @@ class Fit:
     cumulative_hazard: Callable[[Floats], Floats] | None = field(
         default=None, repr=False, compare=False
     )
-    parts: tuple[tuple[str, "Fit"], ...] = ()
+    parts: tuple[tuple[str, Fit], ...] = ()
 
     @property
     def aic(self) -> float | None:
@@ -211,7 +214,7 @@ def age_test(
 
 def chi_square_tail(statistic: float, degrees: float) -> float:
     """Probability that a chi-square variable with `degrees` exceeds `statistic`."""
-    from scipy.special import gammaincc
+    from ettr.estimates.special import gammaincc
 
     return float(gammaincc(degrees / 2.0, statistic / 2.0))
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ettr.models.base import (
 from ettr.models.data import Counts, Floats, Lifetimes
 from ettr.models.dispersion import dispersion
 from ettr.models.law import LifeLaw
+from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import spell
 
@@ -86,7 +86,7 @@ class ConstantRate(FailureModel[Lifetimes | Counts]):
 
 def _counts_likelihood(counts: Counts) -> float | None:
     """Poisson log-likelihood of the placed failures; None without any."""
-    from scipy.special import gammaln, xlogy
+    from ettr.estimates.special import gammaln, xlogy
 
     placed = int(counts.failures.sum())
     if not placed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +15,7 @@ from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import SUSPECT, Axis, Spread, inflated_interval, student_factor
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
 from ettr.models.data import Counts, Floats, counts_by_window
+from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 
 
@@ -205,7 +206,7 @@ def _variation(rng: np.random.Generator, gaps: int) -> Floats:
 
 def _band_of_many(gaps: int, shares: tuple[float, float]) -> tuple[float, float]:
     """Quantiles of the coefficient of variation of many independent gaps."""
-    from scipy.special import gammaincinv
+    from ettr.estimates.special import gammaincinv
 
     n = gaps
     # exact: the variance is what is left of numbers that are nearly equal

@@ -1,8 +1,10 @@
 """Nodes whose failure rates differ: a gamma law over nodes, negative binomial counts."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from ettr.models.base import (
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
 from ettr.models.law import LifeLaw
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
@@ -206,7 +209,7 @@ class _Rows:
 
     def likelihood(self, rate: float, spread: float) -> float:
         """Log-likelihood of the negative binomial law."""
-        from scipy.special import gammaln
+        from ettr.estimates.special import gammaln
 
         shape = 1.0 / spread
         mu = rate * self.exposure
@@ -228,7 +231,7 @@ class _Rows:
 
     def poisson(self) -> float:
         """Log-likelihood without spread."""
-        from scipy.special import gammaln, xlogy
+        from ettr.estimates.special import gammaln, xlogy
 
         mu = self.exposure * self.total / self.node_days
         return float(self.weight @ (xlogy(self.failures, mu) - mu - gammaln(self.failures + 1.0)))
@@ -295,7 +298,8 @@ def _ends(
 ) -> tuple[float, float]:
     """Profile-likelihood interval of the spread; its lower end is 0 where no spread will do too."""
     from scipy.optimize import brentq
-    from scipy.special import chdtri
+
+    from ettr.estimates.special import chdtri
 
     drop = float(chdtri(1, 1.0 - confidence)) / 2.0
     bottom, top = _LOG_SPREAD

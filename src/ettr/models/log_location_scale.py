@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from ettr.models.base import (
 from ettr.models.data import Floats, Lifetimes
 from ettr.models.dispersion import spread_index
 from ettr.models.law import LifeLaw
+from ettr.shapes import dataclass
 
 _CELLS = 2048
 _LOG_SCALE = (-4.0, 4.0)
@@ -231,7 +232,7 @@ def _drop(
     failures: int, confidence: float, correction: float, index: float, degrees: float
 ) -> float:
     """How far the log-likelihood may fall inside an interval."""
-    from scipy.special import chdtri, ndtri, stdtrit
+    from ettr.estimates.special import chdtri, ndtri, stdtrit
 
     tail = (1.0 - confidence) / 2.0
     student = float(stdtrit(degrees, tail) / ndtri(tail)) ** 2 if degrees > 0 else 1.0
@@ -424,14 +425,14 @@ class Lognormal(LogLocationScale):
 
     def cumulative(self, z: Floats) -> Floats:
         """Cumulative hazard at standardised log clock `z`."""
-        from scipy.special import log_ndtr
+        from ettr.estimates.special import log_ndtr
 
         result: Floats = -log_ndtr(-z)
         return result
 
     def standardised_at(self, hazard: Floats) -> Floats:
         """Standardised log clock at which the cumulative hazard reaches values above 0."""
-        from scipy.special import ndtri_exp
+        from ettr.estimates.special import ndtri_exp
 
         result: Floats = -ndtri_exp(-hazard)
         return result
@@ -442,7 +443,7 @@ class Lognormal(LogLocationScale):
 
     def log_hazard(self, z: Floats) -> Floats:
         """Logarithm of `hazard`."""
-        from scipy.special import log_ndtr
+        from ettr.estimates.special import log_ndtr
 
         result: Floats = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(-z)
         return result

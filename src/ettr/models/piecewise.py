@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +26,7 @@ from ettr.models.base import (
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.dispersion import WINDOWS_DAYS
 from ettr.models.law import LifeLaw
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 _CANDIDATES = 300
@@ -248,7 +249,7 @@ def _grid(data: Lifetimes) -> tuple[Floats, NDArray[np.int64], Floats]:
 
 def _gain(n: Floats, exposure: Floats) -> Floats:
     """Log-likelihood of cells joined at one rate, up to a constant of the data."""
-    from scipy.special import xlogy
+    from ettr.estimates.special import xlogy
 
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(exposure > 0, xlogy(n, n / exposure), np.where(n > 0, -np.inf, 0.0))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ettr.errors import UsageError
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import ends, wallclock
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import spell
 

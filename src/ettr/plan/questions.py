@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -21,6 +21,7 @@ from ettr.plan.renewal import (
     maintained,
 )
 from ettr.plan.run import PlannedRun
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import spell
 

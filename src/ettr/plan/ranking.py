@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -17,6 +16,7 @@ from ettr.plan.schemes.base import (
     lost_by_domain_s,
     n_light_per_durable,
 )
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import spell
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ettr.analysis import Analysis
@@ -26,6 +25,7 @@ from ettr.report.plain_words import (
 )
 from ettr.report.sections.goodput import lost_in_all
 from ettr.report.text import first_sentence
+from ettr.shapes import dataclass
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 from ettr.words import counted

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ettr.shapes import dataclass
 
 Trace = dict[str, object]
 Layout = dict[str, object]

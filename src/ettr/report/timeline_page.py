@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from ettr.analysis.selecting import SelectionHead
@@ -28,6 +27,7 @@ from ettr.report.sections.timeline import (
     timeline_section,
     unit_words,
 )
+from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_MINUTE
 from ettr.version import __version__
 

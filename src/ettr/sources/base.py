@@ -9,12 +9,15 @@ where the log as a whole cannot be this format, and `UsageError` where an option
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from ettr.sources.origin import Origin
-from ettr.tables.rows import Batch
+from ettr.shapes import dataclass
 from ettr.taxonomy.rules import KernelForm
+
+if TYPE_CHECKING:
+    from ettr.sources.origin import Origin
+    from ettr.tables.rows import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,9 @@ class ReadOptions:
 READERS: Mapping[str, int] = {
     "kernel-xid": 3,
     "nhc": 2,
-    "slurm-events": 3,
+    "slurm-events": 2,
     "slurm-inventory": 2,
-    "slurm-sacct": 3,
+    "slurm-sacct": 2,
     "slurmctld-log": 2,
 }
 """Versions of readers that are not the first, by source: a report loads no reader to know them."""

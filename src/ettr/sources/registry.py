@@ -41,7 +41,6 @@ MODULES: tuple[str, ...] = (
     "note",
     "traces.infinitehbd",
     "traces.lanl",
-    "traces.philly",
     "table",
 )
 

@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, known, no_rows_of, with_every_column
 from ettr.store.engines import Engine
@@ -23,6 +20,7 @@ from ettr.tables import FILES, TABLES, Table
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 
 class BackendStore(Store):
@@ -66,6 +64,8 @@ class BackendStore(Store):
 
     def rows(self, name: str) -> pa.Table:
         """All rows of the named table."""
+        import pyarrow as pa
+
         schema = known(name)
         there = self._stored(schema)
         if there is None:
@@ -114,6 +114,9 @@ class BackendStore(Store):
         Raises:
             StoreError: they cannot be written; the store is as it was.
         """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         refusals: tuple[type[Exception], ...] = (OSError, *self._engine.errors)
         try:
             with self._engine.transaction():
@@ -133,6 +136,9 @@ class BackendStore(Store):
 
     def _merge(self, table: Table, file_id: str, rows: pa.Table) -> None:
         """Let `rows` replace rows with the same keys, and whatever else `file_id` had left."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         name = table.name
         stored = self._stored(table)
         if stored is None:
@@ -201,6 +207,8 @@ class _BackendIngestion(Ingestion):
         self._rows.setdefault(name, []).append(known(name).check(rows))
 
     def commit(self, file_row: dict[str, Any]) -> None:
+        import pyarrow as pa
+
         rows = {
             name: _last_per_key(TABLES[name], pa.concat_tables(parts))
             for name, parts in self._rows.items()
@@ -210,6 +218,9 @@ class _BackendIngestion(Ingestion):
 
 def _last_per_key(table: Table, rows: pa.Table) -> pa.Table:
     """Within one file the last of several rows with the same key stands, a closed one first."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     key, n_rows = list(table.key), rows.num_rows
     places = pa.array(range(n_rows), pa.int64())
     if "end" in table.names and "end" not in table.key:

@@ -12,19 +12,17 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ettr.errors import EttrError, StoreError, UsageError
+from ettr.shapes import dataclass
 from ettr.tables import FILES, TABLES, Table
 from ettr.tables.columns import Kind
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from ettr.tables.event_summaries import EventSummary
 
@@ -203,6 +201,8 @@ SQL_TYPES = {
 
 def no_rows_of(table: Table) -> pa.Table:
     """A table without rows of whose columns all may be null, as those that an engine hands out."""
+    import pyarrow as pa
+
     return pa.schema([pa.field(column.name, column.kind.arrow) for column in table]).empty_table()
 
 
@@ -243,6 +243,8 @@ def check_part(path: Path, crc32: str | None, table: Table) -> None:
     """
     try:
         if crc32 is None:
+            import pyarrow.parquet as pq
+
             absent = table.absent(pq.read_metadata(path).schema.names)
             if missing := [column.name for column in absent if not column.nullable]:
                 raise corrupt(path, f"it has no column {', '.join(missing)}")
@@ -259,6 +261,7 @@ def check_values(path: Path) -> None:
         StoreError: one of them cannot read it.
     """
     import duckdb
+    import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as part:
@@ -279,6 +282,7 @@ def decode_all(duck: Any, relation: str) -> None:
 def refusals() -> tuple[type[Exception], ...]:
     """What Arrow and DuckDB raise where they cannot read."""
     import duckdb
+    import pyarrow as pa
 
     return (OSError, ValueError, pa.ArrowException, duckdb.Error)
 

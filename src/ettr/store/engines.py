@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-import pyarrow as pa
-
 from ettr.errors import StoreError, UsageError
 from ettr.files import DRAFT_ENDING
 from ettr.store.base import SQL_TYPES, corrupt, decode_all
@@ -27,6 +25,7 @@ from ettr.tables.columns import Kind
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 _MAGIC, _MAGIC_AT = b"DUCK", 8
 _LOCK_SPACE = 0x65747472  # "ettr", for the advisory locks of a database that others use too
@@ -331,6 +330,8 @@ class Postgres(Engine):
 
     def rows(self, name: str, columns: Sequence[str]) -> pa.Table:
         """All rows of a table that is there."""
+        import pyarrow as pa
+
         listed = ", ".join(f'"{column}"' for column in columns)
         kinds = {column.name: column.kind for column in TABLES[name]}
         schema = pa.schema([pa.field(column, kinds[column].arrow) for column in columns])

@@ -21,9 +21,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ettr.errors import ChangedStoreError, StoreError
 from ettr.files import flush
 from ettr.store import layout
@@ -61,6 +58,7 @@ from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 
 SMALL_BYTES = 1 << 22
@@ -150,6 +148,8 @@ class FolderStore(Store):
 
     def files(self) -> tuple[IngestedFile, ...]:
         """The files ingested so far, in order; read without the engine, before every ingestion."""
+        import pyarrow.parquet as pq
+
         names = list(IngestedFile.__dataclass_fields__)
         rows: list[dict[str, Any]] = []
         for path in self._verified_parts(FILES.name):
@@ -268,6 +268,8 @@ class _FolderIngestion(Ingestion):
             raise cannot_write(self._folder, error) from error
 
     def commit(self, file_row: dict[str, Any]) -> None:
+        import pyarrow as pa
+
         row = {**file_row, "file_id": self._file_id, "ingested": self._turn}
         self.write(FILES.name, pa.Table.from_pylist([row], schema=FILES.arrow_schema))
         self._settle(0)
@@ -405,6 +407,8 @@ def summaries_of(
     new_summary: Callable[[str, Path], Path],
 ) -> dict[str, list[Path]]:
     """Paths of the summaries of those parts of the events, by the name of the summary."""
+    import pyarrow.parquet as pq
+
     there = {(path.parent.name, path.name): path for path in kept}
     large = [part for part in parts if pq.read_metadata(part).num_rows >= LEAST_ROWS]
     found: dict[str, list[Path]] = {name: [] for name in EVENT_SUMMARIES}

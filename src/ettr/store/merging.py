@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, Kind, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 _FEW_SHARED = 1000
 """Up to so many hashes that come twice the keys themselves are looked at; more are repeats."""
@@ -126,6 +126,8 @@ class Merge:
 
     def _filled(self, path: Path, givers: list[Path], label: str) -> Path:
         """The rows of a part, with what other rows of the same key know and they do not."""
+        import pyarrow.parquet as pq
+
         if not keeping_columns(self._table):
             return path
         give = set().union(*(pq.read_schema(giver).names for giver in givers))
@@ -152,6 +154,8 @@ def _equals(table: Table, name: str) -> str:
 
 def _n_rows(path: Path) -> int:
     """Rows of a part, from its footer."""
+    import pyarrow.parquet as pq
+
     return int(pq.read_metadata(path).num_rows)
 
 
@@ -211,6 +215,8 @@ class PartWriter:
     """Writes rows of one table into one file; nothing can be read before `close`."""
 
     def __init__(self, path: Path, table: Table) -> None:
+        import pyarrow.parquet as pq
+
         self._by = TOGETHER.get(table.name)
         self._waiting: dict[str, list[pa.Table]] = {}
         self._file = pq.ParquetWriter(
@@ -227,6 +233,8 @@ class PartWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Add rows, whose schema is that of the table."""
+        import pyarrow.compute as pc
+
         if self._by is None:
             self._file.write_table(rows)
             return
@@ -246,5 +254,7 @@ class PartWriter:
             self._file.close()
 
     def _put(self, value: str) -> None:
+        import pyarrow as pa
+
         if waiting := self._waiting.pop(value, []):
             self._file.write_table(pa.concat_tables(waiting))

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ettr.errors import StoreError
 from ettr.store.base import IngestedFile, Ingestion, Store, known
 from ettr.store.folder import embedded_duckdb
@@ -15,6 +13,7 @@ from ettr.store.layout import Access
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 
 _DUCKDB_ENDINGS = (".duckdb", ".ddb")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ettr.errors import AccountingError
+from ettr.shapes import dataclass
 from ettr.store.base import Ingestion
 from ettr.tables import ALLOCATIONS, ATTEMPTS, REJECTS, TABLES
 from ettr.tables.rows import NOT_RECORDS, Batch
 from ettr.words import by_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ def write_batches(
         StoreError: the store cannot be written.
         AccountingError: a record was lost or counted twice.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     rows: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     counts: Counter[str] = Counter()
@@ -124,6 +129,8 @@ class _Repeats:
 
     def count(self) -> int:
         """Records whose rows are all replaced by those of other records."""
+        import pyarrow as pa
+
         tables = {name: pa.concat_tables(parts) for name, parts in self._keys.items()}
         last = {name: _last_lines(name, keys) for name, keys in tables.items()}
         if all(len(last[name]) == keys.num_rows for name, keys in tables.items()):
@@ -149,6 +156,8 @@ def _last_lines(name: str, keys: pa.Table) -> pa.ChunkedArray:
 
 def _is_one(column: pa.ChunkedArray) -> bool:
     """Whether all rows have the same value."""
+    import pyarrow.compute as pc
+
     if column.null_count or not len(column):
         return False
     ends = pc.min_max(column)
@@ -157,6 +166,8 @@ def _is_one(column: pa.ChunkedArray) -> bool:
 
 def _compact(keys: pa.Table) -> pa.Table:
     """The same with each text held once; ids of attempts come again for every node."""
+    import pyarrow as pa
+
     columns = [
         column.dictionary_encode() if pa.types.is_string(column.type) else column
         for column in keys.columns
@@ -166,6 +177,8 @@ def _compact(keys: pa.Table) -> pa.Table:
 
 def _expanded(keys: pa.Table) -> pa.Table:
     """What `_compact` was given."""
+    import pyarrow as pa
+
     columns = [
         column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
         for column in keys.columns

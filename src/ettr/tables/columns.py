@@ -1,12 +1,16 @@
 """Columns and tables: what a row means, and the check at each door."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ettr.errors import SchemaError
+from ettr.shapes import dataclass
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Kind(StrEnum):
@@ -21,6 +25,8 @@ class Kind(StrEnum):
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of this column kind."""
+        import pyarrow as pa
+
         return {
             Kind.STRING: pa.string(),
             Kind.INT: pa.int64(),
@@ -91,6 +97,8 @@ class Table:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema of the table."""
+        import pyarrow as pa
+
         return pa.schema(
             [pa.field(c.name, c.kind.arrow, nullable=c.nullable) for c in self.columns]
         )

@@ -6,8 +6,7 @@ events for a few thousand numbers. Summaries of parts are summed to that of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ettr.shapes import dataclass
 from ettr.tables.columns import Column, Kind, Table
 from ettr.tables.schemas import EVENTS
 

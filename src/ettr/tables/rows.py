@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
-from typing import cast
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, cast
 
 from ettr.errors import SchemaError
+from ettr.shapes import dataclass
 from ettr.tables.columns import Table
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, LOG_DAYS, REJECTS, TABLES
 from ettr.tables.text import storable, text_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 # what a column of a row holds before it is an Arrow array
 Cell = str | int | float | bool | datetime | None
@@ -80,6 +83,8 @@ class Batch:
     @property
     def rows_kept(self) -> int:
         """Records that made rows, counted by the lines on which the rows say that they begin."""
+        import pyarrow as pa
+
         others = self.derived | NOT_RECORDS
         if ATTEMPTS.name in self.tables:  # an allocation is part of its attempt
             others |= {ALLOCATIONS.name}
@@ -129,11 +134,15 @@ class Rejects:
 
     def table(self) -> pa.Table:
         """The collected records as a `rejects` table."""
+        import pyarrow as pa
+
         return pa.Table.from_pylist(self.rows, schema=REJECTS.arrow_schema)
 
 
 def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
     """Rows as dictionaries -> an Arrow table of the named schema; absent keys become null."""
+    import pyarrow as pa
+
     return pa.Table.from_pylist(list(rows), schema=TABLES[name].arrow_schema)
 
 
@@ -272,6 +281,8 @@ class EventRows:
 
     def take(self) -> pa.Table:
         """The rows so far as an `events` table; ids stay unique over all calls."""
+        import pyarrow as pa
+
         table = pa.Table.from_pylist(self._rows, schema=EVENTS.arrow_schema)
         self._rows = []
         return table

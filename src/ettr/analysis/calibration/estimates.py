@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ettr.estimates import Interval
+from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from ettr.analysis.calibration.record import Machine, SiteRecord, site_record
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
 from ettr.selection import Selection
+from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE, ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
 from ettr.units import SECONDS_PER_DAY
@@ -153,8 +154,7 @@ def _fit_jobs(maker: ScenarioMaker, record: SiteRecord, begin_s: float, end_s: f
     submitted = (attempts.submit_s >= begin_s) & (attempts.submit_s < end_s)
     n = int((attempts.is_first & submitted).sum())
     if record.has_jobs and n >= LEAST_JOBS:
-        saves = record.save_interval_s(begin_s, end_s)
-        fit_jobs(maker, attempts, record.machine, begin_s, end_s, saves)
+        fit_jobs(maker, attempts, record.machine, begin_s, end_s)
         return
     if record.has_jobs:
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ettr.plan.schemes.base import (
     Domain,
@@ -15,6 +15,7 @@ from ettr.plan.schemes.base import (
     Terms,
     everywhere,
 )
+from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import timedelta
 
 from ettr.errors import UsageError
+from ettr.shapes import dataclass
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.scenario_parts import (
     EACH,
@@ -417,8 +418,6 @@ def check_owners(scenario: ClusterScenario, owners: Owners) -> None:
         raise UsageError(f"scenario {scenario.name!r} cannot be simulated:{''.join(problems)}")
 
 
-REPAIR_SPREAD = "repair time, spread"
-SAVES = "checkpoint interval, median"
 QUANTITIES = (
     "jobs submitted",
     "failure rate",
@@ -427,8 +426,6 @@ QUANTITIES = (
     "repair time, median",
     "repair time, mean",
     "repair time, 90 %",
-    REPAIR_SPREAD,
-    SAVES,
     "utilisation",
     "lost goodput",
     "share FAILED",

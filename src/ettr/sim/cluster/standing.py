@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, fields
 from typing import Any, Literal
 
+from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import (
     ASKED,
     NEVER_VALIDATED,
     QUANTITIES,
-    SAVES,
     ClusterScenario,
     Validation,
     parts_of,
@@ -153,8 +153,10 @@ def _verdict_words(found: Validation, name: str) -> str:
             f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "
             "do not rely on answers that depend on these."
         )
-    rest = "" if SAVES in found.passed else ", except checkpoints (no training recorded them)"
-    return f"Back-tested{rest}: {name} predicts what was held back ({when})."
+    return (
+        f"Back-tested, except checkpoints (no scheduler records them): {name} predicts what was "
+        f"held back ({when})."
+    )
 
 
 def _when(found: Validation) -> str:

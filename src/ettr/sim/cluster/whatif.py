@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.shapes import dataclass
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.replay import (
     DRAWN,
@@ -311,7 +312,7 @@ def mean_interval(values: Sequence[float], confidence: float) -> Interval:
         Student (1908), Biometrika 6; for paired differences on common random numbers: Law (2015),
         Simulation Modeling and Analysis, section 11.2.
     """
-    from scipy.special import stdtrit
+    from ettr.estimates.special import stdtrit
 
     at = float(np.mean(values))
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))

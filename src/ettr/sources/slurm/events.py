@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from ettr.errors import SourceError
+from ettr.shapes import dataclass
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.lines import numbered_texts
 from ettr.sources.log_rows import LogRows
@@ -276,12 +276,6 @@ _SPELLED = {
     "RESV": ("RESERVED",),
     "INVAL": ("INVALID_REG",),
     "INVALID": ("INVALID_REG",),
-    "FUTR": ("FUTURE",),
-    "FAILG": ("ALLOCATED", "FAIL"),
-    "POW_DN": ("POWERING_DOWN",),
-    "POW_UP": ("POWERING_UP",),
-    "PLND": ("PLANNED",),
-    "UNK": ("UNKNOWN",),
 }
 # of several, the first of these says why the node gets no work
 _BY_RANK = (
