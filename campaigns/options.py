@@ -74,6 +74,22 @@ def flight_records(work: Path) -> str:
     return str(folder)
 
 
+def pipeline_code(work: Path) -> str:
+    """A file with a pipeline of two stages."""
+    path = work / "pipes.py"
+    path.write_text("def chain():\n    return [range(9), abs]\n")
+    return str(path)
+
+
+def traced_stages(work: Path) -> str:
+    """The stages of a pipeline, as a trace writes them."""
+    from ettr.progress.stages import InputHost, InputStage, write_stages
+
+    path = work / "stages.jsonl"
+    write_stages(path, [InputStage("r", "s", 9, 1e-3, 1e-2, 1e-2, 1e-2, 1e-2)], InputHost())
+    return str(path)
+
+
 def packed_records(work: Path) -> str:
     """A folder of progressive records with one image."""
     from PIL import Image
@@ -137,6 +153,10 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
         "collect": [["collect", str(work / "{new}"), "--since", "2026-03-01"]],
         "verify": [["verify", str(work)]],
         "records": [["records", packed_records(work)]],
+        "input trace": [
+            ["input", "trace", f"{pipeline_code(work)}:chain", "-o", str(work / "{new}.jsonl")]
+        ],
+        "input plan": [["input", "plan", traced_stages(work), "--rate", "50", "--cores", "2"]],
         "elastic": [["elastic", "--ranks", "1", "--", "true"]],
         "chaos": [["chaos", "--", "true"]],
         "gate grade": [

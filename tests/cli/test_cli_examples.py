@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "examples" / "slurm"
 NAMES = [name for _, name, _ in commands()]
 TRAINING = ("verify", "elastic", "chaos", "measure-recovery")
+INPUT = ("input trace", "input plan")  # tests/projection/test_input_plan.py
 GATES = ("gate query", "gate grade", "gate items")  # tests/language, tests/gates
 TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
 
@@ -62,7 +63,7 @@ def test_a_past_of_a_day_is_too_short_to_forecast_a_week(example: str, folder: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "example", examples_of([n for n in NAMES if n not in (*TRAINING, *GATES, "forecast")])
+    "example", examples_of([n for n in NAMES if n not in (*TRAINING, *GATES, *INPUT, "forecast")])
 )
 def test_an_example_runs(example: str, folder: Path) -> None:
     done = ettr(*shlex.split(example)[1:], folder=folder)

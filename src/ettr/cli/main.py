@@ -68,6 +68,8 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "gate grade", "gate_grade"),
     ("Training", "gate items", "gate_grade"),
     ("Training", "records", "records"),
+    ("Training", "input trace", "input_trace"),
+    ("Training", "input plan", "input_plan"),
 )
 _PLACES = {"failures": 30, "causes": 40, "nodes": 90, "node": 100, "lemons": 110, "slow": 120}
 """Places of commands with a module of their own among the metrics."""
@@ -482,6 +484,8 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr gate query py:ngrams.py:MODEL ' [0-9]{2}' --show --json",
     ),
     "records": ("ettr records photos -o packed", "ettr records packed --bandwidth 200MB/s"),
+    "input trace": ("ettr input trace train.py:loader -o stages.jsonl",),
+    "input plan": ("ettr input plan stages.jsonl --rate 800 --cores 8 --bandwidth 200MB/s",),
     "chaos": (
         "ettr chaos --launcher --fault kill --every 20 -- ettr elastic -n 4 -- python train.py",
     ),

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,7 +44,7 @@ def measure_recovery(
     It also prints times and rates of saves and restores as options of `ettr plan`. It runs your
     function's code, and trains failures · (ranks + 2) / 2 times as long as one undisturbed run.
     """
-    build = _load(builder)
+    build: Build = user_function(builder)
     from ettr.checkpoint import RecoveryExperiment
     from ettr.checkpoint import measure_recovery as measure
 
@@ -73,8 +73,8 @@ def measure_recovery(
         say(str(costs))
 
 
-def _load(builder: str) -> Build:
-    """The function of the user's file.
+def user_function(builder: str) -> Any:
+    """The function of the user's file, `FILE:FUNCTION`.
 
     Raises:
         UsageError: there is no such file or function.
@@ -90,7 +90,7 @@ def _load(builder: str) -> Build:
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
-    build: Build | None = getattr(module, function, None)
+    build = getattr(module, function, None)
     if not callable(build):
         raise UsageError(f"{path}: has no function {function!r}")
     return build
