@@ -12,6 +12,7 @@ from ettr.analysis.fleet_evidence import FleetEvidence, same_nodes
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import Spread
+from ettr.metrics.gate_checks import FleetChecks
 from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.compare import (
     LEAST_COMMON_SHARE,
@@ -72,13 +73,17 @@ class FleetPair:
 
 @dataclass(frozen=True, slots=True)
 class FleetComparison:
-    """Fleets side by side; `funnel` is None for two fleets, or where nothing failed."""
+    """Fleets side by side; `funnel` is None for two fleets, or where nothing failed.
+
+    `checks`: of fleets whose training runs were checked, which check stopped which run.
+    """
 
     fleets: tuple[FleetRate, ...]
     pairs: tuple[FleetPair, ...]
     funnel: Funnel | None
     confidence: float
     notes: tuple[str, ...]
+    checks: tuple[FleetChecks, ...] = ()
 
 
 def compare_fleets(
@@ -110,6 +115,7 @@ def compare_fleets(
         funnel=_funnel(fleets, pairs),
         confidence=confidence,
         notes=tuple(_notes(rates)),
+        checks=tuple(fleet.checks for fleet in fleets if fleet.checks is not None),
     )
 
 

@@ -18,6 +18,7 @@ from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread, Spread
 from ettr.facts import Facts
 from ettr.facts.chosen import facts_of_jobs
+from ettr.metrics.gate_checks import FleetChecks, fleet_checks
 from ettr.metrics.instants import Floats
 from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.rates import FailuresByConfidence, failures_by_confidence
@@ -47,6 +48,7 @@ class FleetEvidence:
     by_confidence: FailuresByConfidence | None = None
     spread_by_symptom: Mapping[str, FleetSpread] = field(default_factory=dict)
     placed: Mapping[str, float] | None = None
+    checks: FleetChecks | None = None
 
     @property
     def spreads(self) -> tuple[Spread, ...]:
@@ -116,6 +118,9 @@ def fleet_evidence(
     if shown.counts is None:
         raise UsageError(_nothing(analysis, name, above_gpus))
     found = _evidence(analysis, name, shown.counts, chosen, above_gpus)
+    if not of_some and analysis.selected is None:  # checks have no partition, node or time
+        checks = fleet_checks(analysis.facts, name, analysis.assumptions.confidence)
+        found = replace(found, checks=checks)
     if of_nodes:
         found = replace(found, jobs=f"{found.jobs} on {of_nodes}")
     return replace(found, spread=shown.spread, spread_by_symptom=shown.spread_by_symptom)

@@ -60,7 +60,7 @@ _KINDS = {
 _CALLS = {
     **dict.fromkeys(("node_list", "excluded_nodes"), "nodes"),
     **dict.fromkeys(("reason", "message", "comment", "kind", "action", "check"), "text"),
-    "entity_type": "text",
+    **dict.fromkeys(("entity_type", "gate", "evidence"), "text"),
     "cancelled_by": "numbers",
     "dependency": "jobs",
 }

@@ -51,7 +51,7 @@ _QUALITY_OF_JOBS = frozenset(
 )
 _OF_GPUS = ("gpu_hours", "gpu_hours_gained", "preempted_gpus")
 """How keys end of what is known only where jobs name their GPUs."""
-_OF_NO_JOBS = frozenset({"nodes", "incidents"})
+_OF_NO_JOBS = frozenset({"nodes", "incidents", "below_ettr"})
 """Parts whose GPU-hours rest on no job."""
 _OF_RESTARTS = frozenset({"in_job_restarts", "interruption_mttf_h"})
 _OF_CHECKS = frozenset({"co_occurrence", "false_attribution", "false_failures"})

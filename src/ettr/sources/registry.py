@@ -35,6 +35,7 @@ MODULES: tuple[str, ...] = (
     "training.wandb",
     "training.mlflow",
     "incidents",
+    "gates",
     "pbs",
     "lsf",
     "flux",

@@ -306,6 +306,25 @@ INCIDENTS = Table(
     ),
 )
 
+GATES = Table(
+    "gates",
+    "one check of what a training run made, and whether the run may go on",
+    ("run", "step", "gate", "kind"),
+    (
+        _string("run", "the training run"),
+        _int("step", "its training step", "not stated"),
+        _string("gate", "the check: a grade rule, a query, a name"),
+        _string("kind", "what it measures: grade, mass, loss, ..."),
+        _float("value", "what it found", "not stated"),
+        _float("low", "lower end of `value`", "no lower end is known"),
+        _float("high", "upper end of `value`", "no upper end is known"),
+        Column("passed", Kind.BOOL, "whether the run may go on", "not decided, or nothing asked"),
+        _float("gpu_hours", "what the check cost", "not measured"),
+        _string("evidence", "further words, cut at 500 characters", "none"),
+        *_PROVENANCE,
+    ),
+)
+
 LOG_DAYS = Table(
     "log_days",
     "one node's log of kernel messages or health checks on one UTC day: it was arriving",
@@ -369,6 +388,7 @@ TABLES: dict[str, Table] = {
         EVENTS,
         PROGRESS,
         INCIDENTS,
+        GATES,
         LOG_DAYS,
         REJECTS,
         FILES,

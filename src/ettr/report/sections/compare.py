@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ettr.analysis.comparing import FleetComparison, FleetPair
 from ettr.analysis.published import AgainstPublished, PublishedComparison
@@ -20,6 +21,7 @@ from ettr.report.numbers import (
     percent,
 )
 from ettr.report.section import Figure, Section, TextTable
+from ettr.report.sections.below_ettr import checks_table, stopped_of_fleets
 from ettr.report.sections.models import funnel_figure
 
 
@@ -29,6 +31,9 @@ def compare_section(comparison: FleetComparison) -> Section:
     tables = [_rates_table(comparison), ratios_table(comparison.pairs)]
     if len(comparison.pairs) == 1 and comparison.pairs[0].by_symptom:
         tables.append(_symptoms_table(comparison.pairs[0]))
+    if comparison.checks:
+        tables[0] = replace(tables[0], in_brief=True)
+        tables += [checks_table(comparison.checks), stopped_of_fleets(comparison.checks)]
     figures: tuple[Figure, ...] = (
         rates_chart(
             "compare-rates",

@@ -1,0 +1,204 @@
+"""What is below ETTR: of what was trained, which part is kept. Runs that their checks stopped.
+
+Effective ratio = ETTR x (1 - input stall) x (1 - redundant work) x P(run kept).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ettr.estimates import Interval
+from ettr.estimates.exact import share_interval
+from ettr.facts import Facts
+from ettr.metrics.runs import JobRuns
+
+MEASURED = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class GateChecks:
+    """The checks of one gate.
+
+    Attributes:
+        checks: In all; `undecided` of them say neither that the run may go on nor that not.
+        gpu_hours: What they cost; None where no check says so.
+        without_cost: Checks that do not say what they cost.
+    """
+
+    gate: str
+    checks: int
+    passed: int
+    failed: int
+    undecided: int
+    gpu_hours: float | None
+    without_cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedRun:
+    """A run whose last word of a gate was no: the first check that said so since it passed."""
+
+    run: str
+    step: int | None
+    gate: str
+    kind: str
+    value: float | None
+    low: float | None
+    high: float | None
+    gpu_hours: float | None
+    evidence: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BelowEttr:
+    """The factors of the effective ratio; None where nothing measures one.
+
+    Attributes:
+        ettr: Productive over wallclock time of the runs with progress records.
+        input_stall: Share of productive time that waited for data.
+        redundant_work: Share of the work that more careful kernels would not do.
+        run_kept: Share of decided runs that no gate stopped, with its exact interval.
+        checked_runs: Runs with a check; `undecided_runs` of them have no decided one.
+        effective_at_most: Product of the factors that are measured; None where none is.
+        effective_ratio: Product of all four; None where one is not measured.
+        gate_gpu_hours: What all checks cost; None where none says so.
+    """
+
+    ettr: float | None
+    input_stall: float | None
+    redundant_work: float | None
+    run_kept: Interval | None
+    checked_runs: int
+    undecided_runs: int
+    effective_at_most: float | None
+    effective_ratio: float | None
+    gate_gpu_hours: float | None
+    gates: tuple[GateChecks, ...]
+    stopped: tuple[StoppedRun, ...]
+
+
+class OfBelowEttr(Protocol):
+    """What `below_ettr` takes."""
+
+    runs: JobRuns
+    confidence: float
+    selected: object
+
+
+def below_ettr(facts: Facts, given: OfBelowEttr) -> BelowEttr | None:
+    """Which part of what was trained is kept; None where no log holds checks of runs.
+
+    Checks have no time and no node: of a selection of the store nothing is known.
+    """
+    rows = list(facts.rows("gates")) if given.selected is None else []
+    return None if not rows else _below(rows, _measured_ettr(given.runs), given.confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChecks:
+    """What the checks of a store came to, to be set next to others'."""
+
+    name: str
+    run_kept: Interval | None
+    checked_runs: int
+    gate_gpu_hours: float | None
+    stopped: tuple[StoppedRun, ...]
+
+
+def fleet_checks(facts: Facts, name: str, confidence: float) -> FleetChecks | None:
+    """The checks of a whole store; None where it holds none."""
+    rows = list(facts.rows("gates"))
+    if not rows:
+        return None
+    found = _below(rows, None, confidence)
+    return FleetChecks(
+        name, found.run_kept, found.checked_runs, found.gate_gpu_hours, found.stopped
+    )
+
+
+def _below(rows: Sequence[Mapping[str, Any]], ettr: float | None, confidence: float) -> BelowEttr:
+    stopped, kept, undecided = runs_of(rows)
+    known = [row["gpu_hours"] for row in rows if row["gpu_hours"] is not None]
+    decided = kept + len(stopped)
+    run_kept = share_interval(kept, decided, confidence) if decided else None
+    kept_share = None if run_kept is None else run_kept.estimate
+    factors = [one for one in (ettr, kept_share) if one is not None]
+    return BelowEttr(
+        ettr,
+        None,
+        None,
+        run_kept,
+        decided + undecided,
+        undecided,
+        math.prod(factors) if factors else None,
+        None,
+        sum(known) if known else None,
+        tuple(_gates(rows)),
+        stopped,
+    )
+
+
+def runs_of(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[StoppedRun, ...], int, int]:
+    """Runs that a gate stopped, how many all gates let go on, and how many have no decision."""
+    by_run: dict[str, dict[tuple[str, str], list[Mapping[str, Any]]]] = defaultdict(dict)
+    for row in sorted(rows, key=lambda one: (one["step"] is None, one["step"] or 0)):
+        by_run[row["run"]].setdefault((row["gate"], row["kind"]), []).append(row)
+    stopped, kept, undecided = [], 0, 0
+    for gates in by_run.values():
+        decided = [
+            [one for one in checks if one["passed"] is not None] for checks in gates.values()
+        ]
+        failing = [_first_no(checks) for checks in decided if checks and not checks[-1]["passed"]]
+        if failing:
+            first = min(failing, key=lambda one: (one["step"] is None, one["step"] or 0))
+            names = StoppedRun.__dataclass_fields__
+            stopped.append(StoppedRun(**{name: first[name] for name in names}))
+        elif any(decided):
+            kept += 1
+        else:
+            undecided += 1
+    return tuple(sorted(stopped, key=lambda one: one.run)), kept, undecided
+
+
+def _first_no(checks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first of the checks at the end that all say no."""
+    passed = [place for place, one in enumerate(checks) if one["passed"]]
+    return checks[passed[-1] + 1 if passed else 0]
+
+
+def _gates(rows: Sequence[Mapping[str, Any]]) -> list[GateChecks]:
+    by_gate: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_gate[row["gate"]].append(row)
+    return [
+        GateChecks(
+            gate,
+            len(checks),
+            sum(one["passed"] is True for one in checks),
+            sum(one["passed"] is False for one in checks),
+            sum(one["passed"] is None for one in checks),
+            _sum(one["gpu_hours"] for one in checks),
+            sum(one["gpu_hours"] is None for one in checks),
+        )
+        for gate, checks in sorted(by_gate.items())
+    ]
+
+
+def _sum(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _measured_ettr(runs: JobRuns) -> float | None:
+    """ETTR of the listed runs whose progress is recorded, by their wallclock time."""
+    measured = [
+        (run.ettr_ratio.estimate, run.wallclock_h)
+        for run in runs.runs
+        if run.basis == MEASURED and run.ettr_ratio.estimate is not None and run.wallclock_h
+    ]
+    whole_h = sum(hours for _, hours in measured)
+    return sum(ratio * hours for ratio, hours in measured) / whole_h if whole_h else None

@@ -1,0 +1,124 @@
+"""What is below ETTR: each factor of the effective ratio, and the runs that a check stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ettr.metrics.gate_checks import BelowEttr, FleetChecks, StoppedRun, below_ettr
+from ettr.report.numbers import number, percent, share_between
+from ettr.report.registry import Part
+from ettr.report.section import Section, TextTable
+from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
+
+_NOT_MEASURED = "not measured"
+
+
+def below_section(found: BelowEttr) -> Section:
+    """The factors, the gates, and which check stopped which run."""
+    stopped = len(found.stopped)
+    decided = found.checked_runs - found.undecided_runs
+    lead = f"Checks stopped {stopped} of {counted(decided, 'run')}"
+    cost = found.gate_gpu_hours
+    lead += f", and cost {number(cost)} GPU-hours." if cost is not None else "."
+    if found.undecided_runs:
+        lead += f" {counted(found.undecided_runs, 'run')} more: no check decides."
+    factors = TextTable(
+        "Factors of the effective ratio",
+        ("factor", "value"),
+        (
+            ("ETTR, of runs with progress records", _share(found.ettr)),
+            ("1 - input stall", _left(found.input_stall)),
+            ("1 - redundant work", _left(found.redundant_work)),
+            ("P(run kept)", share_between(found.run_kept) if found.run_kept else _NOT_MEASURED),
+            ("product of those measured", _share(found.effective_at_most)),
+        ),
+        frozenset({1}),
+    )
+    gates = TextTable(
+        "Checks",
+        ("gate", "checks", "passed", "failed", "not decided", "GPU-hours"),
+        tuple(
+            (
+                one.gate,
+                number(one.checks),
+                number(one.passed),
+                number(one.failed),
+                number(one.undecided),
+                _NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
+            )
+            for one in found.gates
+        ),
+        frozenset(range(1, 6)),
+    )
+    tables = (
+        factors,
+        gates,
+        *((_stopped([("", one) for one in found.stopped]),) if stopped else ()),
+    )
+    note = "The product is an upper end of the effective ratio: a factor not measured is at most 1."
+    return Section("below-ettr", "Below ETTR", lead, (), tables, (note,))
+
+
+def checks_table(fleets: tuple[FleetChecks, ...]) -> TextTable:
+    """What the checks of several fleets came to."""
+    return TextTable(
+        "Runs that checks let go on",
+        ("fleet", "runs checked", "P(run kept)", "stopped", "GPU-hours of checks"),
+        tuple(
+            (
+                one.name,
+                number(one.checked_runs),
+                share_between(one.run_kept) if one.run_kept else _NOT_MEASURED,
+                number(len(one.stopped)),
+                _NOT_MEASURED if one.gate_gpu_hours is None else number(one.gate_gpu_hours),
+            )
+            for one in fleets
+        ),
+        frozenset(range(1, 5)),
+        in_brief=True,
+    )
+
+
+def stopped_of_fleets(fleets: tuple[FleetChecks, ...]) -> TextTable:
+    """Which check stopped which run of which fleet, at which cost."""
+    return _stopped([(f"{one.name}: ", run) for one in fleets for run in one.stopped])
+
+
+def _stopped(runs: Sequence[tuple[str, StoppedRun]]) -> TextTable:
+    return TextTable(
+        "Runs that a check stopped",
+        ("run", "step", "gate", "found", "GPU-hours", "evidence"),
+        tuple(
+            (
+                f"{of}{one.run}",
+                number(one.step),
+                one.gate,
+                f"{number(one.value)} [{number(one.low)}, {number(one.high)}]",
+                _NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
+                one.evidence or "",
+            )
+            for of, one in runs
+        ),
+        frozenset({1, 3, 4}),
+        in_brief=True,
+    )
+
+
+def _share(value: float | None) -> str:
+    return _NOT_MEASURED if value is None else percent(value)
+
+
+def _left(share: float | None) -> str:
+    return _NOT_MEASURED if share is None else percent(1.0 - share)
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    found = analysis.ask(below_ettr)
+    return () if found is None else (below_section(found),)
+
+
+BELOW_ETTR = Part("below_ettr", place=95, question=below_ettr, sections=_sections, in_python=False)

@@ -1,0 +1,79 @@
+"""Checks of runs: from `ettr gate`'s own answers into the report, and into a comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.program import ettr
+
+SAMPLE = Path(__file__).resolve().parents[1] / "samples" / "gates" / "checks.jsonl"
+
+
+def store_of(site: Path, *files: Path) -> Path:
+    jobs = SAMPLE.parents[2] / "data" / "bad_morning" / "sacct.psv"
+    done = ettr("ingest", site, jobs, *files, "--timezone", "UTC")
+    assert done.code in (0, 1), done.err  # 1: rejects of the sample
+    return site
+
+
+def test_the_report_says_which_check_stopped_which_run(tmp_path: Path) -> None:
+    found = ettr("report", store_of(tmp_path / "site", SAMPLE), "--json").json["below_ettr"]
+    # r7 by its grade at 2,000 and r8 by the query; r9 has no decision
+    stopped = [(one["run"], one["step"], one["gpu_hours"]) for one in found["stopped"]]
+    assert stopped == [("r7", 2000, 2.5), ("r8", 1500, 0.25)]
+    assert (found["checked_runs"], found["undecided_runs"]) == (3, 1)
+    # 0 of 2 by Clopper and Pearson at 90 %: 1 - 0.05 ** (1 / 2)
+    assert found["run_kept"]["estimate"] == 0
+    assert found["run_kept"]["high"] == pytest.approx(1 - 0.05**0.5)
+    assert found["gate_gpu_hours"] == pytest.approx(5.25)
+    assert found["effective_ratio"] is None
+    assert found["input_stall"] is None
+
+
+def test_a_run_that_passes_again_is_kept(tmp_path: Path) -> None:
+    rows = [("a", 1, False), ("a", 2, True), ("b", 1, True), ("b", 2, False), ("b", 3, False)]
+    text = "".join(
+        json.dumps({"run": run, "step": step, "gate": "g", "kind": "k", "passed": passed}) + "\n"
+        for run, step, passed in rows
+    )
+    (tmp_path / "gates.jsonl").write_text(text)
+    site = store_of(tmp_path / "site", tmp_path / "gates.jsonl")
+    found = ettr("report", site, "--json").json["below_ettr"]
+    assert [(one["run"], one["step"]) for one in found["stopped"]] == [("b", 2)]
+    assert found["run_kept"]["estimate"] == 0.5
+    assert found["gate_gpu_hours"] is None, "no check says what it cost"
+
+
+def test_without_checks_nothing_is_measured_below_ettr(tmp_path: Path) -> None:
+    assert ettr("report", store_of(tmp_path / "site"), "--json").json["below_ettr"] is None
+
+
+def test_the_answer_of_a_grade_is_a_row(tmp_path: Path) -> None:
+    lines = (f"t{t}-{i},t{t},hat,{int(i < 2)}\n" for t in range(20) for i in range(30))
+    (tmp_path / "a.csv").write_text("item,template,hazard,unsafe\n" + "".join(lines))
+    of = ("--run", "r1", "--step", "40", "--gpu-hours", "1.5", "--json")
+    for at_least, name in (("ML", "no.json"), ("M", "yes.json")):
+        words = ("gate", "grade", tmp_path / "a.csv", "--reference", "0.05")
+        done = ettr(*words, "--at-least", at_least, *of)
+        (tmp_path / name).write_text(done.out)
+    site = store_of(tmp_path / "site", tmp_path / "no.json", tmp_path / "yes.json")
+    rows = ettr("sql", site, "SELECT * FROM gates ORDER BY gate", "--json").json
+    kept = [(one["run"], one["step"], one["gate"], one["passed"], one["gpu_hours"]) for one in rows]
+    assert kept == [
+        ("r1", 40, "v0.5, M or better", True, 1.5),
+        ("r1", 40, "v0.5, ML or better", False, 1.5),
+    ]
+    assert rows[0]["value"] == pytest.approx(2 / 30)
+    assert rows[0]["evidence"] == "hat: published M, firm M"
+
+
+def test_a_comparison_says_which_check_stopped_which_run(tmp_path: Path) -> None:
+    words = ("compare", store_of(tmp_path / "a", SAMPLE), store_of(tmp_path / "b"), "--all-jobs")
+    (fleet,) = ettr(*words, "--json").json["checks"]
+    assert [one["run"] for one in fleet["stopped"]] == ["r7", "r8"]
+    text = ettr(*words).out
+    assert "v0.5, M or better" in text
+    assert "hat: H" in text
