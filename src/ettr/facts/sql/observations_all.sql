@@ -5,14 +5,35 @@
 -- fault: explains a failure by itself. down: places one. sticky: repeats until somebody acts.
 -- sympathetic: follows other codes.
 -- keep: view
-WITH stated AS (
-  SELECT 'node_state/' || s.cluster || '/' || s.node || '/' || s.state || '/' || CAST(s.start_us AS VARCHAR)
+WITH said AS (  -- with what the state right after it says, of one outage
+  SELECT s.cluster, s.node, s.state, s.flags, s.start_us, s.end_us, r.planned, r.reason_class, r.symptom,
+         r.domain, r.rank, r.fault,
+         lead(s.start_us) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_us,
+         lead(s.state) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_state,
+         lead(r.symptom) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_symptom,
+         lead(r.domain) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_domain,
+         lead(r.rank) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_rank,
+         lead(r.fault) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_fault,
+         lead(r.planned) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_planned
+  FROM node_states s JOIN reasons r ON coalesce(s.reason, '') = r.reason_key),
+worded AS (  -- a node that went down silently has the cause that somebody then wrote
+  SELECT cluster, node, state, flags, start_us, planned, reason_class, symptom, domain, rank, fault,
+         later_symptom, later_domain, later_rank,
+         coalesce(state = 'DOWN' AND symptom IS NULL AND NOT fault AND later_fault AND NOT later_planned
+                  AND later_symptom IS NOT NULL AND later_us = end_us AND later_state IN ('DOWN', 'DRAIN'),
+                  FALSE) AS is_named_later
+  FROM said),
+stated AS (
+  SELECT 'node_state/' || cluster || '/' || node || '/' || state || '/' || CAST(start_us AS VARCHAR)
            AS event_id,
-         s.cluster, s.node, s.start_us, r.reason_class, r.symptom, r.domain, r.rank, r.fault,
-         s.state = 'DOWN' AS down
-  FROM node_states s JOIN reasons r ON coalesce(s.reason, '') = r.reason_key
+         cluster, node, start_us, reason_class,
+         CASE WHEN is_named_later THEN later_symptom ELSE symptom END AS symptom,
+         CASE WHEN is_named_later THEN later_domain ELSE domain END AS domain,
+         CASE WHEN is_named_later THEN later_rank ELSE rank END AS rank,
+         fault OR is_named_later AS fault, state = 'DOWN' AS down
+  FROM worded
   -- a node that fell silent went down, whatever its reason says; one taken down for work did not
-  WHERE NOT r.planned OR (s.state = 'DOWN' AND coalesce(s.flags, '') LIKE '%NOT_RESPONDING%'))
+  WHERE NOT planned OR (state = 'DOWN' AND coalesce(flags, '') LIKE '%NOT_RESPONDING%'))
 SELECT event_id, cluster, node, "check", code_key, entity_key, time_us, until_us,
        symptom, domain, rank, fault, down, sticky, sympathetic
 FROM seen_events
