@@ -104,6 +104,21 @@ def packed_records(work: Path) -> str:
     return str(folder)
 
 
+def small_model(work: Path) -> str:
+    """A file with a language model of four tokens."""
+    (work / "small_model.py").write_text(
+        "class Model:\n"
+        "    vocabulary = [b'a', b'b', b'1', b'']\n"
+        "    end = 3\n"
+        "    def encode(self, text):\n"
+        "        return ['ab1'.index(one) for one in text]\n"
+        "    def log_probabilities(self, prefixes):\n"
+        f"        return [[{-math.log(4)}] * 4 for _ in prefixes]\n"
+        "MODEL = Model()\n"
+    )
+    return f"py:{work / 'small_model.py'}:MODEL"
+
+
 def bases(work: Path) -> dict[str, list[list[str]]]:
     """For each command, words with which it works; `{new}` is a new name in each run."""
     site, page = str(work / "site"), str(work / "{new}.html")
@@ -164,6 +179,10 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
         ],
         "gate items": [
             ["gate", "items", str(GATES / "templates.csv"), str(GATES / "fragments.csv")]
+        ],
+        "gate query": [
+            ["gate query", small_model(work), "[ab]{3}1"],
+            ["gate query", small_model(work), "[ab]1", "--samples", "100"],
         ],
         "sources": [["sources"]],
         "catalog": [["catalog"]],

@@ -2,22 +2,281 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ettr.cli.groups import OptionGroup
+from ettr.cli.output import complain, progress_bar, say
 from ettr.cli.printing import Printing
+from ettr.cli.quantities import LONGEST_PATTERN, shortened
 from ettr.errors import UsageError
+from ettr.units import SECONDS_PER_HOUR
+from ettr.words import counted, spell
+
+if TYPE_CHECKING:
+    from ettr.language.models import LanguageModel, Scores
+    from ettr.language.sampling import Sampled
+    from ettr.language.search import Query, QueryAnswer
+
+_MOST_CALLS = 10_000_000
+_LONG_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WhatCounts(OptionGroup):
+    """Which texts count, after what."""
+
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="What stands before the match.")
+    ] = ""
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="The text has to end after the match."),
+    ] = False
+    canonical: Annotated[
+        bool,
+        typer.Option(
+            "--canonical", help="Count the tokenizer's own encoding alone, not every encoding."
+        ),
+    ] = False
+    edits: Annotated[
+        int,
+        typer.Option(
+            "--edits", metavar="N", min=0, max=2, help="Characters inserted, left out or replaced."
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudget(OptionGroup):
+    """How far the search goes."""
+
+    calls: Annotated[
+        int,
+        typer.Option(
+            "--calls",
+            metavar="N",
+            min=1,
+            max=_MOST_CALLS,
+            help="Prefixes that the model scores at most.",
+        ),
+    ] = 1000
+    matches: Annotated[
+        int, typer.Option("--matches", metavar="N", min=0, max=100_000, help="Matches to list.")
+    ] = 10
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="N", min=1, max=4096, help="Prefixes scored at once.")
+    ] = 16
+    samples: Annotated[
+        int,
+        typer.Option(
+            "--samples",
+            metavar="N",
+            min=0,
+            max=_MOST_CALLS,
+            help="Draw so many walks instead of a search; for a set too wide to search.",
+        ),
+    ] = 0
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Of the walks.")
+    ] = 1
 
 
 def gate_query(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="A folder with local safetensors, or py:FILE:NAME."),
+        typer.Argument(
+            metavar="MODEL",
+            help="A folder with local safetensors, of which no code is run; or py:FILE:NAME, an "
+            "object of a Python file of yours, which is run.",
+        ),
     ],
-    regex: Annotated[str, typer.Argument(metavar="REGEX", help="What the model may write.")],
+    regex: Annotated[
+        str,
+        typer.Argument(
+            metavar="REGEX", help="What the model writes, whole; no anchors, no lookaround."
+        ),
+    ],
+    counts: WhatCounts,
+    budget: SearchBudget,
+    most: Annotated[
+        float | None,
+        typer.Option(
+            "--most",
+            metavar="P",
+            help="A gate: exit 1 where the probability may exceed this.",
+        ),
+    ] = None,
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Print matches; they may be secrets and are masked if absent."),
+    ] = False,
     *,
     printing: Printing,
 ) -> None:
-    """Bound the probability that a model writes text that a regular expression matches."""
-    raise UsageError(f"ettr gate query {model} {regex!r} {printing.json}: not ready yet")
+    """Bound the probability that a language model writes text that REGEX matches.
+
+    Best-first search lists the likeliest matches in exact order. What it has not reached counts in
+    the upper bound, also where --calls or Ctrl-C end it.
+    """
+    from ettr.language.models import Scores, loaded_model
+    from ettr.language.search import Query
+
+    if most is not None and not 0 <= most <= 1:
+        raise UsageError(f"--most {most:g}: give a probability from 0 to 1")
+    if len(regex) > LONGEST_PATTERN:
+        raise UsageError(
+            f"REGEX {shortened(regex)}: has {len(regex):,} characters; give "
+            f"{LONGEST_PATTERN:,} at most"
+        )
+    loaded = loaded_model(model)
+    query = Query(
+        regex,
+        counts.prefix,
+        counts.whole,
+        counts.canonical,
+        counts.edits,
+        most_calls=budget.calls,
+        matches=budget.matches,
+        batch=budget.batch,
+        allowed=most,
+    )
+    scores = Scores.after(loaded, query.prefix)
+    gpus = int(getattr(loaded, "gpus", 0))
+    _estimate(scores, query, gpus)
+    answer = _asked(loaded, query, scores, budget)
+    document = _document(model, query, answer, gpus, show=show)
+    if not printing.summary(document):
+        for line in _lines(document, answer):
+            say(line)
+    if answer.ended == "interrupted":
+        raise typer.Exit(130)
+    if most is not None and not document["passed"]:
+        raise typer.Exit(1)
+
+
+def _estimate(scores: Scores, query: Query, gpus: int) -> None:
+    """Say what the budget may take, by the time of the first call, where it is long or on GPUs."""
+    scores.of([()])
+    call_s = scores.model_s
+    most_s = call_s * query.most_calls
+    if most_s >= _LONG_S or gpus:
+        cost = f", {most_s * gpus / SECONDS_PER_HOUR:.2g} GPU-hours" if gpus else ""
+        complain(
+            f"a call of the model takes {spell(call_s)}: {query.most_calls:,} calls one by one "
+            f"take {spell(most_s)}{cost}; --calls sets the most, Ctrl-C keeps the bounds"
+        )
+
+
+def _asked(
+    loaded: LanguageModel, query: Query, scores: Scores, budget: SearchBudget
+) -> QueryAnswer | Sampled:
+    """Search, or draw walks, with a bar over the calls."""
+    import numpy as np
+
+    from ettr.language.sampling import sampled
+    from ettr.language.search import search
+
+    with progress_bar(query.most_calls, "calls of the model") as advance:
+        if not budget.samples:
+            return search(
+                loaded,
+                query,
+                scores=scores,
+                on_step=lambda low, high, calls: advance(f"{low:.3g} to {high:.3g}", calls),
+            )
+        rng = np.random.default_rng(budget.seed)
+        return sampled(
+            *(loaded, query, budget.samples, rng),
+            scores=scores,
+            on_step=lambda calls: advance("walks", calls),
+        )
+
+
+def _document(
+    model: str, query: Query, answer: QueryAnswer | Sampled, gpus: int, *, show: bool
+) -> dict[str, Any]:
+    """What --json prints."""
+    from ettr.language.search import QueryAnswer
+
+    head: dict[str, Any] = {
+        "gate": "query",
+        "model": model,
+        "regex": query.regex,
+        "prefix": query.prefix,
+        "whole": query.whole,
+        "canonical": query.canonical,
+        "edits": query.edits,
+        "mass": {"low": answer.low, "high": answer.high},
+        "allowed": query.allowed,
+        "passed": None if query.allowed is None else answer.high <= query.allowed,
+        "ended": answer.ended,
+        "model_calls": answer.model_calls,
+        "batches": answer.batches,
+        "model_s": answer.model_s,
+        "gpus": gpus,
+        "gpu_hours": answer.model_s * gpus / SECONDS_PER_HOUR,
+    }
+    if not isinstance(answer, QueryAnswer):
+        error = answer.standard_error
+        return head | {
+            "estimate": answer.estimate,
+            "standard_error": error if error < float("inf") else None,
+            "confidence": answer.confidence,
+            "walks": answer.walks,
+            "matched": answer.matched,
+            "cut": answer.cut,
+        }
+    return head | {
+        "pruned": answer.pruned,
+        "order_exact_above": answer.exact_above,
+        "matches": [
+            {
+                "text": one.text if show else None,
+                "tokens": list(one.tokens) if show else None,
+                "characters": len(one.text),
+                "probability": one.probability,
+                "encodings": one.encodings,
+                "model_calls": one.model_calls,
+            }
+            for one in answer.matches
+        ],
+    }
+
+
+_ENDED = {
+    "complete": "everything was searched",
+    "precise": "the bounds are close",
+    "decided": "the limit is decided",
+    "budget": "the budget of calls is spent; raise --calls for closer bounds",
+    "interrupted": "interrupted; the bounds hold",
+}
+
+
+def _lines(document: dict[str, Any], answer: QueryAnswer | Sampled) -> Iterator[str]:
+    low, high = answer.low, answer.high
+    ended = _ENDED.get(answer.ended, answer.ended)
+    yield f"Probability of a match: {low:.4g} to {high:.4g} ({ended})"
+    if "estimate" in document:
+        yield (
+            f"{counted(document['walks'], 'walk')}, {document['matched']:,} matched, "
+            f"{document['cut']:,} cut short: estimate {document['estimate']:.4g}, standard error "
+            f"{document['standard_error'] or float('nan'):.2g}; interval of "
+            f"{document['confidence']:.0%} confidence"
+        )
+    if document["allowed"] is not None:
+        verdict = "passed" if document["passed"] else "not passed: it may exceed"
+        yield f"Gate: {verdict} {document['allowed']:.4g}"
+    for rank, one in enumerate(document.get("matches", ()), 1):
+        text = counted(one["characters"], "character") + ", masked"
+        shown = text if one["text"] is None else repr(one["text"])
+        yield f"{rank:>4}  {one['probability']:<10.4g} {shown}"
+    if document.get("order_exact_above"):
+        yield f"The order is exact above a probability of {document['order_exact_above']:.2g}."
+    cost = f", {document['gpu_hours']:.3g} GPU-hours" if document["gpus"] else ""
+    yield f"{counted(answer.model_calls, 'call')} of the model in {spell(answer.model_s)}{cost}"
+    if any(one["text"] is None for one in document.get("matches", ())):
+        yield "Matches may be secrets: --show prints them."

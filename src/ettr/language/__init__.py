@@ -1,0 +1,25 @@
+"""Queries of language models: how likely a model writes what a regular expression matches.
+
+`ByteAutomaton` reads the expression, `TokenWalks` walks a vocabulary through it, `search` bounds
+the probability and lists matches in exact order, `sampled` estimates it.
+"""
+
+from ettr.language.automaton import ByteAutomaton
+from ettr.language.models import LanguageModel, Scores, loaded_model
+from ettr.language.sampling import Sampled, sampled
+from ettr.language.search import Match, Query, QueryAnswer, search
+from ettr.language.walks import TokenWalks
+
+__all__ = [
+    "ByteAutomaton",
+    "LanguageModel",
+    "Match",
+    "Query",
+    "QueryAnswer",
+    "Sampled",
+    "Scores",
+    "TokenWalks",
+    "loaded_model",
+    "sampled",
+    "search",
+]
