@@ -17,7 +17,7 @@ from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted, spell
 
 if TYPE_CHECKING:
-    from ettr.language.models import LanguageModel, Scores
+    from ettr.language.models import LanguageModel, ModelScores
     from ettr.language.sampling import Sampled
     from ettr.language.search import Query, QueryAnswer
 
@@ -122,7 +122,7 @@ def gate_query(
     Best-first search lists the likeliest matches in exact order. What it has not reached counts in
     the upper bound, also where --calls or Ctrl-C end it.
     """
-    from ettr.language.models import Scores, loaded_model
+    from ettr.language.models import ModelScores, loaded_model
     from ettr.language.search import Query
 
     if most is not None and not 0 <= most <= 1:
@@ -144,7 +144,7 @@ def gate_query(
         batch=budget.batch,
         allowed=most,
     )
-    scores = Scores.after(loaded, query.prefix)
+    scores = ModelScores.after(loaded, query.prefix)
     gpus = int(getattr(loaded, "gpus", 0))
     _estimate(scores, query, gpus)
     answer = _asked(loaded, query, scores, budget)
@@ -158,7 +158,7 @@ def gate_query(
         raise typer.Exit(1)
 
 
-def _estimate(scores: Scores, query: Query, gpus: int) -> None:
+def _estimate(scores: ModelScores, query: Query, gpus: int) -> None:
     """Say what the budget may take, by the time of the first call, where it is long or on GPUs."""
     scores.of([()])
     call_s = scores.model_s
@@ -172,7 +172,7 @@ def _estimate(scores: Scores, query: Query, gpus: int) -> None:
 
 
 def _asked(
-    loaded: LanguageModel, query: Query, scores: Scores, budget: SearchBudget
+    loaded: LanguageModel, query: Query, scores: ModelScores, budget: SearchBudget
 ) -> QueryAnswer | Sampled:
     """Search, or draw walks, with a bar over the calls."""
     import numpy as np

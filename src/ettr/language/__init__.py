@@ -5,7 +5,7 @@ the probability and lists matches in exact order, `sampled` estimates it.
 """
 
 from ettr.language.automaton import ByteAutomaton
-from ettr.language.models import LanguageModel, Scores, loaded_model
+from ettr.language.models import LanguageModel, ModelScores, loaded_model
 from ettr.language.sampling import Sampled, sampled
 from ettr.language.search import Match, Query, QueryAnswer, search
 from ettr.language.walks import TokenWalks
@@ -17,7 +17,7 @@ __all__ = [
     "Query",
     "QueryAnswer",
     "Sampled",
-    "Scores",
+    "ModelScores",
     "TokenWalks",
     "loaded_model",
     "sampled",

@@ -44,7 +44,7 @@ class ByteAutomaton:
         """
         self.regex = regex
         self._most_states = most_states
-        self._nfa = _Bytes(parsed(regex, edits))
+        self._nfa = _Utf8Automaton(parsed(regex, edits))
         self._ids: dict[frozenset[int], int] = {}
         self._members: list[frozenset[int]] = []
         self.table: NDArray[np.int32] = np.full((64, 256), _UNKNOWN, np.int32)
@@ -120,7 +120,7 @@ class ByteAutomaton:
         return made
 
 
-class _Bytes:
+class _Utf8Automaton:
     """The automaton over characters with each character spelled in UTF-8; dead ends left out."""
 
     def __init__(self, characters: CharacterAutomaton) -> None:

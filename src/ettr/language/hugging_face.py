@@ -119,7 +119,7 @@ class _LocalModel:
             return torch.log_softmax(rows.double(), dim=-1).cpu().numpy()
 
     def _forward(self, ids: Any, count: int) -> Any:
-        """Scores after the kept state, which is copied for each row."""
+        """ModelScores after the kept state, which is copied for each row."""
         import copy
 
         state = copy.deepcopy(self._state)

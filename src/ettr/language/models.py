@@ -43,7 +43,7 @@ class ModelError(EttrError):
     """A model gave what are no log-probabilities of its vocabulary."""
 
 
-class Scores:
+class ModelScores:
     """The log-probabilities of a model: checked, kept, counted.
 
     Attributes:
@@ -62,8 +62,8 @@ class Scores:
         self._kept: OrderedDict[Tokens, NDArray[np.float64]] = OrderedDict()
 
     @classmethod
-    def after(cls, model: LanguageModel, prefix: str) -> Scores:
-        """Scores of what follows a text."""
+    def after(cls, model: LanguageModel, prefix: str) -> ModelScores:
+        """ModelScores of what follows a text."""
         return cls(model, encoded(model, prefix, "--prefix") if prefix else ())
 
     def missing(self, paths: Sequence[Tokens]) -> int:
@@ -120,7 +120,7 @@ def checked_vocabulary(model: LanguageModel) -> list[bytes]:
 def checked_scores(
     given: Any, rows: int, size: int, asked: Sequence[Sequence[int]]
 ) -> NDArray[np.float64]:
-    """Scores that are log-probabilities of a vocabulary.
+    """ModelScores that are log-probabilities of a vocabulary.
 
     Raises:
         ModelError: they have another shape, are not numbers, or do not sum to 1.
@@ -182,7 +182,7 @@ def encoded(model: LanguageModel, text: str, what: str) -> Tokens:
     return tokens
 
 
-def is_own_encoding(scores: Scores, tokens: Tokens) -> bool:
+def is_own_encoding(scores: ModelScores, tokens: Tokens) -> bool:
     """Whether the model's tokenizer gives these tokens for the text that they spell."""
     text = b"".join(scores.vocabulary[token] for token in tokens)
     return encoded(scores.model, text.decode("utf-8", "replace"), "--canonical") == tokens

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ettr.errors import UsageError
 from ettr.language.automaton import ByteAutomaton, FullAutomatonError
-from ettr.language.models import LanguageModel, Scores, Tokens, end_of, is_own_encoding
+from ettr.language.models import LanguageModel, ModelScores, Tokens, end_of, is_own_encoding
 from ettr.language.search import Query
 from ettr.language.walks import TokenWalks
 
@@ -57,7 +57,7 @@ class Sampled:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _SampledWalk:
     tokens: Tokens
     state: int
     value: float
@@ -69,7 +69,7 @@ def sampled(
     walks: int,
     rng: np.random.Generator,
     confidence: float = 0.95,
-    scores: Scores | None = None,
+    scores: ModelScores | None = None,
     on_step: Callable[[int], None] = lambda _calls: None,
 ) -> Sampled:
     """Draw walks; those that the budget or Ctrl-C cuts widen the interval.
@@ -79,17 +79,17 @@ def sampled(
         ModelError: the model gave what are no log-probabilities.
     """
     automaton = ByteAutomaton(query.regex, query.edits)
-    scores = scores or Scores.after(model, query.prefix)
+    scores = scores or ModelScores.after(model, query.prefix)
     drawn = _Drawn([], [])
     drawing = _Drawing(query, automaton, scores, rng, end_of(model))
     ended = "complete"
-    live: list[_Walk] = []
+    live: list[_SampledWalk] = []
     begun = 0
     try:
         while live or begun < walks:
             if not live:
                 count = min(query.batch, walks - begun)
-                live = [_Walk((), automaton.start, 1.0) for _ in range(count)]
+                live = [_SampledWalk((), automaton.start, 1.0) for _ in range(count)]
                 begun += count
                 if automaton.matches_nothing:
                     drawn.end(live, 0.0)
@@ -119,12 +119,12 @@ class _Drawn:
     matches: int = 0
     cuts: int = 0
 
-    def end(self, walks: list[_Walk], share: float) -> None:
+    def end(self, walks: list[_SampledWalk], share: float) -> None:
         self.low += [walk.value * share for walk in walks]
         self.high += [walk.value * share for walk in walks]
         self.matches += len(walks) if share else 0
 
-    def cut(self, walk: _Walk) -> None:
+    def cut(self, walk: _SampledWalk) -> None:
         self.low.append(0.0)
         self.high.append(walk.value)
         self.cuts += 1
@@ -134,7 +134,7 @@ class _Drawn:
 class _Drawing:
     query: Query
     automaton: ByteAutomaton
-    scores: Scores
+    scores: ModelScores
     rng: np.random.Generator
     end: int | None
     first_mass: float = 1.0
@@ -145,13 +145,13 @@ class _Drawing:
             raise UsageError("--whole: MODEL has no token that ends a text; leave it out")
         self._walks = TokenWalks(self.automaton, self.scores.vocabulary)
 
-    def counted(self, walk: _Walk) -> bool:
+    def counted(self, walk: _SampledWalk) -> bool:
         """Whether a walk stands at a match whose encoding counts."""
         if not self.automaton.accepts(walk.state):
             return False
         return not self.query.canonical or is_own_encoding(self.scores, walk.tokens)
 
-    def matched(self, live: list[_Walk], drawn: _Drawn) -> list[_Walk]:
+    def matched(self, live: list[_SampledWalk], drawn: _Drawn) -> list[_SampledWalk]:
         """The walks that go on; those at a match end, unless the text has to end, too."""
         if self.query.whole:
             return live
@@ -159,7 +159,7 @@ class _Drawing:
         drawn.end([walk for walk, end in zip(live, ends, strict=True) if end], 1.0)
         return [walk for walk, end in zip(live, ends, strict=True) if not end]
 
-    def step(self, live: list[_Walk], drawn: _Drawn) -> list[_Walk]:
+    def step(self, live: list[_SampledWalk], drawn: _Drawn) -> list[_SampledWalk]:
         """Draw a token for each walk."""
         if not live:
             return live
@@ -174,7 +174,9 @@ class _Drawing:
                 stays.append(after)
         return stays
 
-    def _drawn_token(self, walk: _Walk, row: NDArray[np.float64], drawn: _Drawn) -> _Walk | None:
+    def _drawn_token(
+        self, walk: _SampledWalk, row: NDArray[np.float64], drawn: _Drawn
+    ) -> _SampledWalk | None:
         tokens, states = self._walks(walk.state)
         shares = np.exp(row[tokens])
         ending = 0.0
@@ -193,11 +195,11 @@ class _Drawing:
         chosen = int(np.searchsorted(np.cumsum(shares), place - ending, side="right"))
         chosen = min(chosen, tokens.size - 1)
         path = (*walk.tokens, int(tokens[chosen]))
-        return _Walk(path, int(states[chosen]), walk.value * total)
+        return _SampledWalk(path, int(states[chosen]), walk.value * total)
 
 
 def _estimated(
-    drawn: _Drawn, most: float, confidence: float, scores: Scores, ended: str
+    drawn: _Drawn, most: float, confidence: float, scores: ModelScores, ended: str
 ) -> Sampled:
     """The mean, its error, and an interval that needs no shape of the values.
 

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from ettr.errors import UsageError
 from ettr.language.automaton import ByteAutomaton, FullAutomatonError
-from ettr.language.models import LanguageModel, Scores, Tokens, encoded, end_of, is_own_encoding
+from ettr.language.models import (
+    LanguageModel,
+    ModelScores,
+    Tokens,
+    encoded,
+    end_of,
+    is_own_encoding,
+)
 from ettr.language.walks import TokenWalks
 
 _CHILDREN = 64
@@ -101,7 +108,7 @@ class QueryAnswer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Prefix:
+class _OpenPrefix:
     """An open prefix; `covered` where a match stands before it, which counts already."""
 
     tokens: Tokens
@@ -114,7 +121,7 @@ class _Prefix:
 class _Rest:
     """Children of a prefix after the first `skip`, not yet looked at."""
 
-    prefix: _Prefix
+    prefix: _OpenPrefix
     skip: int
     mass: float
 
@@ -127,7 +134,7 @@ class _Found:
     log_p: float
 
 
-_Entry = tuple[float, int, "_Prefix | _Rest | _Found"]
+_Entry = tuple[float, int, "_OpenPrefix | _Rest | _Found"]
 Step = Callable[[float, float, int], None]
 """Takes the lower and the upper bound, and the prefixes scored so far."""
 
@@ -136,7 +143,7 @@ def search(
     model: LanguageModel,
     query: Query,
     automaton: ByteAutomaton | None = None,
-    scores: Scores | None = None,
+    scores: ModelScores | None = None,
     on_step: Step = lambda _low, _high, _calls: None,
 ) -> QueryAnswer:
     """Search until the answer is as exact as asked, the budget is spent, or Ctrl-C.
@@ -146,7 +153,7 @@ def search(
         ModelError: the model gave what are no log-probabilities.
     """
     automaton = automaton or ByteAutomaton(query.regex, query.edits)
-    frontier = _Frontier(query, automaton, scores or Scores.after(model, query.prefix))
+    frontier = _Frontier(query, automaton, scores or ModelScores.after(model, query.prefix))
     ended = "interrupted"
     try:
         while (stop := frontier.why_stop()) is None:
@@ -166,7 +173,7 @@ class _Frontier:
 
     query: Query
     automaton: ByteAutomaton
-    scores: Scores
+    scores: ModelScores
     low: float = 0.0
     pruned: float = 0.0
     exact_above: float = 0.0
@@ -246,12 +253,12 @@ class _Frontier:
             self._open = math.fsum(_mass(entry[2]) for entry in self._heap)
             self._changes = 0
 
-    def _best(self) -> tuple[list[tuple[_Prefix, _Rest | None]], list[_Entry]]:
+    def _best(self) -> tuple[list[tuple[_OpenPrefix, _Rest | None]], list[_Entry]]:
         """Prefixes to open, taken from the heap, and the matches between them."""
         query, heap = self.query, self._heap
         least = -heap[0][0] + math.log(_BATCH_LEAST)
         budget = min(query.batch, query.most_calls - self.scores.calls)
-        taken: list[tuple[_Prefix, _Rest | None]] = []
+        taken: list[tuple[_OpenPrefix, _Rest | None]] = []
         aside: list[_Entry] = []
         while heap and len(taken) < budget and (not taken or -heap[0][0] >= least):
             entry = heapq.heappop(heap)
@@ -264,7 +271,7 @@ class _Frontier:
                 taken.append((what, None))
         return taken, aside
 
-    def _open_up(self, prefix: _Prefix, rest: _Rest | None, row: NDArray[np.float64]) -> None:
+    def _open_up(self, prefix: _OpenPrefix, rest: _Rest | None, row: NDArray[np.float64]) -> None:
         """Put the likeliest children of a prefix in its place, and the others as one lump."""
         tokens, states = self._walks(prefix.state)
         longest = getattr(self.scores.model, "longest", None)
@@ -291,7 +298,7 @@ class _Frontier:
         self._open -= _mass(prefix if rest is None else rest)
         self._changes += 1 + now.size
 
-    def _ends_here(self, prefix: _Prefix) -> bool:
+    def _ends_here(self, prefix: _OpenPrefix) -> bool:
         return (
             self.query.whole
             and self.automaton.accepts(prefix.state)
@@ -306,7 +313,7 @@ class _Frontier:
             covered = True
         if self.automaton.extends(state) or (accepted and self.query.whole):
             self._open += 0.0 if covered else math.exp(log_p)
-            self._push(log_p, _Prefix(tokens, state, log_p, covered))
+            self._push(log_p, _OpenPrefix(tokens, state, log_p, covered))
 
     def _match(self, tokens: Tokens, log_p: float, *, covered: bool) -> None:
         if log_p > -math.inf:
@@ -317,7 +324,7 @@ class _Frontier:
         """Whether this encoding counts: each does, or the tokenizer's own alone."""
         return not self.query.canonical or is_own_encoding(self.scores, tokens)
 
-    def _push(self, log_p: float, what: _Prefix | _Rest | _Found) -> None:
+    def _push(self, log_p: float, what: _OpenPrefix | _Rest | _Found) -> None:
         self._count += 1
         heapq.heappush(self._heap, (-log_p, self._count, what))
 
@@ -349,7 +356,7 @@ class _Frontier:
         )
 
 
-def _mass(what: _Prefix | _Rest | _Found) -> float:
+def _mass(what: _OpenPrefix | _Rest | _Found) -> float:
     """Probability in the upper bound that an entry holds open."""
     if isinstance(what, _Rest):
         return what.mass
