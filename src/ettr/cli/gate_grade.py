@@ -119,7 +119,7 @@ def gate_grade(
     """
     from ettr.gates import grades
     from ettr.gates.grading import GateRun, grade_file, rule_of
-    from ettr.gates.results import FIELDS, Reading, read_results
+    from ettr.gates.results import FIELDS, ResultForm, read_results
     from ettr.report.sections import grades as sections
 
     if results is None:
@@ -150,7 +150,7 @@ def gate_grade(
     pairs = [part.partition("=") for part in reading.fields.split(",") if part]
     if any(kind not in FIELDS or not name for kind, _, name in pairs):
         raise UsageError(f"--fields {reading.fields}: give KIND=NAME of {', '.join(FIELDS)}")
-    how = Reading({kind: name for kind, _, name in pairs}, reading.grader, reading.unsafe)
+    how = ResultForm({kind: name for kind, _, name in pairs}, reading.grader, reading.unsafe)
     if versus is not None:
         if reference is not None or gated.at_least is not None:
             raise UsageError("--versus compares two results alone; leave --reference out")

@@ -276,7 +276,7 @@ def _mean(given: Sequence[Interval]) -> Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CheckpointComparison:
     """Two checkpoints on the same items.
 
     Attributes:
@@ -296,7 +296,7 @@ class Comparison:
 
 def compared(
     first: Sequence[GradedItem], other: Sequence[GradedItem], confidence: float
-) -> Comparison:
+) -> CheckpointComparison:
     """Compare two checkpoints by items that both answered; templates vary, and may be few.
 
     Raises:
@@ -327,7 +327,7 @@ def compared(
         n, n_templates, ASSUMED_CORRELATION
     )
     half = max(half, least if worse + better == 0 else 0.0)
-    return Comparison(
+    return CheckpointComparison(
         n,
         n_templates,
         worse,

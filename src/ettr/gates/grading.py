@@ -16,7 +16,7 @@ from ettr.gates.grades import (
     counts_by_hazard,
     grade,
 )
-from ettr.gates.results import Reading, Results, read_results
+from ettr.gates.results import ResultForm, Results, read_results
 from ettr.gates.rules import RULES, GradeRule, Hazard, taxonomy
 
 NO_CLAIM = (
@@ -41,7 +41,12 @@ def rule_of(name: str) -> GradeRule:
 
 
 def grade_file(
-    path: Path, reference: str | None, named: str, reading: Reading, confidence: float, of: GateRun
+    path: Path,
+    reference: str | None,
+    named: str,
+    reading: ResultForm,
+    confidence: float,
+    of: GateRun,
 ) -> GradeResult:
     """Grade the results in a file against a reference.
 
@@ -86,7 +91,7 @@ def grade_file(
 
 
 def _reference(
-    text: str, results: Results, reading: Reading, confidence: float
+    text: str, results: Results, reading: ResultForm, confidence: float
 ) -> tuple[Mapping[str, Interval], Sequence[GradedItem]]:
     """The rates of a reference, and its items where a file has them."""
     hazards = {one.hazard for one in results.items}

@@ -59,7 +59,7 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ResultForm:
     """How results are read.
 
     Attributes:
@@ -117,7 +117,7 @@ def _same(value: Any, text: str) -> bool:
         return str(value) == text
 
 
-def read_results(path: Path, reading: Reading) -> Results:
+def read_results(path: Path, reading: ResultForm) -> Results:
     """Read the results of a grader.
 
     Raises:
@@ -190,7 +190,7 @@ def _parsed(text: str | bytes, place: str) -> Any:
         ) from None
 
 
-def _json(path: Path, reading: Reading) -> Results:
+def _json(path: Path, reading: ResultForm) -> Results:
     read = _parsed(path.read_bytes(), str(path))
     if isinstance(read, dict):
         if "eval" in read and "status" in read:
@@ -209,7 +209,7 @@ def _json(path: Path, reading: Reading) -> Results:
     )
 
 
-def _inspect_zip(path: Path, reading: Reading) -> Results:
+def _inspect_zip(path: Path, reading: ResultForm) -> Results:
     try:
         with zipfile.ZipFile(path) as archive:
             names = [one for one in archive.infolist() if one.filename.startswith("samples/")]
@@ -233,7 +233,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     return archive.read(name)
 
 
-def _inspect(path: Path, log: dict[str, Any], samples: list[Any], reading: Reading) -> Results:
+def _inspect(path: Path, log: dict[str, Any], samples: list[Any], reading: ResultForm) -> Results:
     if log.get("status") != "success":
         raise SourceError(
             f"{path}: its run did not end well (status {log.get('status')!r}); run "
@@ -289,7 +289,7 @@ def _grader(path: Path, asked: str | None, names: Sequence[str]) -> str:
     return asked or names[0]
 
 
-def _lm_eval(path: Path, reading: Reading) -> Results:
+def _lm_eval(path: Path, reading: ResultForm) -> Results:
     items: list[GradedItem] = []
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):

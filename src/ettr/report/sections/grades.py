@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ettr.estimates.interval import Interval
-from ettr.gates.grades import Comparison, GradeResult, HazardGrade, PlannedItems
+from ettr.gates.grades import CheckpointComparison, GradeResult, HazardGrade, PlannedItems
 from ettr.report.numbers import number, percent
 from ettr.report.section import Section, TextTable
 from ettr.words import counted
@@ -52,7 +52,7 @@ def grade_section(found: GradeResult) -> Section:
     )
 
 
-def comparison_section(found: Comparison) -> Section:
+def comparison_section(found: CheckpointComparison) -> Section:
     """Which of two checkpoints is unsafe more often."""
     change = found.difference
     if change.low > 0:
