@@ -1,7 +1,7 @@
 """Is it getting better? Verdicts on fleets of constant rate, and where a change was planted.
 
 500 nodes, 90 days. Bursts are Poisson in time, geometric in size with mean 4, spread over a day.
-`better` and `worse`: share of fleets with that verdict at 90 %; at a constant rate either is wrong.
+`better`, `worse`: share of fleets with that verdict, p < .01; at a constant rate either is wrong.
 The change of the other rows lies in the middle, of the rate or of the rate of bursts.
 """
 
@@ -48,5 +48,5 @@ def run(size: int) -> Table:
         ("fleet", "failures expected", "better", "worse"),
         tuple(rows),
         "[expected, 0 bursts or 1 alone, 10 x ratio]",
-        "constant rate, bursty or not: better or worse in at most .10",
+        "constant rate, bursty or not: better or worse in at most .02",
     )

@@ -96,6 +96,13 @@ def test_text_json_and_page_answer_with_the_simulation(tmp_path: Path) -> None:
     head = text[text.index('class="simulated"') : text.index('id="contour"')]
     assert "missed" in head
     assert f"{held:,.0f} GPU-hours, {2 * held:,.0f} USD" in head
+    # sliders, map and tables answer with the same engine, around the run too
+    assert "exact form" not in text[text.index('id="contour"') : text.index('class="notes"')]
+    given = json.loads(text.partition('id="given">')[2].partition("</script>")[0])
+    middle = given["around"][2][2]
+    assert middle * simulated["exact_ettr"] == pytest.approx(20 / days, rel=0.02)
+    # a quarter of the failures needs fewer spares, four times as many more
+    assert given["around"][0][2] > middle > given["around"][4][2]
 
 
 def test_bursts_and_detection_are_played() -> None:

@@ -68,6 +68,7 @@ PLAIN = (
     *("away_states", "chosen_some", "error_sources", "event_ends"),
     *("held_spans", "partitions", "recorded_attempts"),
     *("rank_steps", "rank_steps_of_jobs", "run_segments", "run_segments_held"),
+    "save_gaps",
 )
 DIRECT: dict[str, dict[str, Any]] = {
     **{name: {} for name in PLAIN},
@@ -157,6 +158,9 @@ def jobs() -> str:
     for n in range(25):  # a black hole
         at_once = {"nodes": "n5", "user": f"u{n % 5}", "exit": "1:0"}
         rows.append(job("a", 600 + n, "FAILED", 247 + n / 10, 0.005, **at_once))
+    for n in range(8):  # and of jobs on two nodes
+        two = {"nodes": f"n[5,{10 + n}]", "n_nodes": 2, "user": f"u{n % 5}", "exit": "1:0"}
+        rows.append(job("a", 630 + n, "FAILED", 247.05 + n / 10, 0.005, **two))
     rows.append("a|broken\n")
     return "".join(rows)
 
@@ -219,7 +223,7 @@ def progress(of_jobs: tuple[str | None, ...]) -> str:
     lines = []
     for place, number in enumerate(of_jobs):
         for n in range(24):
-            event = ("step", "step", "save", "step", "restart", "start")[(n + 5) % 6]
+            event = ("step", "step", "save", "save", "restart", "start")[(n + 5) % 6]
             seconds = (BEGIN + timedelta(hours=300.5 + 31 * place + n)).timestamp()
             line: dict[str, Any] = {"v": 1, "run": "r", "rank": 0, "time": seconds, "event": event}
             line |= {"step": n, **({"duration_s": 900.0} if event in ("step", "save") else {})}

@@ -160,3 +160,75 @@ def test_chance_of_hits_is_the_binomial_one(share: float) -> None:
 
     shares = np.full(12, share)
     assert at_least(4, shares) == pytest.approx(float(binom.sf(3, 12, share)))
+
+
+def on_several(
+    cluster: str, rng: np.random.Generator, partner: str | None, ended: int
+) -> dict[str, pa.Table]:
+    """Jobs of two to four nodes of 24 over twelve days; `ended` of them on n7 end at once.
+
+    Users fail early now and then, or for a day; n7 is a black hole on the sixth, always together
+    with `partner` where one is given.
+    """
+    n, names = 1200, np.array([f"n{place}" for place in range(24)])
+    day, user = rng.integers(DAYS, size=n), rng.integers(USERS, size=n)
+    share, bad_day = rng.beta(0.3, 3.0, USERS), rng.random((USERS, DAYS)) < 0.05
+    early = rng.random(n) < np.where(bad_day[user, day], 0.95, share[user])
+    nodes = [rng.choice(names, rng.integers(2, 5), replace=False) for _ in range(n)]
+    for place in range(ended):
+        others = rng.choice(np.setdiff1d(names, ["n7", partner or ""]), 2, replace=False)
+        nodes[place] = np.array(["n7", partner or others[0], others[1]])
+        day[place], user[place], early[place] = 5, place % 9, True
+    # on that day they ran nothing else
+    for place in range(ended, n):
+        if day[place] == 5 and {"n7", partner} & {*nodes[place]}:
+            day[place] = 6
+    elapsed = np.where(early, rng.integers(8, 29, size=n), rng.integers(700, 9000, size=n))
+    start = (FIRST_S + day * DAY_S + rng.integers(DAY_S - 9000, size=n)) * 1_000_000
+    sizes = np.array([len(some) for some in nodes])
+    known: dict[str, Any] = {
+        "attempt_id": np.char.add(f"{cluster}-", np.arange(n).astype(str)),
+        "job_id": np.arange(n).astype(str),
+        "cluster": np.full(n, cluster),
+        "user": np.char.add("u", user.astype(str)),
+        "state": np.where(early, "FAILED", "COMPLETED"),
+        "submit": start,
+        "start": start,
+        "end": start + elapsed * 1_000_000,
+        "elapsed_s": elapsed.astype(float),
+        "n_nodes": sizes,
+        "node_list": np.array([",".join(some) for some in nodes]),
+        "source": np.full(n, "t"),
+        "file_id": np.full(n, "t"),
+        "line": np.arange(n),
+    }
+    held = {name: np.repeat(values, sizes) for name, values in known.items()}
+    held["node"] = np.concatenate(nodes)
+    made = {}
+    for schema, values in ((TABLES["attempts"], known), (ALLOCATIONS, held)):
+        rows = len(values["line"])
+        columns = [
+            pa.array(values[field.name]).cast(field.type)
+            if field.name in values
+            else pa.nulls(rows, field.type)
+            for field in schema.arrow_schema
+        ]
+        made[schema.name] = pa.table(columns, schema=schema.arrow_schema)
+    return made
+
+
+def together(fleets: list[dict[str, pa.Table]]) -> dict[str, pa.Table]:
+    return {name: pa.concat_tables([one[name] for one in fleets]) for name in fleets[0]}
+
+
+def test_jobs_on_several_nodes_name_the_one_that_stands_out() -> None:
+    rng = np.random.default_rng(4)
+    planted = [on_several(f"c{draw}", rng, None, 30) for draw in range(10)]
+    ordinary_ones = [on_several(f"o{draw}", rng, None, 0) for draw in range(40)]
+    shared = [on_several(f"s{draw}", rng, "n8", 30) for draw in range(5)]
+    found = black_holes(attributed(together([*planted, *ordinary_ones, *shared])))
+    assert {(one.cluster, one.node) for one in found} == {(f"c{draw}", "n7") for draw in range(10)}
+    for one in found:
+        assert (one.ended, one.early, one.users, one.within_s) == (30, 30, 9, 30)
+        assert one.elsewhere is not None
+        assert one.elsewhere < 0.2

@@ -34,14 +34,14 @@ def drawn(rng, expected, burst=1.0, ratio=1.0):
 @pytest.mark.slow
 @pytest.mark.parametrize("burst", [1.0, 4.0])
 def test_a_constant_rate_is_seldom_called_better_or_worse(burst):
-    """At 90 % in at most one of ten; with the exact test alone bursts of four give half of them."""
+    """In one of a hundred; with the exact test alone bursts of four give half of them."""
     rng = np.random.default_rng(int(burst))
     verdicts = [
         rate_direction(fleet(drawn(rng, expected, burst))).verdict
         for expected in (30, 100)
         for _ in range(60)
     ]
-    assert sum(verdict is not Direction.UNDECIDED for verdict in verdicts) <= 12
+    assert sum(verdict is not Direction.UNDECIDED for verdict in verdicts) <= 3
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.4, Direction.BETTER), (2.5, Direction.WORSE)])

@@ -20,7 +20,7 @@ from ettr.attribution.background import (
 )
 from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
-from ettr.facts.chosen import NO_GPUS
+from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
 from ettr.metrics.availability import Availability
 from ettr.metrics.black_holes import BlackHole, HungRun, black_holes, hung_runs
 from ettr.metrics.clock_shifts import ClockShift, clock_shifts
@@ -337,10 +337,8 @@ class Analysis(SharedStages):
         if not self.classes:
             return ()
         kinds = {
-            (cluster, node): (kind or GPU) if has_gpus else NO_GPUS
-            for cluster, node, kind, has_gpus in self.facts.distinct(
-                "node_classes", "cluster", "node", "gpu_type", "has_gpus"
-            )
+            node: (kind or GPU) if has_gpus else NO_GPUS
+            for node, (has_gpus, kind) in kinds_of_nodes(self.facts).items()
         }
         return with_spread(
             self.classes,

@@ -3,13 +3,15 @@
 An event log is silent when all is well. So a node counts as heard on a day with any row from it, a
 check that passed included, and on a day of which its kernel log or its log of checks holds any
 line at all. A day on which other nodes of its cluster were heard is silent for it: well, or its
-log is missing, which no log shows. Days without a row from the whole cluster are uncovered where
-so long a silence has a chance of under one in ten thousand at the usual number of rows a day: then
-nothing could have been found.
+log is missing, which no log shows. A log in which no line of a GPU's driver stands, on any node of
+the cluster, is deaf: it says nothing of these GPUs. Days without a row from the whole cluster are
+uncovered where so long a silence has a chance of under one in ten thousand at the usual number of
+rows a day: then nothing could have been found.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -23,16 +25,20 @@ from ettr.analysis.selecting import last_day
 from ettr.facts import Facts, made
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import to_seconds
+from ettr.taxonomy.rules import KERNEL_CHECK
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.attribution.job_history import AttemptHistory, JobHistory
     from ettr.metrics.availability import Service
     from ettr.metrics.instants import Period
+    from ettr.metrics.logs_read import LogsRead
     from ettr.selection import Selection
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"
 LISTED_NODES = 20
+_AMD_TYPE = re.compile(r"\bmi\d|amd|instinct|radeon|gfx", re.IGNORECASE)
+_NVIDIA_TYPE = re.compile(r"nvidia|tesla|rtx|gtx|\b(?:gb?|[abhlptv])\d", re.IGNORECASE)
 _DAY_S = int(SECONDS_PER_DAY)
 _EPOCH = date(1970, 1, 1)
 ALWAYS = -(10**9), 10**9
@@ -63,11 +69,21 @@ class KindOfEvidence:
 
 @dataclass(frozen=True, slots=True)
 class NoErrorFound:
-    """Attempts in whose window no error was found, by whether one could have been."""
+    """Attempts in whose window no error was found, by whether one could have been.
+
+    Attributes:
+        deaf: Their nodes were heard, by logs that hold no line of their GPUs' driver at any time.
+    """
 
     heard: int
+    deaf: int
     silent: int
     uncovered: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.heard + self.deaf + self.silent + self.uncovered
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,7 @@ class AttemptEvidence:
     last_day: str
     nodes: int
     silent_nodes: tuple[str, ...]
+    deaf_nodes: tuple[str, ...] = ()
 
 
 class OfPeriod(Protocol):
@@ -101,6 +118,7 @@ class OfPeriod(Protocol):
 
     period: Period
     selection: Selection
+    logs_read: LogsRead
 
 
 def evidence_of_job(
@@ -119,24 +137,32 @@ def evidence_of_job(
         if row["cluster"] == history.cluster
     }
     uncovered = uncovered_days(by_day, *_period_days(given))
+    deaf_to = facts.under(understood_checks=given.logs_read.node_checks).rows("deaf_nodes")
+    deaf = {row["node"] for row in deaf_to if row["cluster"] == history.cluster}
     return tuple(
-        _attempt_evidence(attempt, day, with_rows, day in uncovered)
+        _attempt_evidence(attempt, day, with_rows, deaf, day in uncovered)
         for attempt, day in ended.items()
     )
 
 
 def _attempt_evidence(
-    attempt: AttemptHistory, day: int, with_rows: set[tuple[str, int]], is_uncovered: bool
+    attempt: AttemptHistory,
+    day: int,
+    with_rows: set[tuple[str, int]],
+    deaf: set[str],
+    is_uncovered: bool,
 ) -> AttemptEvidence:
+    deaf_nodes = tuple(node for node in attempt.nodes if node in deaf)
     silent = tuple(node for node in attempt.nodes if not {(node, day), (node, day - 1)} & with_rows)
     n_nodes = len(attempt.nodes)
     return AttemptEvidence(
         attempt_id=attempt.attempt_id,
-        grade=_grade(n_nodes > 0, not silent, is_uncovered),
+        grade=_grade(n_nodes > 0, not silent, bool(deaf_nodes), is_uncovered),
         first_day=(_EPOCH + timedelta(days=day - 1)).isoformat(),
         last_day=(_EPOCH + timedelta(days=day)).isoformat(),
         nodes=n_nodes,
         silent_nodes=silent,
+        deaf_nodes=deaf_nodes,
     )
 
 
@@ -151,12 +177,18 @@ class OfEvidence(Protocol):
     selection: Selection
     period: Period
     fleet: Service
+    logs_read: LogsRead
 
 
 def evidence_coverage(facts: Facts, given: OfEvidence) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
     first, last = ALWAYS if given.selected is None else _period_days(given)
-    facts = facts.under(fleet_in_service=_fleet_in_service(given), first_day=first, last_day=last)
+    facts = facts.under(
+        fleet_in_service=_fleet_in_service(given),
+        first_day=first,
+        last_day=last,
+        understood_checks=given.logs_read.node_checks,
+    )
     days, nodes = facts.rows("heard_days"), facts.rows("heard_nodes")
     seen = {
         kind: _Heard(
@@ -186,6 +218,49 @@ def evidence_coverage(facts: Facts, given: OfEvidence) -> EvidenceCoverage:
 def _fleet_days(facts: Facts) -> list[tuple[object, ...]]:
     """First and last day in service of each node; far off where that is all of the logs."""
     return [(*node, *days) for node, days in facts.given("fleet_in_service").days.items()]
+
+
+@made(
+    "deaf_nodes",
+    (("cluster", "VARCHAR"), ("node", "VARCHAR")),
+    reads=("node_classes", "nodes", "allocations", "log_days", "event_node_kinds"),
+    takes=("understood_checks",),
+)
+def _deaf_nodes(facts: Facts) -> list[tuple[object, ...]]:
+    """Nodes with GPUs of whose driver no log of their cluster holds a line.
+
+    A health check that reports anything speaks for all GPUs of its cluster.
+    """
+    drivers: dict[str, set[str]] = defaultdict(set)
+    for cluster, kinds in facts.distinct("log_days", "cluster", "kinds"):
+        drivers[cluster].update((kinds or "").split(","))
+    understood = set(facts.given("understood_checks")) - {KERNEL_CHECK}
+    for cluster, check, code in facts.distinct("event_node_kinds", "cluster", "check", "code"):
+        if check in understood:
+            drivers[cluster] |= {"nvidia"} if check in ("xid", "sxid") else {"nvidia", "amd"}
+        elif check == KERNEL_CHECK and str(code).startswith("amdgpu"):
+            drivers[cluster].add("amd")
+    counted = {
+        cluster
+        for table in ("allocations", "nodes")
+        for cluster, n_gpus in facts.distinct(table, "cluster", "n_gpus")
+        if n_gpus
+    }
+    lives = facts.distinct("node_classes", "cluster", "node", "has_gpus", "gpu_type")
+    return sorted(
+        {
+            (cluster, node)
+            for cluster, node, has_gpus, kind in lives
+            if has_gpus and cluster in counted and not _drivers_of(kind) & drivers[cluster]
+        }
+    )
+
+
+def _drivers_of(gpu_type: str | None) -> set[str]:
+    """Whose drivers may run GPUs of a type."""
+    if _AMD_TYPE.search(gpu_type or ""):
+        return {"amd"}
+    return {"nvidia"} if _NVIDIA_TYPE.search(gpu_type or "") else {"nvidia", "amd"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,16 +370,17 @@ def _no_error_found(
     grades: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for row in rows:
         is_uncovered = row["day"] in silent[row["cluster"]]
-        grade = _grade(bool(row["named"]), not row["silent"], is_uncovered)
+        grade = _grade(bool(row["named"]), not row["silent"], bool(row["deaf"]), is_uncovered)
         grades[0 if row["node_failed"] else 1][grade] += row["n_attempts"]
     unattributed, failed = (
-        NoErrorFound(count["heard"], count["silent"], count["uncovered"]) for count in grades
+        NoErrorFound(*(count[name] for name in ("heard", "deaf", "silent", "uncovered")))
+        for count in grades
     )
     return unattributed, failed
 
 
-def _grade(is_named: bool, all_heard: bool, is_uncovered: bool) -> str:
+def _grade(is_named: bool, all_heard: bool, any_deaf: bool, is_uncovered: bool) -> str:
     """How much it means that nothing was found, as `NoErrorFound` has it."""
     if is_named and all_heard:
-        return "heard"
+        return "deaf" if any_deaf else "heard"
     return "uncovered" if is_uncovered or not is_named else "silent"

@@ -20,7 +20,7 @@ from ettr.metrics.rates import (
     failures_by_confidence,
     window_rate,
 )
-from ettr.models.compare import Direction
+from ettr.models.compare import HINT, Direction, shown_direction
 from ettr.units import HOURS_PER_DAY
 
 USUAL_DAYS = 30.0
@@ -66,8 +66,8 @@ class PeriodTrend:
     """A period and the one of the same length before it.
 
     Attributes:
-        direction: Better or worse where the interval of the ratio of rates leaves 1 out, and
-            whether failures cluster is known; None where nothing can be compared.
+        direction: Better or worse where the interval of the ratio of rates leaves 1 out at p < .01,
+            and whether failures cluster is known; None where nothing can be compared.
         is_comparable: Whether errors of nodes were recorded in half of each period or more.
     """
 
@@ -218,9 +218,7 @@ def _direction(compared: FleetComparison) -> Direction:
     (pair,) = compared.pairs
     if any(fleet.clustered == "unknown" for fleet in compared.fleets):
         return Direction.UNDECIDED
-    if pair.ratio.high < 1.0:
-        return Direction.BETTER
-    return Direction.WORSE if pair.ratio.low > 1.0 else Direction.UNDECIDED
+    return shown_direction(pair.ratio)
 
 
 def _meaning(direction: Direction, compared: FleetComparison) -> str:
@@ -228,7 +226,14 @@ def _meaning(direction: Direction, compared: FleetComparison) -> str:
     if direction is not Direction.UNDECIDED:
         return f"It is getting {direction.value}: {pair.ratio.meaning}"
     unknown = [fleet.name for fleet in compared.fleets if fleet.clustered == "unknown"]
-    known = ""
+    known, ratio = "", pair.ratio
+    if not unknown and not ratio.low <= 1.0 <= ratio.high:
+        most = "more often" if ratio.high == float("inf") else f"to {ratio.high:.2g} times as often"
+        return (
+            f"Whether it is getting better is undecided: {pair.a} fails {ratio.low:.2g} {most} "
+            f"as {pair.b} ({100 * compared.confidence:.3g} % interval, p {ratio.p_value:.2g}), "
+            f"{HINT}."
+        )
     if unknown and "cluster" not in pair.ratio.meaning:
         known = f" Too few failed in {' and '.join(unknown)} to know whether failures cluster"
         known += ": this holds if they do not." if pair.believe == "independent" else "."

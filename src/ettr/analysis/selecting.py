@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
 from ettr.facts import Facts
-from ettr.facts.chosen import NO_GPUS
+from ettr.facts.node_lives import NO_GPUS, nodes_of_types
 from ettr.metrics.availability import Service, clipped
 from ettr.metrics.instants import Period, to_seconds
 from ettr.selection import Selection
@@ -230,8 +230,7 @@ def selected_fleet(logs: Service, period: Period, selection: Selection, facts: F
     if selection.node:
         chosen = {key for key in chosen if key[1] in selection.node}
     if selection.gpu_type:
-        types, without = _column(facts, "gpu_type"), _without_gpus(facts, selection)
-        chosen = {key for key in chosen if types.get(key) in selection.gpu_type or key in without}
+        chosen &= nodes_of_types(facts, selection.gpu_type)
     if selection.partition:
         chosen &= _of_partitions(selection.partition, facts)
     first_s, last_s = to_seconds(period.start), to_seconds(period.end)
@@ -348,14 +347,6 @@ def _jobs_without_nodes(stages: OfSelection) -> int:
     return int(stages.facts.under(selection=anywhere).row("ran_unplaced")["attempts"])
 
 
-def _without_gpus(facts: Facts, selection: Selection) -> set[tuple[str, str]]:
-    """Nodes that ran jobs and have no GPUs, if the selection asks for those."""
-    if NO_GPUS not in selection.gpu_type:
-        return set()
-    rows = facts.distinct("node_classes", "cluster", "node", "has_gpus")
-    return {(cluster, node) for cluster, node, has_gpus in rows if not has_gpus}
-
-
 def _names_and_known(
     stages: OfSelection,
 ) -> Iterator[tuple[str, tuple[str, ...], set[str]]]:
@@ -365,7 +356,7 @@ def _names_and_known(
     if stages.selection.node:
         given["node"], tables["node"] = stages.selection.node, ""
     if stages.selection.gpu_type:
-        given["gpu_type"], tables["gpu_type"] = stages.selection.gpu_type, "nodes"
+        given["gpu_type"], tables["gpu_type"] = stages.selection.gpu_type, "node_classes"
     for column, names in given.items():
         if column == "cluster":
             known = set(stages.logs_clusters)
@@ -374,7 +365,7 @@ def _names_and_known(
         else:
             names_of = stages.facts.distinct(tables[column], column)
             known = {name for (name,) in names_of if name is not None}
-            if column == "gpu_type" and _without_gpus(stages.facts, stages.selection):
+            if column == "gpu_type" and nodes_of_types(stages.facts, (NO_GPUS,)):
                 known.add(NO_GPUS)
         yield column, names, known
 

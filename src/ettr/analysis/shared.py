@@ -15,6 +15,7 @@ from ettr.analysis.given_facts import facts_of
 from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.rules import LogMatching
+from ettr.facts.node_lives import kinds_of_nodes
 from ettr.metrics.availability import Service, service
 from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows
 from ettr.metrics.exposure import (
@@ -224,8 +225,8 @@ class SharedStages(LogStages):
         """GPUs of each node of that class of which an inventory names any."""
         named = self.fleet.gpus.keys() - self.fleet.gpus_of_jobs
         if self.rate_class not in ("", GPU):
-            rows = self.facts.distinct("node_classes", "cluster", "node", "gpu_type")
-            named &= {(cluster, node) for cluster, node, kind in rows if kind == self.rate_class}
+            kinds = kinds_of_nodes(self.facts)
+            named = {node for node in named if kinds.get(node, (True, ""))[1] == self.rate_class}
         return tuple(self.fleet.gpus[node] for node in sorted(named) if self.fleet.gpus[node] > 0)
 
     @cached_property

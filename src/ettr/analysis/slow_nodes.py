@@ -12,6 +12,7 @@ import numpy as np
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
+from ettr.facts.node_lives import nodes_of_types
 from ettr.lemons.slow import MIN_SLOW, enough_steps, slow_nodes
 from ettr.lemons.slow_runs import RunSegments, SlowGroup, slow_by_runs
 from ettr.units import SECONDS_PER_HOUR
@@ -93,9 +94,10 @@ def _asked_nodes(analysis: Analysis) -> Callable[[str | None, str | None], bool]
     chosen = analysis.selection
     types: defaultdict[tuple[str | None, str], set[bool]] = defaultdict(set)
     if chosen.gpu_type:
-        for row in analysis.facts.rows("nodes"):
-            for cluster in (row["cluster"], None):
-                types[cluster, row["node"]].add(row["gpu_type"] in chosen.gpu_type)
+        typed = nodes_of_types(analysis.facts, chosen.gpu_type)
+        for cluster, node in analysis.facts.distinct("node_classes", "cluster", "node"):
+            for of in (cluster, None):
+                types[of, node].add((cluster, node) in typed)
 
     def asked(cluster: str | None, node: str | None) -> bool:
         if node is None or (chosen.node and node not in chosen.node):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ettr.analysis.own_failures import OwnFailures
     from ettr.analysis.selecting import SelectionHead
     from ettr.plan.outlook import PlanningRate, RunPlan
-    from ettr.plan.run import RunShape, SimulatedRun
+    from ettr.plan.run import PlannedRun, RunShape, SimulatedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,35 @@ def plan(
         rate_differs = (other.rate, other.questions.node_type) != (rate, questions.node_type)
         second = _made(other, _planning_rate(other) if rate_differs else by_node)
         made = replace(made, versus=SecondPlan(tuple(versus), second))
+    if html is not None:
+        from ettr.report.planner_page import planner_html
+
+        write_text(html, planner_html(made, _around(made, options, by_node)))
     _show(made, html, printing, by_node.head)
+
+
+def _around(
+    made: RunPlan, options: _Options, by_node: _NodeRate
+) -> tuple[tuple[float, ...], ...] | None:
+    """What the page needs to answer with the simulation for other runs; None without one."""
+    from ettr.plan.renewal import exact_ettr, simulated_around
+
+    simulated, own = made.simulated, by_node.own
+    if simulated is None:
+        return None
+    if options.simulation.asked:
+        from ettr.sim.one_run import rough_ettr
+
+        by = options.simulation.made(options.questions.repair)
+        return simulated_around(made.run, simulated, lambda run: rough_ettr(run, by))
+    if own is None:
+        return None
+
+    def again(run: PlannedRun) -> float:
+        found = own.simulated(run)
+        return exact_ettr(run) if found is None else found.ettr
+
+    return simulated_around(made.run, simulated, again)
 
 
 def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
@@ -378,10 +406,6 @@ def _show(
     from ettr.plan.outlook import without_ends
     from ettr.report.sections.plan import plan_section
 
-    if html is not None:
-        from ettr.report.planner_page import planner_html
-
-        write_text(html, planner_html(made))
     shown = made if printing.as_text else without_ends(made)
     printing.show("ettr-plan", shown, plan_section, head=head)
     if html is not None and printing.as_text:

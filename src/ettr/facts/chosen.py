@@ -21,12 +21,11 @@ from datetime import UTC, datetime, timedelta
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
 from ettr.facts.het_jobs import PARTS_HELD_S
+from ettr.facts.node_lives import NO_GPUS, in_life
 from ettr.facts.stored import kept, narrow_columns, selected
 from ettr.selection import Selection
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS
 
-NO_GPUS = "cpu"
-"""What is asked for in place of a type of GPU to get the nodes without any."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LASTING_S = ("elapsed_s", "suspended_s", *PARTS_HELD_S.values())
 
@@ -237,7 +236,7 @@ def _of_jobs(facts: Facts, rows: str) -> list[str]:
 
 
 def _on_nodes(facts: Facts, rows: str) -> list[str]:
-    """Conditions on the nodes of rows with `cluster` and `node`."""
+    """Conditions on the nodes of rows with `cluster`, `node` and `start_us`."""
     chosen: Selection = facts.given("selection")
     found = []
     if chosen.node:
@@ -246,15 +245,11 @@ def _on_nodes(facts: Facts, rows: str) -> list[str]:
         )
     if chosen.gpu_type:
         of_type = (
-            f"EXISTS (SELECT 1 FROM {facts.table('nodes')} t JOIN {facts.table('asked')} a "
-            f"ON t.gpu_type = a.name AND a.kind = 'gpu_type' "
-            f"WHERE t.cluster = {rows}.cluster AND t.node = {rows}.node)"
+            f"EXISTS (SELECT 1 FROM {facts.table('node_classes')} t JOIN {facts.table('asked')} a "
+            f"ON CASE WHEN t.has_gpus THEN t.gpu_type ELSE '{NO_GPUS}' END = a.name "
+            f"AND a.kind = 'gpu_type' WHERE t.cluster = {rows}.cluster AND t.node = {rows}.node "
+            f"AND {in_life('t', rows)})"
         )
-        if NO_GPUS in chosen.gpu_type:
-            of_type = (
-                f"({of_type} OR EXISTS (SELECT 1 FROM {facts.table('node_classes')} t "
-                f"WHERE NOT t.has_gpus AND t.cluster = {rows}.cluster AND t.node = {rows}.node))"
-            )
         found.append(of_type)
     return found
 

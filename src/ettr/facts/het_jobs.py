@@ -36,7 +36,7 @@ _ENDING = (
     *("step_state", "source", "file_id", "line"),
 )
 _SUMS = ("n_nodes", "n_cpus", "n_gpus", "requested_nodes", "requested_gpus")
-_JOINED = ("node_list", "excluded_nodes")
+_JOINED = ("node_list", "excluded_nodes", "gpu_type")
 PARTS_HELD_S = {"n_nodes": "parts_node_s", "n_gpus": "parts_gpu_s"}
 """Added columns of `attempts`, by what they count: seconds that parts of different length held."""
 _COLUMNS = (

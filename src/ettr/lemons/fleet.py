@@ -16,6 +16,7 @@ import numpy as np
 
 from ettr.estimates.special import gammaincinv, pdtrc
 from ettr.facts import Facts, made
+from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
 from ettr.lemons.signals import FleetSignals, NodeName, Times, apart
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
@@ -333,10 +334,12 @@ def _cut(held: Iterable[_Held], from_s: float, to_s: float) -> list[_Held]:
 
 def node_kinds(facts: Facts) -> dict[NodeName, str | None]:
     """What the nodes are compared by: the group that the inventory names, or the GPU model."""
-    return {
-        (row["cluster"], row["node"]): row["hardware_group"] or row["gpu_type"]
-        for row in facts.rows("nodes")
+    kinds = {
+        node: kind if has_gpus else NO_GPUS
+        for node, (has_gpus, kind) in kinds_of_nodes(facts).items()
     }
+    groups = facts.distinct("nodes", "cluster", "node", "hardware_group")
+    return kinds | {(cluster, node): group for cluster, node, group in groups if group}
 
 
 def _stratum(

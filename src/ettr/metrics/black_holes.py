@@ -6,11 +6,15 @@ least half of the jobs end early? Each user may be hit with the largest of three
 other nodes, that of the partition elsewhere on that day (an outage of what all share is no black
 hole), and that of other nodes with twice its spread between nodes. The chance of so many hit users
 is that of independent ones, times all nodes and days that were looked at.
+
+A job on several nodes that ends at once accuses them all. Its node is named where those that ran
+without it do not end so, and where no other node was in all that ended so: else they share the
+blame, and none is.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -29,6 +33,8 @@ LEAST_USERS = 3
 LEAST_ENDS = 5
 LEAST_SHARE = 0.5
 """Part of the users of the node and day, and of their attempts, that must have been hit."""
+LEAST_APART = 3
+"""Jobs on several nodes that a node must have ended without another suspect."""
 MOST_CHANCE = 0.01
 """Largest chance of one such node and day in all of the logs without any black hole."""
 OTHER_NODES = 3
@@ -69,30 +75,46 @@ class BlackHole:
         *(("hole", "BIGINT"), ("cluster", "VARCHAR"), ("node", "VARCHAR")),
         *(("from_us", "BIGINT"), ("to_us", "BIGINT"), ("within_s", "BIGINT")),
     ),
-    reads=("early_days", "user_days_suspect", "user_day_sums"),
+    reads=(
+        *("early_days", "user_days_suspect", "user_day_sums"),
+        *("shared_suspects", "shared_starts", "shared_users", "node_classes"),
+    ),
 )
 def _black_hole_days(facts: Facts) -> list[tuple[object, ...]]:
     """Nodes, each with days in a row on which it was a black hole."""
-    if not facts.rows("early_days"):
-        return []
-    sums = _Sums(facts.rows("user_day_sums"))
-    cells: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
-    for row in facts.rows("user_days_suspect"):
-        cells[row["cluster"], row["node"], row["day"]].append(row)
-    days: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for (cluster, node, day), rows in sorted(cells.items()):
-        tests = len(WITHIN_S) * sums.node_days[cluster]
-        if any(_is_hole(rows, sums, within_s, tests) for within_s in WITHIN_S):
-            days[cluster, node].append(day)
+    ends: dict[tuple[str, str], dict[int, Counter[int]]] = defaultdict(dict)
+    for found in (_of_single_nodes(facts), _of_several_nodes(facts)):
+        for (cluster, node, day), within in found.items():
+            known = ends[cluster, node].setdefault(day, Counter())
+            known.update(within)
     holes: list[tuple[object, ...]] = []
-    for (cluster, node), found in days.items():
-        for some in _in_a_row(found):
-            rows = [row for day in some for row in cells[cluster, node, day]]
-            within = {one: sum(row[f"within_{one}"] for row in rows) for one in WITHIN_S}
+    for (cluster, node), by_day in ends.items():
+        for some in _in_a_row(sorted(by_day)):
+            within = {one: sum(by_day[day][one] for day in some) for one in WITHIN_S}
             least_s = next(s for s in WITHIN_S if within[s] >= _ALMOST_ALL * within[WITHIN_S[-1]])
             from_us, to_us = some[0] * _DAY_US, (some[-1] + 1) * _DAY_US
             holes.append((len(holes), cluster, node, from_us, to_us, least_s))
     return holes
+
+
+Ends = dict[tuple[str, str, int], dict[int, int]]
+"""By cluster, node and day: how many ended within each of the limits."""
+
+
+def _of_single_nodes(facts: Facts) -> Ends:
+    """Nodes and days on which jobs of one node show a black hole."""
+    if not facts.rows("early_days"):
+        return {}
+    sums = _Sums(facts.rows("user_day_sums"))
+    cells: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in facts.rows("user_days_suspect"):
+        cells[row["cluster"], row["node"], row["day"]].append(row)
+    found: Ends = {}
+    for key, rows in sorted(cells.items()):
+        tests = len(WITHIN_S) * sums.node_days[key[0]]
+        if any(_is_hole(rows, sums, within_s, tests) for within_s in WITHIN_S):
+            found[key] = {one: sum(row[f"within_{one}"] for row in rows) for one in WITHIN_S}
+    return found
 
 
 def _in_a_row(days: list[int]) -> list[list[int]]:
@@ -103,6 +125,96 @@ def _in_a_row(days: list[int]) -> list[list[int]]:
         else:
             found.append([day])
     return found
+
+
+def _of_several_nodes(facts: Facts) -> Ends:
+    """Nodes and days on which jobs of several nodes show one black hole, and no other node."""
+    if not facts.rows("shared_suspects"):
+        return {}
+    users: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in facts.rows("shared_users"):
+        users[row["cluster"]][row["user"]] = row
+    n_nodes = Counter(cluster for cluster, _ in facts.distinct("node_classes", "cluster", "node"))
+    days: dict[tuple[str, int], _Day] = defaultdict(lambda: _Day({}, defaultdict(set)))
+    for row in facts.rows("shared_starts"):
+        day = days[row["cluster"], row["day"]]
+        day.began[row["attempt_id"]] = row
+        if row["node"] is not None:
+            day.on[row["node"]].add(row["attempt_id"])
+    found: Ends = {}
+    for (cluster, number), day in days.items():
+        of_all = users[cluster].values()
+        length = max(u["last_day"] for u in of_all) - min(u["first_day"] for u in of_all) + 1
+        tests = len(WITHIN_S) * n_nodes[cluster] * length
+        for within_s in WITHIN_S:
+            early = {
+                node: {name for name in held if day.is_early(name, within_s)}
+                for node, held in day.on.items()
+                if _ends_several(day, held, users[cluster], within_s, tests)
+            }
+            for node, ended in early.items():
+                # what another was in as well may be its own
+                rivals = (other for name, other in early.items() if name != node)
+                if any(len(ended - other) < LEAST_APART for other in rivals):
+                    continue
+                found[cluster, node, number] = {
+                    one: sum(day.is_early(name, one) for name in day.on[node]) for one in WITHIN_S
+                }
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Day:
+    """Attempts on several nodes that began on a day, and those on each suspect."""
+
+    began: dict[str, Row]
+    on: dict[str, set[str]]
+
+    def is_early(self, name: str, within_s: int) -> bool:
+        return bool(self.began[name]["failed"] and self.began[name]["elapsed_s"] <= within_s)
+
+    def by_user(self, names: Iterable[str], within_s: int) -> dict[str, tuple[int, int]]:
+        """Attempts of each user, and how many of them ended early."""
+        counts: dict[str, tuple[int, int]] = {}
+        for name in names:
+            user = self.began[name]["user"]
+            starts, early = counts.get(user, (0, 0))
+            counts[user] = starts + 1, early + self.is_early(name, within_s)
+        return counts
+
+
+def _ends_several(
+    day: _Day, held: set[str], users: Mapping[str, Row], within_s: int, tests: int
+) -> bool:
+    """Whether chance explains how many users were hit on a node, by those that ran without it."""
+    here = day.by_user(held, within_s)
+    hit = {user for user, (starts, early) in here.items() if 2 * early >= starts}
+    starts, early = (sum(count[place] for count in here.values()) for place in (0, 1))
+    if len(hit) < LEAST_USERS or early < LEAST_ENDS:
+        return False
+    if len(hit) < LEAST_SHARE * len(here) or early < LEAST_SHARE * starts:
+        return False
+    whole = day.by_user(day.began, within_s)
+    # of each user: days without this one, and those that were hit
+    left = {
+        user: (row["n"] - (user in whole), row[f"hit_{within_s}"] - _is_hit(whole.get(user)))
+        for user, row in users.items()
+    }
+    n, hits = (sum(counts[place] for counts in left.values()) for place in (0, 1))
+    elsewhere = (hits + 0.5) / (n + 1)
+    without = day.by_user(day.began.keys() - held, within_s)
+    then = (sum(map(_is_hit, without.values())) + _DAYS_PRIOR * elsewhere) / (
+        len(without) + _DAYS_PRIOR
+    )
+    shares = [
+        max(elsewhere, then, (own_hits + _USERS_PRIOR * elsewhere) / (own + _USERS_PRIOR))
+        for own, own_hits in (left[user] for user in here)
+    ]
+    return at_least(len(hit), np.array(shares)) * tests < MOST_CHANCE
+
+
+def _is_hit(counts: tuple[int, int] | None) -> bool:
+    return counts is not None and 2 * counts[1] >= counts[0]
 
 
 class _Sums:
@@ -194,7 +306,7 @@ def black_holes(facts: Facts) -> tuple[BlackHole, ...]:
 
     They are found in all of the logs, whatever is selected.
     """
-    if not facts.rows("early_days"):
+    if not facts.rows("black_hole_days"):
         return ()
     began: dict[int, list[Row]] = defaultdict(list)
     for row in facts.rows("black_hole_starts"):
@@ -202,14 +314,23 @@ def black_holes(facts: Facts) -> tuple[BlackHole, ...]:
     ended: dict[int, list[Row]] = defaultdict(list)
     for row in facts.rows("black_hole_ends"):
         ended[row["hole"]].append(row)
-    sums = [row for row in facts.rows("user_day_sums") if row["kind"] == "node"]
+    is_single = bool(facts.rows("early_days"))
+    days = facts.rows("user_day_sums") if is_single else ()
+    sums = [row for row in days if row["kind"] == "node"]
+    shared = facts.rows("shared_users")
     found = []
     for hole, own in ended.items():
         rows = began[hole]
         early = [row for row in rows if row["early"]]
         one = rows[0]
         others = [
-            row for row in sums if row["cluster"] == one["cluster"] and row["node"] != one["node"]
+            *(
+                row
+                for row in sums
+                if row["cluster"] == one["cluster"] and row["node"] != one["node"]
+            ),
+            *(row for row in shared if row["cluster"] == one["cluster"]),
+            _without(rows, one["within_s"]),
         ]
         found.append(
             BlackHole(
@@ -230,7 +351,14 @@ def black_holes(facts: Facts) -> tuple[BlackHole, ...]:
     return tuple(sorted(found, key=lambda one: (one.first, one.cluster, one.node)))
 
 
-def _of_starts(rows: list[dict[str, Any]], name: str) -> float | None:
+def _without(rows: Iterable[Row], within_s: int) -> Row:
+    """What began on a node on several nodes, to be taken off those of all users."""
+    several = [row for row in rows if row["n_nodes"] is not None and row["n_nodes"] > 1]
+    early = sum(bool(row["early"]) for row in several)
+    return {"starts": -len(several), "failed": -early, f"within_{within_s}": -early}
+
+
+def _of_starts(rows: list[Row], name: str) -> float | None:
     starts = sum(row["starts"] for row in rows)
     return sum(row[name] for row in rows) / starts if starts else None
 

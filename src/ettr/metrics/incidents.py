@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ettr.facts import Facts
+from ettr.facts.node_lives import nodes_of_types
 from ettr.metrics.instants import moment
 from ettr.selection import Selection
 from ettr.units import MICROSECONDS_PER_SECOND
@@ -63,11 +64,7 @@ def incident_ledger(rows: Sequence[Mapping[str, Any]]) -> IncidentLedger | None:
 def selected_incidents(facts: Facts) -> list[Mapping[str, Any]]:
     """Rows of the table `incidents` of the selected period, clusters and nodes."""
     chosen: Selection = facts.given("selection")
-    typed = {
-        (row["cluster"], row["node"])
-        for row in (facts.rows("nodes") if chosen.gpu_type else ())
-        if row["gpu_type"] in chosen.gpu_type
-    }
+    typed = nodes_of_types(facts, chosen.gpu_type) if chosen.gpu_type else set()
     return [
         row
         for row in facts.rows("incidents")

@@ -16,7 +16,7 @@ from ettr.estimates.exact import rate_interval
 from ettr.estimates.interval import Interval
 from ettr.estimates.spread import Spread
 from ettr.facts import Facts
-from ettr.facts.chosen import NO_GPUS
+from ettr.facts.node_lives import NO_GPUS, in_life
 from ettr.metrics.rates import part_rate
 from ettr.units import SECONDS_PER_DAY
 
@@ -31,7 +31,7 @@ class ClassRate:
     """One class of nodes.
 
     Attributes:
-        name: `cpu`, a type of GPU, or `gpu` where no inventory names the type.
+        name: `cpu`, a type of GPU, or `gpu` where the type is not known.
         per_1000_node_days: The rate, with the exact interval of independent failures, or of such as
             cluster like all failures do.
     """
@@ -45,7 +45,8 @@ class ClassRate:
 
 def class_rates(facts: Facts, confidence: float = CONFIDENCE) -> tuple[ClassRate, ...]:
     """Rates of each class, that of most node-days first; empty where there is but one."""
-    types = {gpu_type for (gpu_type,) in facts.distinct("nodes", "gpu_type")} - {None}
+    sources = ("nodes", "attempts", "partition_models")
+    types = {kind for table in sources for (kind,) in facts.distinct(table, "gpu_type")} - {None}
     if not (_may_be_mixed(facts) or len(types) > 1):
         return ()
     rows = [row for row in facts.rows("class_rates") if row["node_s"] or row["failures"]]
@@ -149,14 +150,15 @@ def facts_of_class(facts: Facts, name: str) -> Facts:
         "class_attempts",
         f"SELECT h.attempt_id, count(*) AS n_held, "  # noqa: S608
         f"CAST(sum(CASE WHEN {wanted} THEN 1 ELSE 0 END) AS BIGINT) AS n_wanted FROM {held} h "
-        f"LEFT JOIN {classes} c ON h.cluster = c.cluster AND h.node = c.node GROUP BY h.attempt_id "
+        f"LEFT JOIN {classes} c ON h.cluster = c.cluster AND h.node = c.node "
+        f"AND {in_life('c', 'h')} GROUP BY h.attempt_id "
         f"HAVING sum(CASE WHEN {wanted} THEN 1 ELSE 0 END) > 0 {unplaced if name == GPU else ''}",
         view=False,
         bound=bound,
     )
     nodes = facts.keep(
         "class_nodes",
-        f"SELECT c.cluster, c.node FROM {classes} c WHERE {wanted}",  # noqa: S608
+        f"SELECT c.cluster, c.node, c.from_us, c.to_us FROM {classes} c WHERE {wanted}",  # noqa: S608
         view=False,
         bound=bound,
     )
@@ -173,7 +175,7 @@ def facts_of_class(facts: Facts, name: str) -> Facts:
     )
     of_nodes = (
         f"(t.node IS NULL OR EXISTS (SELECT 1 FROM {nodes} n "  # noqa: S608
-        "WHERE n.cluster = t.cluster AND n.node = t.node))"
+        f"WHERE n.cluster = t.cluster AND n.node = t.node AND {in_life('n', 't')}))"
     )
     columns = {
         "chosen": ("t.*", ""),

@@ -14,6 +14,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.facts import Facts
 from ettr.facts.files import Columns
+from ettr.facts.node_lives import kinds_of_nodes
 from ettr.metrics.availability import Service
 from ettr.metrics.goodput import LOST_CAP_MIN, lost_gpu_s
 from ettr.metrics.instants import moment, to_datetime
@@ -158,7 +159,7 @@ def node_records(
     names = sorted({*fleet.spans_s, *(() if only_fleet else (*days, *failed, *codes))})
     blamed = sum(failed.get(name, 0) for name in names)
     lost = {} if cap_min is None else _lost_gpu_hours(failures, cap_min)
-    kind_of = _kinds(facts) if has_jobs else {}
+    kind_of = kinds_of_nodes(facts) if has_jobs else {}
     of_kind: Counter[object] = Counter()
     days_of_kind: dict[object, float] = defaultdict(float)
     for name in names:
@@ -227,16 +228,6 @@ def blamed_failures(facts: Facts) -> dict[NodeName, int]:
     failures = facts.columns("failures")
     names = zip(failures["cluster"].tolist(), failures["node"].tolist(), strict=True)
     return dict(Counter(name for name in names if name[1] is not None))
-
-
-def _kinds(facts: Facts) -> dict[NodeName, object]:
-    """The class of each node that attempts held: with GPUs or not, and their type."""
-    return {
-        (cluster, node): (has_gpus, gpu_type)
-        for cluster, node, has_gpus, gpu_type in facts.distinct(
-            "node_classes", "cluster", "node", "has_gpus", "gpu_type"
-        )
-    }
 
 
 def _lost_gpu_hours(failures: Columns, cap_min: float) -> dict[NodeName, float | None]:

@@ -14,7 +14,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate, beta_quantile, beta_share
 from ettr.estimates.interval import check_confidence
-from ettr.estimates.spread import Axis, Spread
+from ettr.estimates.spread import SURE, Axis, Spread
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import FailureTimeline, spread_index, spread_over_time
@@ -520,7 +520,7 @@ class RateDirection:
     """Whether the failure rate falls or rises, and how that was tested.
 
     Attributes:
-        verdict: Better or worse where the interval of the ratio leaves 1 out.
+        verdict: Better or worse where the interval of the ratio leaves 1 out at p < 0.01.
         ratio: Rate of the later half (`a`) over that of the earlier one (`b`); None likewise.
         spread: Of the failures over time within the halves, which the test admits; None likewise.
     """
@@ -535,9 +535,9 @@ class RateDirection:
 def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) -> RateDirection:
     """Better, worse or undecided, with the ratio of both halves of the exposure.
 
-    At a constant rate the verdict is better or worse in at most 1 - `confidence` of fleets,
-    whether failures come alone or in bursts. Where failures are too few, or the logs too short, to
-    know whether they cluster (below ten in each half, or twelve windows), nothing is said.
+    At a constant rate the verdict is better or worse in at most 1 of 100 fleets, whether failures
+    come alone or in bursts. Where failures are too few, or the logs too short, to know whether they
+    cluster (below ten in each half, or twelve windows), nothing is said.
 
     Source:
         Przyborowski and Wilenski (1940), Biometrika 31, for the ratio of two Poisson rates;
@@ -556,7 +556,8 @@ def rate_direction(timeline: FailureTimeline, confidence: float = CONFIDENCE) ->
     spreads = [spread_over_time(half, confidence) for half in (late, early)]
     ratio = compare_spread(rates[0], rates[1], spreads[:1], spreads[1:], confidence, HALVES)
     spread = pooled_spread(spreads[:1], spreads[1:], confidence)
-    verdict = _verdict(ratio, spread)
+    is_known = spread is not None and spread.is_known
+    verdict = shown_direction(ratio) if is_known else Direction.UNDECIDED
     since = datetime.fromtimestamp(round(cut * SECONDS_PER_DAY), UTC)
     return RateDirection(verdict, since, ratio, spread, _direction_says(verdict, ratio, spread))
 
@@ -585,12 +586,16 @@ def _between(timeline: FailureTimeline, begin: float, end: float) -> FailureTime
     )
 
 
-def _verdict(ratio: RateRatio, spread: Spread | None) -> Direction:
-    if spread is None or not spread.is_known:
+def shown_direction(ratio: RateRatio) -> Direction:
+    """Better or worse where a ratio of rates shows a change; many look, so that 1 in 10 is many."""
+    if ratio.p_value >= SURE:
         return Direction.UNDECIDED
     if ratio.high < 1.0:
         return Direction.BETTER
     return Direction.WORSE if ratio.low > 1.0 else Direction.UNDECIDED
+
+
+HINT = "a hint: a change is called one below p 0.01"
 
 
 def _days(node_days: float) -> str:
@@ -623,7 +628,8 @@ def _direction_says(verdict: Direction, ratio: RateRatio, spread: Spread | None)
     if spread.is_clustered:
         tested += f"; failures vary {max(1.0, spread.index):.2g} times as much as independent ones"
     if verdict is Direction.UNDECIDED:
-        return f"Whether it is getting better is undecided: {tested}."
+        hint = "" if ratio.low <= 1.0 <= ratio.high else f"; {HINT}"
+        return f"Whether it is getting better is undecided: {tested}{hint}."
     return f"It is getting {verdict.value}: {tested}."
 
 

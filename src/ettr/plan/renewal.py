@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ettr.errors import UsageError
-from ettr.plan.run import PlannedRun
+from ettr.plan.run import PlannedRun, SimulatedRun
 from ettr.shapes import dataclass
 from ettr.words import spell
 
@@ -204,3 +204,34 @@ def maintained(run: PlannedRun, plan: MaintenancePlan) -> Maintained:
     finite = math.isfinite(run.productive_s)
     wallclock_s = run.productive_s / ettr if finite and ettr > 0 else math.inf if finite else None
     return Maintained(plan, share, ettr, wallclock_s)
+
+
+AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Sizes and failure rates at which a page has a run simulated, as factors of its own."""
+
+
+def simulated_around(
+    run: PlannedRun, simulated: SimulatedRun, ettr_of: Callable[[PlannedRun], float]
+) -> tuple[tuple[float, ...], ...]:
+    """ETTR by simulation over that of the exact form: a row a failure rate, a column a size.
+
+    The middle is the run itself. Intervals of checkpoints follow the failures of the whole run.
+
+    Args:
+        ettr_of: simulates a run, roughly.
+    """
+    middle = simulated.run_ettr(run.productive_s) / exact_ettr(run)
+    rows = []
+    for of_rate in AROUND:
+        row = []
+        for of_size in AROUND:
+            one = replace(
+                run,
+                n_nodes=max(1, round(of_size * run.n_nodes)),
+                failures_per_node_day=of_rate * run.failures_per_node_day,
+                interval_s=run.interval_s / math.sqrt(of_rate * of_size),
+            )
+            is_own = of_rate == of_size == 1.0
+            row.append(middle if is_own else ettr_of(one) / exact_ettr(one))
+        rows.append(tuple(row))
+    return tuple(rows)

@@ -173,7 +173,7 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
 def _unheard(analysis: Analysis) -> int:
     """Attempts that ended FAILED where no log could have shown why."""
     failed = analysis.evidence.failed
-    return failed.silent + failed.uncovered
+    return failed.total - failed.heard
 
 
 def _costliest(analysis: Analysis) -> Iterator[Action]:

@@ -98,7 +98,7 @@ def caution(analysis: Analysis) -> str | None:
 def _of_logs(analysis: Analysis) -> Iterator[Finding]:
     """What the logs lack, or say wrongly."""
     for shift in analysis.clock_shifts:
-        most = _with(analysis, analysis.evidence.failed.silent + analysis.evidence.failed.heard)
+        most = _with(analysis, analysis.evidence.failed.total - analysis.evidence.failed.uncovered)
         moved = Effect(("causes", "failure rate"), EITHER, most)
         yield Finding("clock-shift", shift.sentence, moved, shift.agreeing)
     if runaway := analysis.runaways:
@@ -400,13 +400,12 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
     """A finding's code, why failures are not counted, and of how many attempts."""
     logs = analysis.logs_read
     failed = analysis.evidence.failed
-    ended_failed = failed.heard + failed.silent + failed.uncovered
     if logs.failures_are_lower_bound:
         why = (
             f"{_no_checks(logs)}, and without them a job that a node's fault ended as FAILED does "
             "not count as a failure of the infrastructure."
         )
-        return "no-checks", why, ended_failed
+        return "no-checks", why, failed.total
     if not logs.jobs:
         return None
     if pairs := analysis.other_names:
@@ -416,13 +415,13 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
             "there explain no failure. Ingest an inventory with their host names, or write the "
             "names as in the accounting and ingest these logs again."
         )
-        return "other-names", why, ended_failed
+        return "other-names", why, failed.total
     words = []
-    is_deaf = logs.node_logs and not logs.gpu_errors and bool(analysis.ran_gpu_hours)
-    if is_deaf and failed.heard:
+    if failed.deaf:
         words.append(
-            f"{counted(failed.heard, 'attempt')} ended FAILED on nodes whose logs hold no line of "
-            "a GPU's driver (XID, SXID, amdgpu) at any time: in such a log none may ever stand"
+            f"{counted(failed.deaf, 'attempt')} ended FAILED on nodes with GPUs of whose driver "
+            "(NVRM, amdgpu) the logs of their cluster hold no line at any time: in such logs no "
+            "error of theirs may ever stand"
         )
     if failed.uncovered:
         words.append(
@@ -441,8 +440,8 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
         f"{', and '.join(words)}. Whether a node failed there cannot be known (see how sure the "
         "causes are)."
     )
-    rows = failed.uncovered + failed.silent
-    return ("no-gpu-errors", why, rows + failed.heard) if is_deaf else ("silent-nodes", why, rows)
+    rows = failed.total - failed.heard
+    return ("no-gpu-errors" if failed.deaf else "silent-nodes"), why, rows
 
 
 def _no_checks(logs: LogsRead) -> str:

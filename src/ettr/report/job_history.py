@@ -163,6 +163,12 @@ def _arrived(evidence: AttemptEvidence) -> str:
             f"{evidence.last_day}: no error could have been found."
         )
     if not evidence.silent_nodes:
+        if evidence.deaf_nodes:
+            return (
+                f"Kernel messages or health checks arrived {days}, but no log of the cluster holds "
+                "a line of the driver of its GPUs (NVRM, amdgpu): “no error found” says nothing "
+                "about them."
+            )
         of_nodes = "its node" if evidence.nodes == 1 else f"all its {evidence.nodes:,} nodes"
         return (
             f"Kernel messages or health checks of {of_nodes} arrived {days}; none was an error "

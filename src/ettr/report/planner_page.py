@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ettr.plan.outlook import PER_NODE_DAYS, RunPlan
+from ettr.plan.renewal import AROUND
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.plan.schemes.base import Affine, affine_terms, checked
 from ettr.report.jinja import content_policy, environment, own_file, script_json
@@ -26,8 +27,13 @@ _SCRIPTS = ("planner_forms", "planner_state", "planner")
 TYPED = "typed write time"
 
 
-def planner_html(plan: RunPlan) -> str:
-    """The page as HTML, its sliders at the plan's run."""
+def planner_html(plan: RunPlan, around: tuple[tuple[float, ...], ...] | None = None) -> str:
+    """The page as HTML, its sliders at the plan's run.
+
+    Args:
+        around: ETTR by simulation over that of the exact form, around the run
+            (`simulated_around`): all of the page then answers with the simulation.
+    """
     job = plan.job or assumed_job(plan)
     style = own_file("templates/report.css", "templates/planner.css")
     script = own_file(*(f"templates/{name}.js" for name in _SCRIPTS))
@@ -38,8 +44,9 @@ def planner_html(plan: RunPlan) -> str:
             subtitle="Move a slider or type a value: everything follows.",
             notes=_notes(plan, job),
             simulated=_simulated(plan),
+            by="" if plan.simulated is None else ("simulated" if around else "exact form"),
             footer=f"ettr {__version__}. Nothing is loaded from anywhere; the file can be kept.",
-            given=script_json(given(plan, job)),
+            given=script_json(given(plan, job) | {"around": around, "factors": AROUND}),
             policy=Markup(content_policy([script], [style])),  # noqa: S704 - of hashes only
             style=style,
             script=script,

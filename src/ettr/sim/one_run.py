@@ -306,6 +306,7 @@ _OFF = 0.1
 _NOTICED = 0.0005
 """An interval must gain so much to be preferred to the one planned: the last digit printed."""
 _COARSE = Precision(0.004, most_replicas=256, most_failures=100_000)
+_ROUGH = Precision(0.008, most_replicas=64, most_failures=20_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +400,12 @@ def simulated_plan(
         detecting=outcome.short.detecting if by.detection_s else None,
         precise=outcome.precise and finite.precise and not off,
     )
+
+
+def rough_ettr(run: PlannedRun, by: PlannedSimulation) -> float:
+    """Simulated ETTR of a run as one of many, which need not be known well."""
+    long_run = by.age_s is None
+    return by.outcome(replace(run, productive_s=math.inf) if long_run else run, _ROUGH).ettr
 
 
 def _off_the_rate(run: PlannedRun, outcome: RunOutcome) -> str:

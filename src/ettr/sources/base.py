@@ -42,9 +42,9 @@ class ReadOptions:
 READERS: Mapping[str, int] = {
     "kernel-xid": 3,
     "nhc": 2,
-    "slurm-events": 2,
+    "slurm-events": 3,
     "slurm-inventory": 2,
-    "slurm-sacct": 2,
+    "slurm-sacct": 3,
     "slurmctld-log": 2,
 }
 """Versions of readers that are not the first, by source: a report loads no reader to know them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -149,8 +150,12 @@ class LogDays:
             known.n_lines += n_lines
             known.line = min(known.line, line)
 
-    def keep(self, nodes: set[str] | None = None) -> None:
+    def keep(
+        self, nodes: set[str] | None = None, kinds: Mapping[str, set[str]] | None = None
+    ) -> None:
         """Keep a row for each node and day; of these `nodes` alone, unless None.
+
+        `kinds` are of each node, as the table has them.
 
         Next to lines that name a node those that name none are of nobody.
         """
@@ -166,4 +171,5 @@ class LogDays:
                 node=node,
                 day=datetime(day.year, day.month, day.day, tzinfo=UTC),
                 n_lines=lines.n_lines,
+                kinds=",".join(sorted((kinds or {}).get(name, ()))) or None,
             )

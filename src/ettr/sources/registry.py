@@ -42,6 +42,7 @@ MODULES: tuple[str, ...] = (
     "note",
     "traces.infinitehbd",
     "traces.lanl",
+    "traces.philly",
     "table",
 )
 

@@ -149,6 +149,12 @@ ATTEMPTS = Table(
             "the log does not say",
             keeps=Keeps.SAME_END,
         ),
+        _string(
+            "gpu_type",
+            "GPU model as the scheduler names it; several are comma-separated",
+            "no GPUs, or the log does not say",
+            keeps=Keeps.SAME_END,
+        ),
         _int(
             "requested_nodes",
             "nodes asked for (at least)",
@@ -334,6 +340,12 @@ LOG_DAYS = Table(
         _NODE,
         _time("day", "midnight at which the UTC day begins"),
         _int("n_lines", "lines of that day in the file, whatever they say"),
+        _string(
+            "kinds",
+            "whose lines the file holds of the node, on any day, comma-separated: aer, amd, "
+            "filesystem, mce, network, nvidia",
+            "none of these, or not looked for",
+        ),
         *_PROVENANCE,
     ),
 )

@@ -26,7 +26,7 @@ from ettr.shapes import dataclass
 from ettr.sim.cluster.drawing import drawn_scenario
 from ettr.sim.cluster.faults import in_period
 from ettr.sim.cluster.run import AnyCluster, simulated_cluster
-from ettr.sim.cluster.scenario import QUANTITIES, ClusterScenario, Validation
+from ettr.sim.cluster.scenario import QUANTITIES, REPAIR_SPREAD, SAVES, ClusterScenario, Validation
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_digest
 from ettr.sim.sweeps import results_of
@@ -128,7 +128,9 @@ def back_test(
     tasks = [(scenario, begin, end, warm_up, seed, number) for number in range(replicas)]
     runs = results_of(_replica, tasks, workers, progress)
     real = quantities_of(reality, begin_s, end_s)
-    placed = judged([_placed(name, real.get(name), runs) for name in QUANTITIES], FAMILY_ERROR)
+    placed = judged(
+        [placed_quantity(name, real.get(name), runs) for name in QUANTITIES], FAMILY_ERROR
+    )
     found = _result(scenario, store, begin, end, warm_up, replicas, seed, placed, simulated)
     return replace(found, notes=(overlap, *found.notes)) if overlap else found
 
@@ -198,7 +200,9 @@ def _replica(
     record = simulated_record(tables, run.truth(), machine)
     if not scenario.arrivals.jobs_per_day:
         record = replace(record, has_jobs=False)
-    return quantities_of(record, to_seconds(begin), to_seconds(end))
+    rules = drawn.checkpoints
+    saves = {SAVES: _save_interval(float(rules.interval_s + rules.write_s))}
+    return quantities_of(record, to_seconds(begin), to_seconds(end)) | saves
 
 
 def _take(run: AnyCluster, logged: dict[str, list[pa.Table]]) -> None:
@@ -208,7 +212,7 @@ def _take(run: AnyCluster, logged: dict[str, list[pa.Table]]) -> None:
             logged[name].append(tables[name])
 
 
-def _placed(
+def placed_quantity(
     name: str, real: Quantity | None, runs: Sequence[Mapping[str, Quantity]]
 ) -> PlacedQuantity:
     """Reality's place: by rank, and by Student's t on a scale where chance is about normal."""
@@ -369,7 +373,9 @@ def overlap_note(scenario: ClusterScenario, store: str, begin: datetime, end: da
 
 LEAST_WAITS = 20
 """Fewer jobs of a size say little about how long they wait."""
-LEAST_REPAIRS = 5
+LEAST_REPAIRS, LEAST_SPREAD = 5, 12
+_OF_NORMAL = 0.5 * math.log(2.0 * math.pi * math.e)
+"""Entropy of a normal law of standard deviation 1."""
 STATES = ("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED")
 SOON_S = 7.0 * SECONDS_PER_DAY
 WAIT_FLOOR_S = 3600.0
@@ -408,7 +414,13 @@ def quantities_of(record: SiteRecord, begin_s: float, end_s: float) -> dict[str,
         made |= _of_jobs(record, begin_s, end_s)
         made |= _waits(attempts, record.machine.per_node, begin_s, end_s)
     made |= _of_outages(record, begin_s, end_s)
+    if saves := record.save_interval_s(begin_s, end_s):
+        made[SAVES] = _save_interval(saves[0])
     return made
+
+
+def _save_interval(interval_s: float) -> Quantity:
+    return Quantity(interval_s, "s", math.log(interval_s), 0.1)
 
 
 def _held_s(attempts: Attempts, begin_s: float, end_s: float) -> Floats:
@@ -495,7 +507,28 @@ def _of_outages(record: SiteRecord, begin_s: float, end_s: float) -> dict[str, Q
             continue
         scaled = math.log(float(value) + 1.0 / 60.0)
         made[key] = Quantity(float(value), "h", scaled, least_spread)
+    made[REPAIR_SPREAD] = spread_of_times(hours)
     return made
+
+
+def spread_of_times(hours: Floats) -> Quantity:
+    """How far times of repair spread: the sigma of a lognormal law that is as wide.
+
+    By the entropy of their logarithms: unlike a standard deviation it sees that repairs of each
+    kind last alike, wherever their means lie.
+
+    Source:
+        Vasicek (1976), Journal of the Royal Statistical Society B 38.
+    """
+    n = hours.size
+    if n < LEAST_SPREAD:
+        return Quantity(None, "sigma")
+    times = np.sort(np.log(hours + 1.0 / 60.0))
+    m = round(math.sqrt(n))
+    apart = np.concatenate([times[m:], np.full(m, times[-1])])
+    apart = apart - np.concatenate([np.full(m, times[0]), times[:-m]])
+    entropy = float(np.log(np.maximum(apart, 1e-3) * n / (2.0 * m)).mean())
+    return Quantity(math.exp(entropy - _OF_NORMAL), "sigma", entropy, 0.05)
 
 
 def _soon_after(node: npt.NDArray[np.int64], start_s: Floats) -> Quantity:

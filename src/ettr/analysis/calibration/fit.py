@@ -154,7 +154,8 @@ def _fit_jobs(maker: ScenarioMaker, record: SiteRecord, begin_s: float, end_s: f
     submitted = (attempts.submit_s >= begin_s) & (attempts.submit_s < end_s)
     n = int((attempts.is_first & submitted).sum())
     if record.has_jobs and n >= LEAST_JOBS:
-        fit_jobs(maker, attempts, record.machine, begin_s, end_s)
+        saves = record.save_interval_s(begin_s, end_s)
+        fit_jobs(maker, attempts, record.machine, begin_s, end_s, saves)
         return
     if record.has_jobs:
         raise UsageError(

@@ -39,9 +39,24 @@ _WEEKEND = 5
 
 
 def fit_jobs(
-    maker: ScenarioMaker, attempts: Attempts, machine: Machine, begin_s: float, end_s: float
+    maker: ScenarioMaker,
+    attempts: Attempts,
+    machine: Machine,
+    begin_s: float,
+    end_s: float,
+    saves: tuple[float, int] | None = None,
 ) -> None:
-    """Fit all that accounting shows; attempts submitted later are left out, later ends unknown."""
+    """Fit all that accounting shows; attempts submitted later are left out, later ends unknown.
+
+    Args:
+        saves: seconds between checkpoints that training recorded, and of how many.
+    """
+    interval = None
+    if saves is not None:
+        interval_s = max(1, round(saves[0] - maker.base.checkpoints.write_s))
+        interval = Fitted(interval_s, f"{saves[1]:,} checkpoints of recorded training")
+        rules = replace(maker.base.checkpoints, interval_s=interval_s)
+        maker.base = replace(maker.base, checkpoints=rules)
     known = (attempts.submit_s >= begin_s) & (attempts.submit_s < end_s)
     follows = _resubmissions(attempts, end_s)
     again = follows >= 0
@@ -58,7 +73,7 @@ def fit_jobs(
     _owners(maker, attempts, known)
     _priorities(maker, attempts, new, machine)
     _scheduling(maker, attempts, known, end_s)
-    _resubmitting(maker, attempts, follows, known, end_s)
+    _resubmitting(maker, attempts, follows, known, end_s, interval)
 
 
 def _resubmissions(attempts: Attempts, end_s: float) -> Places:
@@ -451,20 +466,26 @@ def _scheduling(maker: ScenarioMaker, attempts: Attempts, known: Flags, end_s: f
 
 
 def _resubmitting(
-    maker: ScenarioMaker, attempts: Attempts, follows: Places, known: Flags, end_s: float
+    maker: ScenarioMaker,
+    attempts: Attempts,
+    follows: Places,
+    known: Flags,
+    end_s: float,
+    interval: Fitted | None,
 ) -> None:
-    """Share of the jobs which faults ended that come again."""
+    """Share of the jobs which faults ended that come again, and the interval of checkpoints."""
     broken = known & attempts.failed & (attempts.state == "FAILED") & (attempts.name != "")
     broken &= attempts.end_s <= end_s - _RESUBMITTED_S
     comes_again = np.zeros(len(attempts), dtype=np.bool_)
     comes_again[follows[follows >= 0]] = True
     total, n = int(broken.sum()), int((broken & comes_again).sum())
     if total < 10:
-        maker.part("checkpoints", "no scheduler records it")
+        maker.part("checkpoints", "no scheduler records it", interval_s=interval)
         return
     maker.part(
         "checkpoints",
         "no scheduler records it",
+        interval_s=interval,
         resubmit_chance=Fitted.of(
             share_interval(n, total), f"{n} of {total} jobs that faults ended"
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ Texts = npt.NDArray[np.object_]
 Places = npt.NDArray[np.int64]
 LOST_CAP_S = 1800.0
 """Work that a failure loses at most, as in the report."""
+LEAST_SAVES = 20
+"""Fewer say little of the interval between checkpoints."""
 OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
 """End states by which a job comes to its own end, unless the infrastructure ended it."""
 COLUMNS = (
@@ -104,6 +106,8 @@ class SiteRecord:
     Attributes:
         has_failures: Whether its logs could show that the infrastructure ended a job.
         bare_jobs: Jobs that are left out, since they ask for no GPUs where GPUs are counted.
+        save_end_s: Of the checkpoints that training recorded, one after another of a run.
+        save_gap_s: Since the one before.
     """
 
     attempts: Attempts
@@ -112,6 +116,13 @@ class SiteRecord:
     has_jobs: bool
     has_failures: bool
     bare_jobs: int = 0
+    save_end_s: Floats = field(default_factory=lambda: np.empty(0))
+    save_gap_s: Floats = field(default_factory=lambda: np.empty(0))
+
+    def save_interval_s(self, begin_s: float, end_s: float) -> tuple[float, int] | None:
+        """Median interval between checkpoints in a time, of how many; None for too few."""
+        gaps_s = self.save_gap_s[(self.save_end_s >= begin_s) & (self.save_end_s < end_s)]
+        return (float(np.median(gaps_s)), gaps_s.size) if gaps_s.size >= LEAST_SAVES else None
 
 
 def attempts_of(
@@ -241,6 +252,11 @@ def site_record(analysis: Analysis, *, with_bare_jobs: bool = False) -> SiteReco
         asks = asks_for_none(rows)
         bare_jobs = len(set(np.array(rows["job_id"].to_pylist(), dtype=object)[asks].tolist()))
         rows = rows.filter(pa.array(~asks))
+    saves = analysis.facts.columns("save_gaps") if read.progress else {}
+    end_s, gap_s = (
+        np.asarray(saves.get(name, ()), dtype=np.float64) / MICROSECONDS_PER_SECOND
+        for name in ("end_us", "gap_us")
+    )
     return SiteRecord(
         attempts=attempts_of(rows, failures, machine.unit, silent_ends(analysis)),
         outages=_outages(analysis, machine),
@@ -248,6 +264,8 @@ def site_record(analysis: Analysis, *, with_bare_jobs: bool = False) -> SiteReco
         has_jobs=bool(read.jobs),
         has_failures=bool(read.jobs),
         bare_jobs=bare_jobs,
+        save_end_s=end_s,
+        save_gap_s=gap_s,
     )
 
 

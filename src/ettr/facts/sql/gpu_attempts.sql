@@ -3,6 +3,7 @@
 WITH on_nodes AS (
   SELECT h.attempt_id, max(CASE WHEN c.has_gpus THEN 1 ELSE 0 END) AS any_gpus, min(c.gpu_type) AS gpu_type
   FROM held h JOIN node_classes c ON h.cluster = c.cluster AND h.node = c.node
+    AND coalesce(h.start_us, 0) >= c.from_us AND coalesce(h.start_us, 0) < c.to_us
   GROUP BY h.attempt_id)
 SELECT t.attempt_id, o.gpu_type
 FROM chosen t LEFT JOIN on_nodes o ON t.attempt_id = o.attempt_id

@@ -110,12 +110,12 @@ def _no_error_found(evidence: EvidenceCoverage) -> Iterator[str]:
             "no error was found, so that none counts as a failure",
         ),
     ):
-        total = found.heard + found.silent + found.uncovered
-        if total:
+        if found.total:
             yield (
-                f"For {counted(total, one, several)} {verb}: {found.heard:,} while each of its "
-                f"nodes was heard that day or the day before, {found.silent:,} while some of its "
-                f"nodes were silent and others of the cluster heard, {found.uncovered:,} while no "
+                f"For {counted(found.total, one, several)} {verb}: {found.heard:,} while each of "
+                f"its nodes was heard that day or the day before, {found.deaf:,} likewise, by logs "
+                f"without a line of their GPUs' driver, {found.silent:,} while some of its nodes "
+                f"were silent and others of the cluster heard, {found.uncovered:,} while no "
                 "evidence arrived and none could be found."
             )
     yield (

@@ -8,6 +8,14 @@
     ["interval_s", "checkpoint interval", 1, DAY, false], ["write_s", "write time", 0.1, 3600, true],
     ["restart_s", "restart time", 1, 7200, true], ["queue_s", "queue time", 1, DAY, true],
   ];
+  // where a run was simulated, the sliders reach as far as the simulations do
+  if (given.around) {
+    for (const slider of SLIDERS.slice(0, 2)) {
+      const own = given.state[slider[0]], ends = [given.factors[0], given.factors[given.factors.length - 1]];
+      [slider[2], slider[3]] = ends.map((factor) => factor * own);
+    }
+    SLIDERS[0][2] = Math.max(given.gpus_per_node, SLIDERS[0][2]);
+  }
   const STEPS = 1000;
   let state, kept = null;
 
@@ -24,7 +32,22 @@
     if (one) { return forms.schemeBest(one, inner(s)); }
     return s.write_s > 0 && rate(s) > 0 ? forms.optimalShare(rate(s) * s.write_s) / rate(s) : 0;
   }
-  function ettrAt(s, interval) {
+  // place between simulated factors on a scale of logarithms: the lower one, and the share beyond it
+  function between(factor) {
+    const all = given.factors;
+    const at = Math.min(Math.max(factor, all[0]), all[all.length - 1]);
+    const i = Math.min(all.length - 2, Math.max(0, all.findIndex((one) => one > at) - 1 + (at >= all[all.length - 1] ? all.length : 0)));
+    return [i, Math.log(at / all[i]) / Math.log(all[i + 1] / all[i])];
+  }
+  // simulated ETTR over that of the exact form
+  function simulatedShare(s) {
+    if (!given.around) { return 1; }
+    const [i, x] = between(s.gpus / given.state.gpus), [j, y] = between(s.per_1000 / given.state.per_1000);
+    const row = (k) => given.around[k][i] * (1 - x) + given.around[k][i + 1] * x;
+    return row(j) * (1 - y) + row(j + 1) * y;
+  }
+  function ettrAt(s, interval) { return simulatedShare(s) * exactAt(s, interval); }
+  function exactAt(s, interval) {
     const one = scheme(s);
     return one ? forms.levels(forms.schemeLevels(one, inner(s), interval))
       : forms.longRun(rate(s), interval, s.write_s, s.restart_s + given.load_s, s.queue_s);
@@ -71,7 +94,7 @@
       put("optimum", spell(best), best, "ETTR " + ettrAt(state, best).toFixed(4) + " there");
     } else { put("optimum", "the shorter the better", 0, "since writes cost nothing"); }
     const gap = now - state.target;
-    if (given.simulated) {
+    if (given.simulated && !given.around) {
       put("target-state", "see the simulation", undefined, "the exact form does not decide it here");
     } else {
       put("target-state", gap >= 0 ? "reached" : "missed", gap,
@@ -116,7 +139,7 @@
       ["checkpoint every", plans.map((s) => spell(interval(s)))],
       ["write, restart, queue", plans.map((s) => [s.write_s, s.restart_s, s.queue_s].map(spell).join(", "))],
       ["MTTF", plans.map((s) => spell(1 / rate(s)))],
-      [given.simulated ? "ETTR, exact form" : "ETTR", costs.map((one) => one.ettr.toFixed(4))],
+      [given.around ? "ETTR, simulated" : given.simulated ? "ETTR, exact form" : "ETTR", costs.map((one) => one.ettr.toFixed(4))],
       ["productive days", plans.map((s) => String(s.days))],
       ["wall-clock days", costs.map((one) => one.days === null ? "–" : one.days.toFixed(2))],
       ["GPU-hours", costs.map((one) => count(one.held))],

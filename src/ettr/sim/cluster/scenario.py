@@ -418,6 +418,8 @@ def check_owners(scenario: ClusterScenario, owners: Owners) -> None:
         raise UsageError(f"scenario {scenario.name!r} cannot be simulated:{''.join(problems)}")
 
 
+REPAIR_SPREAD = "repair time, spread"
+SAVES = "checkpoint interval, median"
 QUANTITIES = (
     "jobs submitted",
     "failure rate",
@@ -426,6 +428,8 @@ QUANTITIES = (
     "repair time, median",
     "repair time, mean",
     "repair time, 90 %",
+    REPAIR_SPREAD,
+    SAVES,
     "utilisation",
     "lost goodput",
     "share FAILED",

@@ -12,6 +12,7 @@ from ettr.sim.cluster.scenario import (
     ASKED,
     NEVER_VALIDATED,
     QUANTITIES,
+    SAVES,
     ClusterScenario,
     Validation,
     parts_of,
@@ -153,10 +154,8 @@ def _verdict_words(found: Validation, name: str) -> str:
             f"FAILED ITS BACK-TEST: {name} does not predict {', '.join(found.failed)} ({when}); "
             "do not rely on answers that depend on these."
         )
-    return (
-        f"Back-tested, except checkpoints (no scheduler records them): {name} predicts what was "
-        f"held back ({when})."
-    )
+    rest = "" if SAVES in found.passed else ", except checkpoints (no training recorded them)"
+    return f"Back-tested{rest}: {name} predicts what was held back ({when})."
 
 
 def _when(found: Validation) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.kernel_lines import KERNEL, PREFIXES, KernelDays, is_journal
+from ettr.sources.kernel_lines import KERNEL, PREFIXES, KernelDays, is_journal, lines_with
 from ettr.sources.kernel_wrappings import is_of_kernel, message_of, plain_head, wrapping_of
 from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts
 from ettr.sources.log_rows import LogRows
@@ -210,7 +210,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     number = 0
     for block in wrapping(blocks(origin)) if wrapping else blocks(origin):
         starts = kernel.forms.marks.lines(block)
-        starts.update(start for mark in arrays for start in _lines_with(block, mark))
+        starts.update(start for mark in arrays for start in lines_with(block, mark))
         n_lines = block.count(b"\n")
         n_empty = sum(not line for line in block.split(b"\n")[:-1]) if wrapping else 0
         file.count_read(n_lines - n_empty)
@@ -234,15 +234,6 @@ def _numbered(block: bytes, starts: list[int], before: int) -> Iterator[tuple[in
         number += block.count(b"\n", at, start)
         at = start
         yield number, block[start : block.find(b"\n", start)].rstrip(b"\r")
-
-
-def _lines_with(block: bytes, mark: bytes) -> Iterator[int]:
-    """Where each line begins that holds the mark; `find` is many times as fast as a regex."""
-    found = block.find(mark)
-    while found >= 0:
-        yield block.rfind(b"\n", 0, found) + 1
-        end = block.find(b"\n", found)
-        found = block.find(mark, end) if end >= 0 else -1
 
 
 def _bare(message: str) -> str:

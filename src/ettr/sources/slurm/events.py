@@ -276,6 +276,12 @@ _SPELLED = {
     "RESV": ("RESERVED",),
     "INVAL": ("INVALID_REG",),
     "INVALID": ("INVALID_REG",),
+    "FUTR": ("FUTURE",),
+    "FAILG": ("ALLOCATED", "FAIL"),
+    "POW_DN": ("POWERING_DOWN",),
+    "POW_UP": ("POWERING_UP",),
+    "PLND": ("PLANNED",),
+    "UNK": ("UNKNOWN",),
 }
 # of several, the first of these says why the node gets no work
 _BY_RANK = (

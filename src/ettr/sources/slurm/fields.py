@@ -311,6 +311,28 @@ def _old_gres_of(name: str) -> re.Pattern[str]:
     )
 
 
+def gpu_types(text: str, accelerators: tuple[str, ...] = ()) -> str | None:
+    """Types of GPUs in such a list, of TRES or of generic resources: `h100`, `a100,h100`.
+
+    None where it names none. Parts of GPUs (MIG) have no type of their own.
+    """
+    if _MIG.search(text):
+        return None
+    found: set[str] = set()
+    for name in ("gpu", *accelerators):
+        found.update(_types_of(name).findall(text))
+    return ",".join(sorted(found)) or None
+
+
+@cache
+def _types_of(name: str) -> re.Pattern[str]:
+    # `gres/gpu:h100=8` and `gpu:h100:8(S:0-1)`, with any GPU in it
+    return re.compile(
+        rf"(?:^|,)(?:gres[/:])?{re.escape(name)}:([A-Za-z0-9][^=,():]{{0,80}})[=:]0*[1-9]",
+        re.IGNORECASE,
+    )
+
+
 def other_gres(text: str, accelerators: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Names of generic resources that are no GPUs and that nobody has said to be accelerators."""
     found = dict.fromkeys(name.lower() for name in _ANY_GRES.findall(text))

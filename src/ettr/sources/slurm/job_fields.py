@@ -263,20 +263,21 @@ TIME_FIELDS = (
 )
 
 
-def gpus_of(parse: Callable[[str, tuple[str, ...]], int]) -> Parser:
-    """Counts the accelerators of a list, by the names that the user gave of them."""
+def gpus_of(parse: Callable[[str, tuple[str, ...]], int | str | None], kind: pa.DataType) -> Parser:
+    """Reads the accelerators of a list, by the names that the user gave of them."""
 
     def parser(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
-        def count(listed: str) -> int:
+        def read(listed: str) -> int | str | None:
             return parse(listed, records.accelerators)
 
-        return mapped(records.distinct(field), count, INT)
+        return mapped(records.distinct(field), read, kind)
 
     return parser
 
 
-gpus_of_tres = gpus_of(words.gpus_of_tres)
-gpus_of_gres = gpus_of(words.gpus_of_gres)
+gpus_of_tres = gpus_of(words.gpus_of_tres, INT)
+gpus_of_gres = gpus_of(words.gpus_of_gres, INT)
+gpu_types = gpus_of(words.gpu_types, TEXT)
 
 RESOURCE_FIELDS = (
     JobField("priority", "priority", integer),
@@ -290,6 +291,8 @@ RESOURCE_FIELDS = (
     JobField("n_cpus", "alloctres", tres("cpu")),
     JobField("n_gpus", "alloctres", gpus_of_tres),
     JobField("n_gpus", "allocgres", gpus_of_gres, unless="alloctres"),
+    JobField("gpu_type", "alloctres", gpu_types),
+    JobField("gpu_type", "allocgres", gpu_types, unless="alloctres"),
     JobField("requested_nodes", "reqnodes", count),
     JobField("requested_nodes", "reqtres", tres("node")),
     JobField("requested_gpus", "reqtres", gpus_of_tres),

@@ -1,0 +1,37 @@
+"""A back-test tells repairs that all last alike from those that spread, and checkpoints apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ettr.analysis.calibration.back_test import Quantity, placed_quantity, spread_of_times
+
+NAME = "repair time, spread"
+MEANS_H = np.array([2.0, 6.0, 12.0, 24.0])
+
+
+def repairs(rng: np.random.Generator, spread: float, known: float) -> Quantity:
+    """Forty repairs of four kinds, whose means are known to so much."""
+    means = np.log(MEANS_H * rng.lognormal(0.0, known, 4))[rng.integers(4, size=40)]
+    hours = rng.lognormal(means - spread**2 / 2, spread)
+    return spread_of_times(hours)
+
+
+def p_values(planted: float, simulated: float, draws: int) -> np.ndarray:
+    rng, found = np.random.default_rng(8), []
+    for _ in range(draws):
+        runs = [{NAME: repairs(rng, simulated, 0.3)} for _ in range(15)]
+        found.append(placed_quantity(NAME, repairs(rng, planted, 0.3), runs).p_value)
+    return np.array(found, dtype=np.float64)
+
+
+def test_a_right_spread_of_repairs_seldom_fails() -> None:
+    found = p_values(1.0, 1.0, 200)
+    assert (found < 0.05).mean() <= 0.09
+    assert (found < 0.002).mean() <= 0.01
+
+
+@pytest.mark.parametrize("wrong", [0.1, 4.0])
+def test_a_wrong_one_fails_among_25_quantities(wrong: float) -> None:
+    assert (p_values(1.0, wrong, 60) < 0.002).mean() >= 0.6
