@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from cpu_seconds import START, Figures, cpu_s, group_of, largest_mb, room_of
 from held_analyses import MEMORY
 from lanes import LANES, lane_of
+from readable import hold_findings
 
 # How long an example takes says how busy the machine is, and nothing else. Where every group is to
 # run, the verdict follows from the code alone: the same examples each time; elsewhere others.
@@ -138,6 +139,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Hold the answers of analyses where tests may share them, fixtures included."""
+    hold_findings()
     MEMORY.allow(item)
     item.stash[_BEGAN_S] = cpu_s()
 

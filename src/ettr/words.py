@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
-_MOST_WRITTEN_OUT = 1e9
-"""Days from here up are printed by their power of ten."""
+_LEAST, _MOST = 1e-7, 1e15
+"""Beyond these nobody counts the digits, and nobody needs the number."""
 _BY_NUMBER = re.compile(r"\[([^][|]*)\|([^][|]*)\]")
 
 
@@ -22,6 +23,24 @@ def by_number(sentence: str, count: int) -> str:
     return chosen.replace("{n}", f"{count:,}")
 
 
+def significant(value: float, digits: int = 3) -> str:
+    """A number to so many significant digits, thousands grouped, without a power of ten."""
+    if not math.isfinite(value):
+        return f"{value:g}"
+    if 0.0 < abs(value) < _LEAST:
+        return "< 0.0000001" if value > 0.0 else "> -0.0000001"
+    if abs(value) >= _MOST:
+        return "> 1,000,000 billion" if value > 0.0 else "< -1,000,000 billion"
+    whole = math.floor(math.log10(abs(value))) + 1 if value else 1
+    text = f"{value:,.{max(0, digits - whole)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def p_words(chance: float) -> str:
+    """A p-value to two digits, with its letter; below a ten-thousandth only that it is."""
+    return "p < 0.0001" if chance < 1e-4 else f"p {chance:.2g}"
+
+
 def spell(duration_s: float) -> str:
     """A duration in the unit that fits it: `4.2 s`, `7 min`, `1.8 h`, `47.7 d`."""
     for unit_s, name in (
@@ -31,8 +50,5 @@ def spell(duration_s: float) -> str:
     ):
         if duration_s >= unit_s:
             value = duration_s / unit_s
-            if value >= _MOST_WRITTEN_OUT:
-                mantissa, _, power = f"{value:.2e}".partition("e")
-                return f"{mantissa}e{int(power)} {name}"
-            return f"{value:.3g} {name}" if value < 1000 else f"{value:,.0f} {name}"
-    return f"{duration_s:.3g} s"
+            return f"{significant(value)} {name}"
+    return f"{significant(duration_s)} s"

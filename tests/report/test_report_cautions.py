@@ -30,9 +30,8 @@ def logs(*, days: float, node_days: float, attempts: int = 1, faults: float | No
 
 def test_the_sentence_names_the_span_and_the_exposure():
     assert short_logs(logs(days=90 / 86400, node_days=0.0031597)) == (
-        "The logs span 90 s and hold 0.00316 node-days of runtime: every rate per 1,000 "
-        "node-days, and whatever follows from it, is extrapolated from that and says nothing "
-        "about a cluster."
+        "The logs span 90 s and hold 0.00316 node-days of runtime. That is too little: every rate "
+        "is extrapolated from it, and says nothing about a cluster."
     )
 
 

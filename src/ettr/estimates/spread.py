@@ -12,7 +12,7 @@ from ettr.estimates.exact import FailureRate, gamma_quantile
 from ettr.estimates.interval import Interval
 from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
-from ettr.words import counted
+from ettr.words import counted, p_words, significant
 
 SUSPECT = 0.25
 """Below this p-value the over-dispersed interval is the one to believe.
@@ -170,15 +170,17 @@ def _meaning(believed: Spread, both: list[Spread]) -> str:
             else "nodes"
         )
         p_value = believed.p_value or 0.0
-        chance = "p < 0.0001" if p_value < 1e-4 else f"p {p_value:.2g}"
+        chance = "p < 0.0001" if p_value < 1e-4 else f"{p_words(p_value)}"
         if not believed.is_surely_clustered:
             return (
                 f"Failures may cluster, which is not shown: between {units} they vary "
-                f"{believed.index:.2g} times as much as independent ones would ({chance}). The "
+                f"{significant(believed.index, 2)} times as much as independent ones would "
+                f"({chance}). The "
                 "intervals admit that."
             )
         return (
-            f"Failures cluster: between {units} they vary {believed.index:.2g} times as much as "
+            f"Failures cluster: between {units} they vary {significant(believed.index, 2)} times "
+            "as much as "
             f"independent ones would ({chance}). The intervals admit that."
         )
     if any(one.is_known for one in both):

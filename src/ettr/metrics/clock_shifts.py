@@ -24,7 +24,7 @@ from ettr.units import (
     SECONDS_PER_HOUR,
     SECONDS_PER_MINUTE,
 )
-from ettr.words import counted
+from ettr.words import counted, significant
 
 if TYPE_CHECKING:
     pass
@@ -133,7 +133,7 @@ class ClockShift:
         unit_s, unit = SECONDS_PER_HOUR, "h"
         if high_s < SECONDS_PER_HOUR:
             unit_s, unit = SECONDS_PER_MINUTE, "min"
-        return f"{low_s / unit_s:.3g} to {high_s / unit_s:.3g} {unit} {way}"
+        return f"{significant(low_s / unit_s)} to {significant(high_s / unit_s)} {unit} {way}"
 
     def _without_remedy(self) -> str:
         low_s, high_s = self.shift_low_s, self.shift_high_s

@@ -17,6 +17,7 @@ from ettr.facts.files import Columns
 from ettr.metrics.instants import Period, to_datetime, to_seconds
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import significant
 
 HOLE_CHANCE = 1e-4
 _EPOCH = date(1970, 1, 1)
@@ -128,7 +129,8 @@ class CoveredTime:
     def sentence(self) -> str:
         """What is wrong, and what counts instead."""
         return (
-            f"{self.bounds}: they cover {self.covered_days:.3g} of {self.days:.3g} days. MTTF, the "
+            f"{self.bounds}: they cover {significant(self.covered_days)} of "
+            f"{significant(self.days)} days. MTTF, the "
             "rate over time and comparisons are of these days alone; of the others, jobs that a "
             "node's fault ended as FAILED are not counted as failures."
         )
@@ -215,9 +217,9 @@ class DumpWindow:
         return (
             f"No attempt of cluster {self.cluster} ended before {at}, for longer than chance "
             "explains: the dump begins there, and lacks what had ended. "
-            f"{self.node_days_before:,.1f} node-days ({100 * self.share:.2g} %) of runtime from "
-            "before count without the failures of that time, and make rates too low by about so "
-            f"much. `--since {at}` leaves them out; a dump from earlier on has the failures."
+            f"{self.node_days_before:,.1f} node-days ({significant(100 * self.share, 2)} %) of "
+            "runtime from before count without the failures of that time: rates are too low by "
+            f"about so much. `--since {at}` leaves them out; a dump from earlier on has the failures."
         )
 
 

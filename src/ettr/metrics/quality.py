@@ -297,11 +297,11 @@ class UnendedStates:
         several = self.node_states != 1
         return (
             f"{counted(self.node_states, 'state')} of nodes without an end (such as {self.node}, "
-            f"{self.state} since {self.since:%Y-%m-%d %H:%M}) {'are' if several else 'is'} over, "
-            "since jobs began on the node more than a day later or the log goes on with another "
-            f"state of it. {'They count' if several else 'It counts'} until the first of these: "
-            "the node may have been back before. Dump the states of all of the time again "
-            "(`sacctmgr show event`) to know."
+            f"{self.state} since {self.since:%Y-%m-%d %H:%M}) {'are' if several else 'is'} over: "
+            "jobs began on the node more than a day later, or the log goes on with another state. "
+            f"{'They count' if several else 'It counts'} until the first of these, and the node "
+            "may have been back before. Dump the states of all of the time again "
+            "(`sacctmgr show event`)."
         )
 
 
@@ -342,9 +342,9 @@ class Runaways:
         return (
             f"{counted(self.attempts, 'attempt')} (such as job {self.longest}) {are} still running "
             "by the accounting, more than a day beyond the time limit or on GPUs that later jobs "
-            f"held: {self.node_days:,.1f} node-days of runtime are theirs, and make rates "
-            "too low. `sacctmgr show runawayjobs` lists and ends such jobs; then "
-            "dump the accounting and ingest it again."
+            f"held. Their {self.node_days:,.1f} node-days of runtime make rates too low. "
+            "`sacctmgr show runawayjobs` lists and ends such jobs; then dump the accounting and "
+            "ingest it again."
         )
 
 
@@ -503,9 +503,9 @@ class EarlyStart:
         days = (self.known_from - self.start).total_seconds() / SECONDS_PER_DAY
         return (
             f"The period begins with {self.what} at {self.start:%Y-%m-%dT%H:%M:%SZ}, {days:,.1f} "
-            "days before anything else is known: nodes count as in service in these days, rates "
-            "and shares by time in service are too low, and of earlier outages and jobs only the "
-            "long ones are here. "
+            "days before anything else is known. Nodes count as in service in these days: rates "
+            "and shares by time in service are too low. Of earlier outages and jobs only the long "
+            "ones are here. "
             f"`--since {self.known_from:%Y-%m-%dT%H:%M:%SZ}` leaves them out."
         )
 

@@ -18,6 +18,7 @@ from ettr.estimates.exact import FailureRate
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.law import LifeLaw
 from ettr.shapes import dataclass
+from ettr.words import p_words
 
 DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
@@ -224,7 +225,7 @@ def verdict(goodness: GoodnessOfFit | None) -> str:
     if goodness is None:
         return "too few failures to test the fit"
     if goodness.p_value < 0.01:
-        return f"the data contradict this model (p {goodness.p_value:.2g})"
+        return f"the data contradict this model ({p_words(goodness.p_value)})"
     if goodness.p_value < 0.1:
-        return f"the data strain this model (p {goodness.p_value:.2g})"
-    return f"the data do not contradict it (p {goodness.p_value:.2g})"
+        return f"the data strain this model ({p_words(goodness.p_value)})"
+    return f"the data do not contradict it ({p_words(goodness.p_value)})"

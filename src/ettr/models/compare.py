@@ -19,7 +19,7 @@ from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import FailureTimeline, spread_index, spread_over_time
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import counted
+from ettr.words import counted, p_words, significant
 
 _WINSORISED_SHARE = 0.1
 """Share of the fleets on either side that a spread between fleets draws in."""
@@ -180,12 +180,16 @@ def _says(
 ) -> str:
     first, second = names
     if low > 1.0:
-        return f"{first} fails more often than {second} (p {p_value:.2g})."
+        return f"{first} fails more often than {second} ({p_words(p_value)})."
     if high < 1.0:
-        return f"{first} fails less often than {second} (p {p_value:.2g})."
+        return f"{first} fails less often than {second} ({p_words(p_value)})."
     if ratio is None and math.isinf(high) and low == 0.0:
         return f"{first} and {second} cannot be compared: nothing failed in {second}."
-    times = f"{low:.2g} or more" if math.isinf(high) else f"{low:.2g} to {high:.2g}"
+    times = (
+        f"{significant(low, 2)} or more"
+        if math.isinf(high)
+        else f"{significant(low, 2)} to {significant(high, 2)}"
+    )
     return (
         f"No difference between {first} and {second} is shown: {first} fails {times} times as "
         f"often ({100 * confidence:g} % interval)."
@@ -247,12 +251,12 @@ def holm_corrected(
     for place, i in enumerate(sorted(range(len(ratios)), key=lambda i: ratios[i].p_value)):
         one = ratios[i]
         highest = max(highest, min(1.0, one.p_value * (len(ratios) - place)))
-        meaning = one.meaning.replace(f"(p {one.p_value:.2g})", f"(p {highest:.2g})")
+        meaning = one.meaning.replace(f"({p_words(one.p_value)})", f"({p_words(highest)})")
         if not one.low <= 1.0 <= one.high and highest > 1.0 - one.confidence:
             first, second = names[i]
             meaning = (
                 f"No difference between {first} and {second} is shown: among {len(ratios)} "
-                f"{of_what} one as large as this is within chance (p {highest:.2g})."
+                f"{of_what} one as large as this is within chance ({p_words(highest)})."
             )
         corrected[i] = replace(one, p_value=highest, meaning=meaning)
     return corrected
@@ -600,11 +604,11 @@ HINT = "a hint: a change is called one below p 0.01"
 
 def _days(node_days: float) -> str:
     """Four digits, and never a power of ten."""
-    return f"{node_days:,.4g}" if node_days < 1e4 else f"{node_days:,.0f}"
+    return significant(node_days, 4) if node_days < 1e4 else f"{node_days:,.0f}"
 
 
 def _times(ratio: float) -> str:
-    times = f"{ratio:.2g}"
+    times = significant(ratio, 2)
     return "as often" if times == "1" else f"{times} times as often"
 
 
@@ -620,13 +624,14 @@ def _direction_says(verdict: Direction, ratio: RateRatio, spread: Spread | None)
             "too short, to show whether failures come in bursts."
         )
     times = (
-        f"at least {ratio.low:.2g} times as often"
+        f"at least {significant(ratio.low, 2)} times as often"
         if ratio.ratio is None
-        else f"{_times(ratio.ratio)} [{ratio.low:.2g}, {ratio.high:.2g}]"
+        else f"{_times(ratio.ratio)} [{significant(ratio.low, 2)}, {significant(ratio.high, 2)}]"
     )
-    tested = f"{counts}: {times}, p {ratio.p_value:.2g}"
+    tested = f"{counts}: {times}, {p_words(ratio.p_value)}"
     if spread.is_clustered:
-        tested += f"; failures vary {max(1.0, spread.index):.2g} times as much as independent ones"
+        times = significant(max(1.1, spread.index), 2)
+        tested += f"; failures vary {times} times as much as independent ones"
     if verdict is Direction.UNDECIDED:
         hint = "" if ratio.low <= 1.0 <= ratio.high else f"; {HINT}"
         return f"Whether it is getting better is undecided: {tested}{hint}."

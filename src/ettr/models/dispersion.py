@@ -17,6 +17,7 @@ from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
 from ettr.models.data import Counts, Floats, counts_by_window
 from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
+from ettr.words import p_words, significant
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +106,16 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
     if p_value < SUSPECT and index > 1.0:
         believe = "over-dispersed"
         meaning = (
-            f"Failures vary {index:.2g} times as much between {counts.unit}s as independent ones "
-            f"would (p {p_value:.2g}): believe the over-dispersed interval."
+            f"Failures vary {significant(index, 2)} times as much between {counts.unit}s as "
+            "independent ones "
+            f"would ({p_words(p_value)}): believe the over-dispersed interval."
         )
     else:
         believe = "poisson"
         meaning = (
-            f"Failures vary between {counts.unit}s as independent ones do (index {index:.2g}, "
-            f"p {p_value:.2g}): the Poisson interval stands."
+            f"Failures vary between {counts.unit}s as independent ones do (index "
+            f"{significant(index, 2)}, "
+            f"{p_words(p_value)}): the Poisson interval stands."
         )
     return Dispersion(rate, index, test, poisson, wide, believe, meaning, confidence)
 

@@ -27,7 +27,7 @@ from ettr.models.dispersion import spread_index
 from ettr.models.law import LifeLaw
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import counted
+from ettr.words import counted, p_words
 
 SPREAD = "spread"
 """Name of the parameter: how much the rates of nodes differ."""
@@ -136,10 +136,10 @@ class GammaMixed(FailureModel[Counts]):
             goodness=goodness,
             meaning=(
                 f"{data.unit.capitalize()}s differ: their failure rates scatter by "
-                f"{math.sqrt(spread):.0%} around the mean (p {p_flat:.2g} that all are alike); "
+                f"{math.sqrt(spread):.0%} around the mean ({p_words(p_flat)} that all are alike); "
                 f"{verdict(goodness)}."
                 if p_flat < 0.05
-                else f"No difference between {data.unit}s is shown (p {p_flat:.2g} that all are "
+                else f"No difference between {data.unit}s is shown ({p_words(p_flat)} that all are "
                 f"alike); {verdict(goodness)}."
             ),
             assumptions=(

@@ -32,6 +32,7 @@ from ettr.models.data import Floats, Lifetimes
 from ettr.models.dispersion import spread_index
 from ettr.models.law import LifeLaw
 from ettr.shapes import dataclass
+from ettr.words import significant
 
 _CELLS = 2048
 _LOG_SCALE = (-4.0, 4.0)
@@ -118,7 +119,8 @@ class LogLocationScale(FailureModel[Lifetimes]):
                 "one law for all nodes",
                 "failures independent of each other"
                 if index <= 1.0
-                else f"intervals widened for rows that share a group (index {index:.2g})",
+                else "intervals widened for rows that share a group (index "
+                f"{significant(index, 2)})",
             ),
             confidence=confidence,
             dispersion=index,
@@ -467,6 +469,6 @@ class Lognormal(LogLocationScale):
         """What sigma says, without a full stop."""
         return (
             "Half of all lifetimes lie within a factor "
-            f"{math.exp(0.6745 * (scale.estimate or 0.0)):.2g} "
+            f"{significant(math.exp(0.6745 * (scale.estimate or 0.0)), 2)} "
             f"of the median (sigma {scale.estimate:.2f} [{scale.low:.2f}, {scale.high:.2f}])"
         )

@@ -28,6 +28,7 @@ from ettr.models.dispersion import WINDOWS_DAYS
 from ettr.models.law import LifeLaw
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import significant
 
 _CANDIDATES = 300
 """Places where the rate may step: enough to see each step, few enough for the exact search."""
@@ -127,7 +128,8 @@ class PiecewiseConstant(FailureModel[Lifetimes]):
                 "a constant rate between change points",
                 "failures independent of each other"
                 if local.index == 1.0
-                else f"failures in bursts: they vary {local.index:.2g} times as much between "
+                else f"failures in bursts: they vary {significant(local.index, 2)} times as much "
+                "between "
                 "neighbouring windows as independent ones",
                 "intervals of the rates take the change points as given",
             ),
@@ -162,7 +164,7 @@ def _steps_in_words(steps_s: Sequence[float], per_day: Sequence[float]) -> str:
     if not steps_s:
         return "No step of the rate is shown"
     days = ", ".join(f"{step_s / SECONDS_PER_DAY:,.1f}" for step_s in steps_s)
-    levels = " then ".join(f"{level:.3g}" for level in per_day)
+    levels = " then ".join(significant(level) for level in per_day)
     return f"The rate steps at day {days}: {levels} per node-day"
 
 

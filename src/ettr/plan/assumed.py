@@ -16,7 +16,7 @@ from ettr.errors import UsageError
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
-from ettr.words import spell
+from ettr.words import significant, spell
 
 Shares = Mapping[str, float]
 """Share of the failures by what they take down, by `Domain.key`."""
@@ -26,15 +26,15 @@ JOB_SHARE = "failure_shares"
 
 
 def _gigabytes_per_s(value: float) -> str:
-    return f"{value / 1e9:.3g} GB/s"
+    return f"{significant(value / 1e9)} GB/s"
 
 
 def _gigabytes(value: float) -> str:
-    return f"{value / 1e9:.4g} GB"
+    return f"{significant(value / 1e9, 4)} GB"
 
 
 def _plain(value: float) -> str:
-    return f"{value:.3g}"
+    return significant(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import ends, wallclock
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import spell
+from ettr.words import significant, spell
 
 _GROWTH = 1.02
 _LARGEST = 64
@@ -101,8 +101,8 @@ class DeadlinePlan:
 
 def _odds(one: SizedRun) -> str:
     """The chance to end in time, with two standard errors where it is simulated."""
-    error = "" if one.chance_error is None else f" ± {200 * one.chance_error:.1g}"
-    return f"{100 * one.chance:.3g}{error} %"
+    error = "" if one.chance_error is None else f" ± {significant(200 * one.chance_error, 1)}"
+    return f"{significant(100 * one.chance)}{error} %"
 
 
 def deadline_plan(run: PlannedRun, budget: TimeBudget) -> DeadlinePlan:

@@ -12,7 +12,7 @@ import math
 from ettr.errors import UsageError
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import spell
+from ettr.words import significant, spell
 
 SECONDS_PER_WEEK = 7 * SECONDS_PER_DAY
 _STEPS = 100
@@ -148,7 +148,7 @@ def _cannot_pay(gate: Gate, run_s: float, without: float) -> str:
 
     head = (
         f"--gate {spell(gate.cost_s)}: costs more than it saves in a run of {spell(run_s)} doomed "
-        f"{gate.doomed_per_s * SECONDS_PER_WEEK:.3g} times a week"
+        f"{significant(gate.doomed_per_s * SECONDS_PER_WEEK)} times a week"
     )
     if not pays(1.0):
         return f"{head}, at any catch chance; leave it out, or give a shorter one"

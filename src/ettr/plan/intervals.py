@@ -12,7 +12,7 @@ from ettr.plan.renewal import exact_ettr, long_run_ettr
 from ettr.plan.run import PlannedRun, changed
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import spell
+from ettr.words import significant, spell
 
 
 def _checked(write_s: float, mttf_s: float) -> None:
@@ -253,7 +253,8 @@ def _time_left(run: PlannedRun) -> float:
     left = 1.0 - run.lost_share
     if left <= 0:
         raise UsageError(
-            f"λ(u0 + Δt/2) is {run.lost_share:.3g} with an interval of {spell(run.interval_s)}, a "
+            f"λ(u0 + Δt/2) is {significant(run.lost_share)} with an interval of "
+            f"{spell(run.interval_s)}, a "
             f"restart of {spell(run.restart_s)} and an MTTF of {spell(run.mttf_s)}; the paper's "
             "forms need less than 1: shorten the interval or the restart, use fewer nodes, or use "
             "the exact form"
@@ -448,7 +449,7 @@ def _crossing(ettr_at: Callable[[float], float], target: float, good: float, bad
 
 def _in_units(name: str, value: float) -> str:
     if name == "failures_per_node_day":
-        return f"{1e3 * value:.3g} failures per 1,000 node-days"
+        return f"{significant(1e3 * value)} failures per 1,000 node-days"
     return spell(value)
 
 
@@ -461,7 +462,7 @@ def _range(name: str, today: float, least: float, most: float, target: float) ->
     else:
         allowed = f"may be at most {_in_units(name, most)}"
     verdict = "which holds today" if least <= today <= most else "which alone would suffice"
-    return f"For an ETTR of {target:.3g} the {called} (now {now}) {allowed}, {verdict}."
+    return f"For an ETTR of {significant(target)} the {called} (now {now}) {allowed}, {verdict}."
 
 
 def _short(run: PlannedRun, name: str, target: float, best: float) -> str:
@@ -479,5 +480,5 @@ def _short(run: PlannedRun, name: str, target: float, best: float) -> str:
         "restart_s": "Even with instant restarts",
         "queue_s": "Even without a queue",
     }
-    gap = f"{best:.3f}, short of {target:.3g}"
+    gap = f"{best:.3f}, short of {significant(target)}"
     return f"{perfect[name]} the ETTR is {gap}: {hints[name]} as well."

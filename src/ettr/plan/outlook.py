@@ -38,7 +38,7 @@ from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
 from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
-from ettr.words import spell
+from ettr.words import significant, spell
 
 PER_NODE_DAYS = 1000.0
 """Failure rates are typed and printed per this many node-days."""
@@ -472,7 +472,8 @@ def scheme_formula(
         lost += rate * (response.restart_s + lost_s)
         waited += rate * wait_s
         lines.append(
-            f"{domain}: λ = {rate:.4g} per s, u = {spell(response.restart_s)} until it trains, "
+            f"{domain}: λ = {significant(rate, 4)} per s, u = {spell(response.restart_s)} until "
+            "it trains, "
             f"ℓ = {spell(lost_s)} of work lost, q = {spell(wait_s)} of waiting"
         )
     at = levels_of(one.terms, job, per_s, one.interval_s)
@@ -480,8 +481,10 @@ def scheme_formula(
     left = max(0.0, 1.0 - lost)
     return (
         f"{one.scheme.name.capitalize()}, to first order, with o the overhead of saving: ETTR ≈ "
-        f"(1 − Σ λ(u + ℓ)) / [(1 + o)(1 + Σ λq)] = (1 − {lost:.4g}) / [(1 + {overhead:.4g})"
-        f"(1 + {waited:.4g})] = {left / ((1.0 + overhead) * (1.0 + waited)):.4f}; the exact form, "
+        f"(1 − Σ λ(u + ℓ)) / [(1 + o)(1 + Σ λq)] = (1 − {significant(lost, 4)}) / [(1 + "
+        f"{significant(overhead, 4)})"
+        f"(1 + {significant(waited, 4)})] = {left / ((1.0 + overhead) * (1.0 + waited)):.4f}; the "
+        "exact form, "
         f"which counts failures in recoveries too, gives {one.ettr.estimate or 0.0:.4f}",
         *lines,
     )

@@ -23,7 +23,7 @@ from ettr.plan.renewal import (
 from ettr.plan.run import PlannedRun
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
-from ettr.words import spell
+from ettr.words import significant, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +88,24 @@ def formulas(run: PlannedRun, *, best_planned: bool) -> tuple[str, ...]:
 
 def _rate(run: PlannedRun) -> Iterator[str]:
     yield (
-        f"λ = N r / 86,400 s = {run.n_nodes:,} × {run.failures_per_node_day:.6g} a day / 86,400 s "
-        f"= {run.failures_per_s:.6g} per s"
+        f"λ = N r / 86,400 s = {run.n_nodes:,} × {significant(run.failures_per_node_day, 6)} a "
+        "day / 86,400 s "
+        f"= {significant(run.failures_per_s, 6)} per s"
     ).replace("86,400", f"{SECONDS_PER_DAY:,.0f}")
-    yield f"MTTF = 1 / λ = {run.mttf_s:.6g} s = {spell(run.mttf_s)}"
+    yield f"MTTF = 1 / λ = {significant(run.mttf_s, 6)} s = {spell(run.mttf_s)}"
 
 
 def _interval(run: PlannedRun, best_planned: bool) -> Iterator[str]:
     if not best_planned:
-        yield f"Δt = {run.interval_s:.6g} s, as given"
+        yield f"Δt = {significant(run.interval_s, 6)} s, as given"
         return
     rate, interval_s, write_s = run.failures_per_s, run.interval_s, run.write_s
     left = (1.0 - rate * interval_s) * math.exp(min(700.0, rate * (interval_s + write_s)))
     finite = " (before it is fitted to whole intervals)" if math.isfinite(run.productive_s) else ""
     yield (
-        f"Δt solves (1 − λΔt) e^(λ(Δt + w)) = 1{finite}: Δt = {interval_s:.6g} s, where the left "
-        f"side is {left:.6g}"
+        f"Δt solves (1 − λΔt) e^(λ(Δt + w)) = 1{finite}: Δt = {significant(interval_s, 6)} s, "
+        "where the left "
+        f"side is {significant(left, 6)}"
     )
 
 
@@ -112,17 +114,22 @@ def _ettr(run: PlannedRun) -> Iterator[str]:
     load, restart = rate * (interval_s + run.write_s), rate * run.restart_s
     if math.isinf(run.productive_s):
         form = "ETTR = λΔt e^(−λu0) / [(1 + λq) (e^(λ(Δt + w)) − 1)]"
-        work, queue = f"{rate * interval_s:.6g}", f"{rate * run.queue_s:.6g}"
-        numbers = f"{work} × e^(−{restart:.6g}) / [(1 + {queue}) × (e^{load:.6g} − 1)]"
-        yield f"{form} = {numbers} = {exact_ettr(run):.6g}"
+        work, queue = (
+            significant(rate * interval_s, 6),
+            significant(rate * run.queue_s, 6),
+        )
+        lost, held = significant(restart, 6), significant(load, 6)
+        numbers = f"{work} × e^(−{lost}) / [(1 + {queue}) × (e^{held} − 1)]"
+        yield f"{form} = {numbers} = {significant(exact_ettr(run), 6)}"
         return
     segment = "E[S(x)] = (1/λ + q) e^(λu0) (e^(λ(x + w)) − 1)"
     yield (
         f"E[W] = E[D] + (K − 1) E[S(Δt)] + E[S(rest)] with {segment}, "
-        f"= {expected_wallclock_s(run):.6g} s for R = {run.productive_s:.6g} s of work; "
-        f"{expected_failures(run):.4g} failures expected"
+        f"= {significant(expected_wallclock_s(run), 6)} s for R = "
+        f"{significant(run.productive_s, 6)} s of work; "
+        f"{significant(expected_failures(run), 4)} failures expected"
     )
-    yield f"ETTR = R / E[W] = {exact_ettr(run):.6g}"
+    yield f"ETTR = R / E[W] = {significant(exact_ettr(run), 6)}"
 
 
 @dataclass(frozen=True, slots=True)

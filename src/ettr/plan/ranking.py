@@ -18,7 +18,7 @@ from ettr.plan.schemes.base import (
 )
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import spell
+from ettr.words import significant, spell
 
 FailuresPerDay = Mapping[Domain, Interval]
 """Failures of the whole job per day by what failed, each with its interval; 0 where left out."""
@@ -104,7 +104,8 @@ def _why(scheme: Scheme, terms: Terms, at: Levels, lost_s: float, ettr: float) -
     return (
         f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for "
         f"{100 * steady:.1f} % of the time and loses {spell(lost_s)} of work in each of "
-        f"{at.per_s * SECONDS_PER_DAY:.3g} failures a day; it survives without durable storage: "
+        f"{significant(at.per_s * SECONDS_PER_DAY)} failures a day; it survives without durable "
+        "storage: "
         f"{survived}. Expected ETTR {ettr:.3f}."
     )
 

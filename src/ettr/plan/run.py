@@ -12,7 +12,7 @@ from ettr.errors import UsageError
 from ettr.estimates.interval import Interval
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import spell
+from ettr.words import significant, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,8 @@ class SimulatedRun:
         run = "long-run ETTR" if self.long_run else "ETTR"
         return (
             f"{lead}The exact form assumes independent failures at a constant rate: with "
-            f"{self.failures} the {run} is {self.ettr:.3f} ± {error:.1g} (simulated, two standard "
+            f"{self.failures} the {run} is {self.ettr:.3f} ± {significant(error, 1)} (simulated, "
+            "two standard "
             f"errors), the exact form says {self.exact_ettr:.3f}, {off}. Of the intervals tried "
             f"{spell(self.best_interval_s)} is the best, with {self.best_ettr:.3f}."
         )

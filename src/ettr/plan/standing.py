@@ -16,6 +16,7 @@ from ettr.plan.schemes import Domain, JobShape, Terms, terms_for
 from ettr.plan.schemes.base import levels_of, longest_interval_s, n_light_per_durable
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import significant
 
 _NOTICED = 0.0005
 """A scheme rests on an assumption whose range moves its ETTR by so much: the last digit printed."""
@@ -81,8 +82,9 @@ class Standing:
             return (
                 f"No single assumption, within its range, takes the first place from {self.first}.",
             )
-        narrow = self.lead_ettr is not None and self.lead_ettr < _LEVEL
-        ahead = f" (ahead by {self.lead_ettr:.1g} only)" if narrow else ""
+        lead, ahead = self.lead_ettr, ""
+        if lead is not None and lead < _LEVEL:
+            ahead = f" (ahead by {significant(lead, 1)} only)"
         point = self.turning_points[0].sentence
         return (f"What decides the first place of {self.first}{ahead}: {point}.",)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ettr.plan.run import RunShape
 from ettr.plan.schemes import Domain, JobShape, Synchronous
-from ettr.words import spell
+from ettr.words import significant, spell
 
 
 def run_with_state(
@@ -42,5 +42,5 @@ def _spelled_bytes(n_bytes: float) -> str:
     for unit_bytes, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if n_bytes >= unit_bytes:
             value = n_bytes / unit_bytes
-            return f"{value:.3g} {name}" if value < 1000 else f"{value:,.0f} {name}"
-    return f"{n_bytes:.3g} B"
+            return f"{significant(value)} {name}" if value < 1000 else f"{value:,.0f} {name}"
+    return f"{significant(n_bytes)} B"

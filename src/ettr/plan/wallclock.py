@@ -14,6 +14,7 @@ from ettr.estimates.interval import Interval
 from ettr.plan.renewal import expected_failures, expected_wallclock_s, segments
 from ettr.plan.run import PlannedRun
 from ettr.shapes import dataclass
+from ettr.words import significant
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
 ENDLESS = 1000.0
@@ -104,7 +105,8 @@ def wallclock(run: PlannedRun, queue_law: str = "fixed") -> Wallclock:
     load = rate * max(min(run.interval_s, run.productive_s) + run.write_s, run.restart_s)
     if load > _HIGHEST_LOAD:
         raise UsageError(
-            f"{load:.3g} failures are expected in a single interval or restart, so the run will "
+            f"{significant(load)} failures are expected in a single interval or restart, so the "
+            "run will "
             "not end; shorten the interval or the restart, or use fewer nodes"
         )
     return _invert(_Excess.of(run, queue_law == "exponential"), run)
@@ -251,7 +253,8 @@ def _window(excess: _Excess, mean_s: float, sd_s: float) -> tuple[float, float]:
     # at no tilt at all the moment is 1, its logarithm 0
     if not math.isfinite(sd_s) or not abs(excess.log_moment(0.0)) < _ROUNDING:
         raise UsageError(
-            f"the run takes {mean_s:.3g} s on average: it hardly ever ends, so its distribution is "
+            f"the run takes {significant(mean_s)} s on average: it hardly ever ends, so its "
+            "distribution is "
             "unknown; shorten the interval or the restart, or use fewer nodes"
         )
     tilt = 1.0 / sd_s

@@ -11,7 +11,7 @@ from ettr.plan.deadline import spares_needed, standstill_share
 from ettr.projection.ageing import RepairLaw, failures_between
 from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
-from ettr.words import by_number, counted, spell
+from ettr.words import by_number, counted, p_words, significant, spell
 
 EttrOfRate = Callable[[float], float]
 """ETTR of a job by its failures per day; falls as they rise."""
@@ -300,7 +300,8 @@ def _beyond(scale: Scale, seen: Seen) -> Iterator[str]:
     """Where the job goes beyond what was seen, a sentence each."""
     if scale.n_nodes > seen.largest_n_nodes:
         yield (
-            f"{scale.n_nodes:,} nodes are {scale.n_nodes / seen.largest_n_nodes:.3g} times the "
+            f"{scale.n_nodes:,} nodes are {significant(scale.n_nodes / seen.largest_n_nodes)} "
+            "times the "
             f"largest job seen ({seen.largest_n_nodes:,}): that failures grow in proportion to "
             "nodes is an assumption there, and causes common to many nodes are not in the band."
         )
@@ -338,7 +339,8 @@ def _of_the_fit(first: Fit) -> Iterator[ProjectionWarning]:
     if first.goodness is not None and first.goodness.p_value < 0.01:
         yield ProjectionWarning(
             WarningKind.POOR_FIT,
-            f"The data contradict {first.model} (p {first.goodness.p_value:.2g}): the band may be "
+            f"The data contradict {first.model} ({p_words(first.goodness.p_value)}): the band may "
+            "be "
             "too narrow.",
         )
 

@@ -320,8 +320,8 @@ def short_logs(analysis: Analysis) -> str | None:
         return None
     return (
         f"The logs span {duration(SECONDS_PER_DAY * span_days)} and hold {number(node_days)} "
-        f"node-days {of_what}: every rate per 1,000 node-days, and whatever follows from it, is "
-        "extrapolated from that and says nothing about a cluster."
+        f"node-days {of_what}. That is too little: every rate is extrapolated from it, and says "
+        "nothing about a cluster."
     )
 
 
@@ -402,8 +402,8 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
     failed = analysis.evidence.failed
     if logs.failures_are_lower_bound:
         why = (
-            f"{_no_checks(logs)}, and without them a job that a node's fault ended as FAILED does "
-            "not count as a failure of the infrastructure."
+            f"{_no_checks(logs)}. Without them a job that a node's fault ended as FAILED counts as "
+            "no failure of the infrastructure."
         )
         return "no-checks", why, failed.total
     if not logs.jobs:
@@ -431,14 +431,14 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
     if failed.silent:
         words.append(
             f"{counted(failed.silent, 'attempt')} ended FAILED on a node from which no kernel "
-            "message or health check arrived on that day or the day before (all was well there, or "
-            "its log is missing)"
+            "message or health check arrived on that day or the day before: all was well there, or "
+            "its log is missing"
         )
     if not words:
         return None
     why = (
-        f"{', and '.join(words)}. Whether a node failed there cannot be known (see how sure the "
-        "causes are)."
+        f"{'; '.join(words)}. Whether a node failed there cannot be known (see how sure the causes "
+        "are)."
     )
     rows = failed.total - failed.heard
     return ("no-gpu-errors" if failed.deaf else "silent-nodes"), why, rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ettr.estimates.interval import Interval
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
-from ettr.words import by_number, spell
+from ettr.words import by_number, significant, spell
 
 if TYPE_CHECKING:
     from ettr.plan.outlook import Sureness
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 DASH = "–"
 PER_NODE_DAYS = 1000.0
 """Rates are printed per so many node-days."""
-# below this a decimal fraction is all zeros: powers of ten are read faster
 _SMALLEST_DECIMAL = 1e-4
 # from here on nobody counts the digits
 _MOST_WRITTEN_OUT = 1e15
@@ -33,8 +32,7 @@ def number(value: float | None, digits: int = 3) -> str:
     if written_out and (isinstance(value, int) or value == int(value) < 10**digits):
         return f"{int(value):,}"
     if abs(value) < _SMALLEST_DECIMAL or not written_out:
-        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
-        return f"{mantissa}e{int(power)}"
+        return significant(value, digits)
     integer_digits = math.floor(math.log10(abs(value))) + 1
     return f"{value:,.{max(0, digits - integer_digits)}f}"
 
@@ -122,7 +120,7 @@ def hours_between(hours: Interval) -> str:
 
 def p_value(value: float) -> str:
     """A p-value to two digits; below a millionth only that it is."""
-    return "< 1e-6" if value < _SMALLEST_P_VALUE else f"{value:.2g}"
+    return "< 0.000001" if value < _SMALLEST_P_VALUE else significant(value, 2)
 
 
 def moment(time: datetime | None) -> str:

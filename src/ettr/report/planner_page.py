@@ -20,6 +20,7 @@ from ettr.plan.schemes.base import Affine, affine_terms, checked
 from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__
+from ettr.words import significant
 
 ASSUMED_TARGET = 0.9
 ASSUMED_DAYS = 30.0
@@ -162,7 +163,7 @@ def _simulated(plan: RunPlan) -> dict[str, Any] | None:
     if abs(ettr - target) <= error:
         verdict = "too near to call"
     cost = plan.answers.cost if plan.answers is not None else None
-    rows = [("ETTR", f"{ettr:.3f} ± {error:.1g}"), (f"target of {target:g}", verdict)]
+    rows = [("ETTR", f"{ettr:.3f} ± {significant(error, 1)}"), (f"target of {target:g}", verdict)]
     if simulated.mean_s is not None:
         rows.append(("wall-clock, mean", f"{simulated.mean_s / SECONDS_PER_DAY:.1f} days"))
     if simulated.short_of_nodes is not None:
@@ -192,7 +193,8 @@ def _notes(plan: RunPlan, job: JobShape) -> tuple[str, ...]:
     return (
         "The exact form counts failures during restart and catch-up; nodes are in series and fail "
         "at a constant rate. The run is assumed to be long.",
-        f"The schemes are for a state of {job.state_bytes / 1e12:.3g} TB, steps of {job.step_s:g} "
+        f"The schemes are for a state of {significant(job.state_bytes / 1e12)} TB, steps of "
+        f"{job.step_s:g} "
         f"s and {job.storage_bytes_per_s / 1e9:g} GB/s to durable storage{assumed}.",
         *(() if plan.simulated is None else (plan.simulated.sentence,)),
         plan.rate.meaning,

@@ -24,9 +24,9 @@ def black_hole_says(one: BlackHole) -> str:
         "No log says why: {n} of them [is|are] not counted as [a failure|failures].", one.uncounted
     )
     return (
-        f"{one.early:,} of {counted(one.starts, 'attempt')} that began on {one.node} from "
-        f"{moment(one.first)} to {moment(one.last)} ended FAILED within {one.within_s} s, of "
-        f"{counted(one.users, 'user')} ({elsewhere}). {uncounted}"
+        f"{one.early:,} of {counted(one.starts, 'attempt')} that began on {one.node} ended FAILED "
+        f"within {one.within_s} s, from {moment(one.first)} to {moment(one.last)}. They were of "
+        f"{counted(one.users, 'user')}; {elsewhere}. {uncounted}"
     )
 
 

@@ -19,6 +19,7 @@ from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.plan.run import RunShape
 from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
+from ettr.words import significant
 
 __all__ = [
     "Domain",
@@ -268,13 +269,15 @@ def _lacking(terms: Terms, job: JobShape) -> str | None:
         needed, given = terms.host_bytes / 1e9, job.host_bytes / 1e9
         remedy = f"{terms.memory_remedy}, or use more nodes" if terms.memory_remedy else ""
         return (
-            f"it needs {needed:.4g} GB of a node's memory, which has {given:.4g} GB to give; "
+            f"it needs {significant(needed, 4)} GB of a node's memory, which has "
+            f"{significant(given, 4)} GB to give; "
             f"{remedy or 'use more nodes'}"
         )
     if terms.storage_bytes > job.storage_space_bytes:
         needed, given = terms.storage_bytes / 1e12, job.storage_space_bytes / 1e12
         return (
-            f"it needs {needed:.4g} TB of durable storage and {given:.4g} TB are given; give it "
+            f"it needs {significant(needed, 4)} TB of durable storage and {significant(given, 4)} "
+            "TB are given; give it "
             "more space, or use a scheme that keeps fewer checkpoints"
         )
     return None

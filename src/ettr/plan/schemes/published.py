@@ -16,6 +16,7 @@ from ettr.plan.schemes.base import (
     everywhere,
 )
 from ettr.shapes import dataclass
+from ettr.words import significant
 
 
 @dataclass(frozen=True)
@@ -447,8 +448,9 @@ def _log_obstacle(job: JobShape) -> str | None:
     log_bytes_per_s = job.logged_bytes_per_step / job.step_s
     if log_bytes_per_s > job.storage_bytes_per_s:
         return (
-            f"its log of {log_bytes_per_s / 1e9:.3g} GB/s is more than the "
-            f"{job.storage_bytes_per_s / 1e9:.3g} GB/s that storage takes; log less, or train "
+            f"its log of {significant(log_bytes_per_s / 1e9)} GB/s is more than the "
+            f"{significant(job.storage_bytes_per_s / 1e9)} GB/s that storage takes; log less, or "
+            "train "
             "with two data-parallel copies"
         )
     return None

@@ -14,7 +14,7 @@ from ettr.report.charts import limit_line, line, log_axis, points
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, number, p_value
 from ettr.report.registry import Part
 from ettr.report.section import Figure, Section, TextTable
-from ettr.words import counted
+from ettr.words import counted, significant
 
 _TITLE = "Do failures cluster"
 _ABOVE_OUTER_LIMIT = "above 99.8 %"
@@ -133,7 +133,9 @@ def intervals_table(
         for one in (found.over_nodes, found.over_time):
             if one is not None and one.is_known:
                 units = (
-                    "nodes" if one.window_days is None else f"windows of {one.window_days:.3g} d"
+                    "nodes"
+                    if one.window_days is None
+                    else f"windows of {significant(one.window_days)} d"
                 )
                 label = f"clustered, as between {units}"
                 rows.append((label, clustered_interval(rate, one, confidence), one))

@@ -31,7 +31,7 @@ from ettr.report.numbers import (
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.text import first_sentence
 from ettr.units import SECONDS_PER_HOUR
-from ettr.words import counted, spell
+from ettr.words import counted, significant, spell
 
 _STRONGEST = 3
 _CALLED = {
@@ -237,7 +237,11 @@ def _simulated_rows(simulated: SimulatedRun) -> tuple[tuple[str, str], ...]:
     """What a simulation says next to the exact form."""
     ends, rows = simulated.ettr_at_rate_ends, []
     band = "" if ends is None else f" ({ends.low:.3f} to {ends.high:.3f} at the ends of the rate)"
-    error = "" if simulated.precise else f" ± {2.0 * simulated.ettr_error:.1g}, stopped early"
+    error = (
+        ""
+        if simulated.precise
+        else f" ± {significant(2.0 * simulated.ettr_error, 1)}, stopped early"
+    )
     rows.append(
         (f"ETTR, {simulated.failures} (simulated)", f"{ratio(simulated.ettr)}{error}{band}")
     )
