@@ -28,7 +28,6 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
             _no_jobs,
             _black_holes,
             _quality,
-            _left_out,
             _missing_logs,
             _costliest,
             _hangs,
@@ -36,6 +35,7 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
             _repeated_failures,
             _unexplained,
             _unheard,
+            _left_out,
             _no_progress,
             _concentrated,
         )
