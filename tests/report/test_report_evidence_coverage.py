@@ -73,8 +73,8 @@ def test_each_node_day_is_heard_silent_or_uncovered(store: Path):
 def test_ends_in_uncovered_time_are_counted_apart(store: Path):
     document: Any = ettr("report", store, "--json").json
     evidence = document["attribution"]["evidence"]
-    assert evidence["failed"] == {"heard": 1, "silent": 1, "uncovered": 1}
-    assert evidence["unattributed"] == {"heard": 0, "silent": 0, "uncovered": 1}
+    assert evidence["failed"] == {"heard": 1, "deaf": 0, "silent": 1, "uncovered": 1}
+    assert evidence["unattributed"] == {"heard": 0, "deaf": 0, "silent": 0, "uncovered": 1}
     assert document["failures"]["all_jobs"]["failures"] == 1
     assert document["failures"]["is_lower_bound"] is True
 
@@ -134,11 +134,12 @@ def test_silence_is_uncovered_where_chance_does_not_explain_it(
 
 @pytest.fixture(scope="module")
 def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same jobs, and a kernel log of n1 that holds nothing but harmless lines."""
+    """The same jobs, and a kernel log of n1 that holds harmless lines, its driver's too."""
     folder = tmp_path_factory.mktemp("kernel")
     (folder / "sacct.psv").write_text(HEAD + "".join(JOBS))
     (folder / "kern.log").write_text(
-        "".join(
+        "2026-03-01T02:00:00+00:00 n1 kernel: NVRM: loading NVIDIA UNIX Kernel Module  550.54\n"
+        + "".join(
             f"2026-03-{day:02d}T03:00:00+00:00 n1 kernel: usb 1-1: new device\n"
             for day in range(1, 21)
         )
@@ -152,8 +153,8 @@ def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_kernel_log_without_errors_shows_that_none_was_there(kernel_store: Path):
     document: Any = ettr("report", kernel_store, "--json").json
     evidence = document["attribution"]["evidence"]
-    assert evidence["failed"] == {"heard": 2, "silent": 1, "uncovered": 0}
-    assert evidence["unattributed"] == {"heard": 1, "silent": 0, "uncovered": 0}
+    assert evidence["failed"] == {"heard": 2, "deaf": 0, "silent": 1, "uncovered": 0}
+    assert evidence["unattributed"] == {"heard": 1, "deaf": 0, "silent": 0, "uncovered": 0}
     assert evidence["kinds"][0]["heard_node_days"] == 20
     # n2 was not heard, and a job ended FAILED there
     assert document["failures"]["is_lower_bound"] is True
@@ -173,6 +174,7 @@ def test_counts_are_no_lower_bounds_where_every_kernel_log_was_arriving(
     document: Any = ettr("report", kernel_store, "--json").json
     assert document["attribution"]["evidence"]["failed"] == {
         "heard": 3,
+        "deaf": 0,
         "silent": 0,
         "uncovered": 0,
     }
