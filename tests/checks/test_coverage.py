@@ -70,11 +70,13 @@ def test_alarms_are_told_apart():
         "a": [(4 * HOUR, 4 * HOUR), (20 * HOUR, 20 * HOUR)],
         "b": [(4 * HOUR, 4 * HOUR)],
         "c": [(4 * HOUR, 4 * HOUR)],
+        "d": [(5 * HOUR, 5 * HOUR)],
     }
+    failures.append(BlamedEnd("d", 5 * HOUR, "x"))
     runs = {"a": [(0.0, 40 * HOUR)], "b": [(0.0, 40 * HOUR)], "c": [(0.0, 5 * HOUR)]}
     found = alarms_of(failures, firings, {"b": [6 * HOUR]}, runs, 6 * HOUR)
     assert (found.before_failure, found.false_alarms) == (1, 1)
-    assert (found.taken_out, found.unknown, found.firings) == (1, 1, 4)
+    assert (found.at_failure, found.taken_out, found.unknown, found.firings) == (1, 1, 1, 5)
 
 
 def test_reports_are_folded_into_firings():

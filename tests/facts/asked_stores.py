@@ -49,6 +49,7 @@ def site(folder: Path) -> Iterator[Words]:
     yield "timeline", store, "--json"
     yield "node", store, "n1", "--json"
     yield "lemons", store, "n1", "--json"
+    yield "checks", store, "--json"
 
 
 def records(folder: Path) -> Iterator[Words]:

@@ -7,9 +7,10 @@ where it began before the end of the failed job and was on, or over, at most `ho
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,9 @@ from ettr.units import SECONDS_PER_HOUR
 
 Ints = NDArray[np.int64]
 GAP_S = 10_800.0
-Place = Hashable
+LATE_S = 900.0
+"""An alarm up to so long after a failure is about it."""
+Place = tuple[str, str]
 Span = tuple[float, float]
 
 
@@ -73,6 +76,7 @@ class Alarms:
 
     Attributes:
         before_failure: A failure that blames the node followed within the horizon.
+        at_failure: One had just ended the job, so that the alarm was right and late.
         taken_out: The node was taken out of service within it, so that nothing could follow.
         false_alarms: Jobs ran on the node for the horizon, and none of them failed by it.
         unknown: Nothing ran on it, or the logs end.
@@ -81,6 +85,7 @@ class Alarms:
 
     firings: int
     before_failure: int
+    at_failure: int
     taken_out: int
     false_alarms: int
     unknown: int
@@ -184,8 +189,10 @@ def alarms_of(
         ended = sorted(ends[place])
         for first, last in own:
             until = last + horizon_s
-            if _any_within(ended, first, until):
+            if _any_within(ended, math.nextafter(first, math.inf), until):
                 found["before"] += 1
+            elif _any_within(ended, first - LATE_S, first):
+                found["at"] += 1
             elif _any_within(outages_s.get(place, ()), first, until):
                 found["out"] += 1
             elif _ran_s(runs.get(place, ()), last, until) >= horizon_s / 2:
@@ -196,6 +203,7 @@ def alarms_of(
     return Alarms(
         sum(found.values()),
         found["before"],
+        found["at"],
         found["out"],
         found["false"],
         found["unknown"],

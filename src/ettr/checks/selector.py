@@ -168,7 +168,7 @@ def _improved(prospect: Prospect, offer: Offer, runs: Bools) -> Bools:
     cost, checks = _expected(prospect, offer, runs)[0], range(len(runs))
     singly = True
     while singly or len(runs) <= _MOST_EXCHANGED:
-        inside = runs.any(axis=1)
+        inside = np.asarray(runs.any(axis=1))
         moves: list[tuple[int, ...]] = [(one,) for one in checks]
         if not singly:
             moves = [(a, b) for a in checks for b in checks if inside[a] and not inside[b]]

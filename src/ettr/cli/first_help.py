@@ -23,6 +23,7 @@ _EXPERT_OF = {
     "nodes": "--interval --user --partition --gpu-hour-price",
     "runs": "--interval --restart --write",
     "goodput": "--interval",
+    "checks": "--incident --while-idle --symptom --horizon --user --partition",
     "lemons": "--anonymise --fit-days --score-days --drain-days",
     "plan": "--step --bandwidth --network --device --host-memory --storage-space --replicas "
     "--replace --durable-every --one-writer-share --embedding-share --expert-share "

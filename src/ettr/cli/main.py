@@ -55,6 +55,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("One metric at a time", "node", "node"),
     ("One metric at a time", "lemons", "lemons"),
     ("One metric at a time", "slow", "slow"),
+    ("One metric at a time", "checks", "checks"),
     ("At the scale you plan", "forecast", "forecast"),
     ("At the scale you plan", "plan", "plan"),
     ("At the scale you plan", "project", "project"),
@@ -71,7 +72,15 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "input trace", "input_trace"),
     ("Training", "input plan", "input_plan"),
 )
-_PLACES = {"failures": 30, "causes": 40, "nodes": 90, "node": 100, "lemons": 110, "slow": 120}
+_PLACES = {
+    "failures": 30,
+    "causes": 40,
+    "nodes": 90,
+    "node": 100,
+    "lemons": 110,
+    "slow": 120,
+    "checks": 125,
+}
 """Places of commands with a module of their own among the metrics."""
 
 
@@ -454,6 +463,10 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr lemons site gpu11 --output gpu11.html",
     ),
     "slow": ("ettr slow site",),
+    "checks": (
+        "ettr checks site",
+        "ettr checks site --before 512 nodes 24h --catalogue checks.toml",
+    ),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (
         "ettr plan --gpus 16384 --failures 419 --node-days 110592 --write 30s --target 0.9",
