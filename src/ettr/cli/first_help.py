@@ -28,7 +28,8 @@ _EXPERT_OF = {
     "plan": "--step --bandwidth --network --device --host-memory --storage-space --replicas "
     "--replace --durable-every --one-writer-share --embedding-share --expert-share "
     "--logged-bytes --failure-shares --assume --within --chance --phases --maintenance "
-    "--node-type --explain --gate --doomed --catch --law --bursts --detection --repair-law "
+    "--node-type --explain --gate --doomed --catch --bad-links --routing --link-goodput "
+    "--exposed-share --law --bursts --detection --repair-law "
     "--node-age --seed --precision --versus --partition --user",
     "project": "--seen-gpus-per-node --ages --clock --repair-law --user",
     "compare": "--user",

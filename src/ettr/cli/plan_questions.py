@@ -19,6 +19,7 @@ from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.plan.gates import Gate
+    from ettr.plan.network import LinkFaults
     from ettr.plan.questions import NodeType, PhaseLength, Questions
     from ettr.plan.renewal import MaintenancePlan
 
@@ -80,6 +81,38 @@ class PlanQuestions(OptionGroup):
         float | None,
         typer.Option("--catch", metavar="SHARE", help="Chance that a gate finds a doomed run."),
     ] = None
+    bad_links: Annotated[
+        str | None,
+        typer.Option(
+            "--bad-links",
+            metavar="K/N",
+            help="Bad uplinks over all of the cluster: what steps take then.",
+        ),
+    ] = None
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            "--routing",
+            metavar="static|adaptive|removal",
+            help="How flows find their links, with --bad-links; static if absent.",
+        ),
+    ] = None
+    link_goodput: Annotated[
+        float | None,
+        typer.Option(
+            "--link-goodput",
+            metavar="SHARE",
+            help="Of a bad link over a good one, with --bad-links; 0.25 if absent.",
+        ),
+    ] = None
+    exposed_share: Annotated[
+        float | None,
+        typer.Option(
+            "--exposed-share",
+            metavar="SHARE",
+            help="Of a step, waiting for collectives, with --bad-links; 0.3 if absent.",
+        ),
+    ] = None
     node_type: Annotated[
         list[str] | None,
         typer.Option(
@@ -140,9 +173,37 @@ class PlanQuestions(OptionGroup):
             phases=() if self.phases is None else phase_lengths(self.phases, gpus_per_node),
             maintenance=None if self.maintenance is None else maintenance(self.maintenance),
             gate=gate(self.gate, self.doomed, self.catch),
+            links=self._links(),
             node_types=tuple(node_type(text, confidence) for text in self.node_type or ()),
             formulas=self.explain,
         )
+
+    def _links(self) -> LinkFaults | None:
+        """Bad links of the cluster; None where none are given."""
+        given = {
+            "routing": self.routing,
+            "goodput": self.link_goodput,
+            "exposed_share": self.exposed_share,
+        }
+        typed = {name: value for name, value in given.items() if value is not None}
+        if self.bad_links is None:
+            if typed:
+                raise UsageError(
+                    "--routing, --link-goodput and --exposed-share would change nothing: give "
+                    "--bad-links as well"
+                )
+            return None
+        from ettr.plan.network import LinkFaults, Routing
+
+        found = re.fullmatch(r"([0-9]{1,8})/([0-9]{1,8})", self.bad_links)
+        if found is None:
+            raise UsageError(
+                f"--bad-links {q.shortened(self.bad_links)}: give bad uplinks over all of the "
+                "cluster, as 4/640"
+            )
+        if self.routing is not None:
+            typed["routing"] = q.one_of("--routing", self.routing, Routing)
+        return LinkFaults(int(found[1]), int(found[2]), **typed)  # type: ignore[arg-type]
 
 
 def phase_lengths(text: str, gpus_per_node: int) -> tuple[PhaseLength, ...]:

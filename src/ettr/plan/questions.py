@@ -12,6 +12,7 @@ from ettr.plan.cost import Cost, Price, cost_of
 from ettr.plan.deadline import DeadlinePlan, TimeBudget, deadline_plan
 from ettr.plan.gates import Gate, GatePlan, gate_plan
 from ettr.plan.intervals import with_best_interval
+from ettr.plan.network import LinkFaults, NetworkPlan, network_plan
 from ettr.plan.renewal import (
     Maintained,
     MaintenancePlan,
@@ -43,6 +44,7 @@ class Questions:
     node_types: tuple[NodeType, ...] = ()
     formulas: bool = False
     gate: Gate | None = None
+    links: LinkFaults | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Answers:
     node_types: tuple[NodeType, ...]
     formulas: tuple[str, ...]
     gates: GatePlan | None = None
+    network: NetworkPlan | None = None
 
 
 def answers(run: PlannedRun, ettr: Interval, asked: Questions, *, best_planned: bool) -> Answers:
@@ -78,6 +81,9 @@ def answers(run: PlannedRun, ettr: Interval, asked: Questions, *, best_planned: 
         node_types=asked.node_types,
         formulas=formulas(run, best_planned=best_planned) if asked.formulas else (),
         gates=None if asked.gate is None else gate_plan(asked.gate, run.productive_s),
+        network=None
+        if asked.links is None
+        else network_plan(asked.links, run.n_nodes, run.gpus_per_node),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ettr.plan.cost import Cost
 from ettr.plan.deadline import DeadlinePlan, SizedRun
 from ettr.plan.gates import GatePlan
+from ettr.plan.network import NetworkPlan
 from ettr.plan.outlook import RunPlan, SecondPlan
 from ettr.plan.questions import NodeType, PhasedRun
 from ettr.plan.ranking import SchemeChoice
@@ -460,6 +461,8 @@ def answer_tables(plan: RunPlan) -> Iterator[TextTable]:
         yield _maintenance_table(asked.maintenance, ends=ends(plan.run))
     if asked.gates is not None:
         yield _gates_table(asked.gates)
+    if asked.network is not None:
+        yield from _network_tables(asked.network)
     if asked.cost is not None:
         of_all = " as planned, not of its phases" if asked.phases is not None else ""
         yield _cost_table(asked.cost, of_all)
@@ -485,6 +488,8 @@ def answer_notes(plan: RunPlan) -> Iterator[str]:
             "stretches, but with checkpoints and failures; a run found doomed goes back to its "
             "last good state."
         )
+    if plan.answers.network is not None:
+        yield _network_note(plan, plan.answers.network)
     if plan.answers.cost is None and math.isfinite(plan.run.productive_s):
         yield "No cost is given of a run that will not end."
     if plan.answers.maintenance is not None:
@@ -657,6 +662,47 @@ def _gates_table(gates: GatePlan) -> TextTable:
     )
     headers = (f"gates of {spell(gates.cost_s)}", "interval", "useful share")
     return TextTable(title, headers, tuple(rows), frozenset({1, 2}))
+
+
+def _network_tables(found: NetworkPlan) -> tuple[TextTable, TextTable]:
+    title = (
+        f"{found.bad} bad of {found.links} uplinks at {percent(found.goodput)} of their bandwidth"
+    )
+    rows = tuple(
+        (
+            one.routing.value + (" (asked)" if one.routing == found.routing else ""),
+            percent(one.bandwidth_share),
+            number(one.step_factor, 4),
+        )
+        for one in found.by_routing
+    )
+    beside = tuple(
+        (one.routing.value, percent(one.mean_share), percent(one.low_share))
+        for one in found.contention
+    )
+    return (
+        TextTable(
+            title, ("routing", "mean bandwidth", "step time, times"), rows, frozenset({1, 2})
+        ),
+        TextTable(
+            "Jobs of two nodes side by side across pods, all links good: own bandwidth",
+            ("routing", "mean", "lowest 5 %"),
+            beside,
+            frozenset({1, 2}),
+        ),
+    )
+
+
+def _network_note(plan: RunPlan, found: NetworkPlan) -> str:
+    by_failures = percent(1 - (plan.ettr.estimate or 0.0))
+    return (
+        f"A ring over {found.pods} pods uses {found.crossings} ends of uplinks and crosses a bad "
+        f"one with a probability of {percent(found.crossing_chance)} (a binary tree: "
+        f"{percent(found.tree_crossing_chance)}); then steps take "
+        f"{number(found.worst_step_factor, 3)} times as long. Bad links cost "
+        f"{percent(found.lost_share)} of the time, beside the {by_failures} that failures, "
+        f"writes and restarts cost; the other tables are without them. {found.caution}"
+    )
 
 
 def _cost_table(cost: Cost, which: str) -> TextTable:

@@ -1,0 +1,126 @@
+"""Bad links: the closed form against the flow model, published directions, the command."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scipy.optimize import linprog
+
+from cli.program import ettr
+from ettr.errors import UsageError
+from ettr.plan.network import (
+    Collective,
+    Fabric,
+    LinkFaults,
+    Routing,
+    contention,
+    crossing_chance,
+    job_bandwidths,
+    max_min,
+    network_plan,
+    simulated_run,
+)
+
+FABRIC = Fabric(64)
+DRAWS = 200
+
+
+def drawn(bad: int, routing: Routing, seed: int, collective: Collective = Collective.RING, **also):
+    rng = random.Random(seed)
+    found = []
+    for _ in range(DRAWS):
+        links = frozenset(rng.sample(range(FABRIC.links), bad))
+        jobs = [range(FABRIC.n_nodes)]
+        found += job_bandwidths(FABRIC, jobs, links, routing, rng, collective=collective, **also)
+    return found
+
+
+@pytest.mark.parametrize("bad", [1, 4, 16, 64])
+def test_the_closed_form_is_the_flow_model(bad: int) -> None:
+    assert FABRIC.links == 640
+    shares = drawn(bad, Routing.STATIC, bad)
+    mean = sum(shares) / DRAWS
+    error = (sum((one - mean) ** 2 for one in shares) / DRAWS / DRAWS) ** 0.5
+    found = network_plan(LinkFaults(bad, 640), 64, 8)
+    assert found.bandwidth_share == pytest.approx(mean, abs=max(3.5 * error, 0.004))
+    assert found.crossings == 64
+
+
+def test_the_direction_of_the_paper() -> None:
+    """Without resilience 50 to 75 % of the bandwidth goes; adaptive keeps it and varies less."""
+    static = network_plan(LinkFaults(16, 640), 64, 8).bandwidth_share
+    assert 0.25 <= static <= 0.5
+    assert set(drawn(16, Routing.ADAPTIVE, 1)) == {1.0}
+    assert set(drawn(16, Routing.REMOVAL, 1)) == {1.0}
+    crowded = {one: contention(one) for one in (Routing.STATIC, Routing.ADAPTIVE)}
+    assert crowded[Routing.ADAPTIVE].mean_share > 1.5 * crowded[Routing.STATIC].mean_share
+    assert crowded[Routing.ADAPTIVE].low_share == pytest.approx(1.0)
+
+
+def test_trees_cross_as_often_as_the_flow_model_says() -> None:
+    shares = drawn(8, Routing.STATIC, 5, Collective.TREE, goodput=1e-6)
+    hit = sum(one < 1e-3 for one in shares) / DRAWS
+    found = network_plan(LinkFaults(8, 640), 64, 8).tree_crossing_chance
+    assert found == pytest.approx(hit, abs=0.09)
+
+
+def test_the_simulated_run_takes_what_the_plan_says() -> None:
+    for bad, routing in ((4, Routing.STATIC), (16, Routing.STATIC), (16, Routing.ADAPTIVE)):
+        faults, rng = LinkFaults(bad, 640, routing), random.Random(bad)
+        runs = [simulated_run(faults, FABRIC, 9, rng) for _ in range(100)]
+        took, worked = (sum(one) for one in zip(*runs, strict=True))
+        plan = network_plan(faults, 64, 8)
+        assert plan.step_factor == pytest.approx(took / worked, rel=0.02)
+
+
+def test_max_min_is_that_of_linear_programs() -> None:
+    """Raise the least rate by a linear program, fix the flows that cannot rise, and again."""
+    rng = random.Random(2)
+    for _ in range(5):
+        capacity = {link: rng.uniform(0.2, 2.0) for link in range(5)}
+        paths = [tuple(rng.sample(range(5), rng.randint(1, 3))) for _ in range(6)]
+        fixed: dict[int, float] = {}
+        while len(fixed) < len(paths):
+            rows = [[float(link in path) for path in paths] + [0.0] for link in capacity]
+            least = [
+                [-float(at == flow) for at in range(len(paths))] + [1.0]
+                for flow in range(len(paths))
+                if flow not in fixed
+            ]
+            bounds = [(fixed.get(flow, 0.0), fixed.get(flow, 1.0)) for flow in range(len(paths))]
+            given = {"A_ub": rows + least, "b_ub": [*capacity.values()] + [0.0] * len(least)}
+            level = linprog([0.0] * len(paths) + [-1.0], bounds=[*bounds, (0, 1)], **given).x[-1]
+            for flow in [one for one in range(len(paths)) if one not in fixed]:
+                most = [0.0] * (len(paths) + 1)
+                most[flow] = -1.0
+                held = [
+                    (fixed.get(at, level - 1e-9), fixed.get(at, 1.0)) for at in range(len(paths))
+                ]
+                more = linprog(most, A_ub=rows, b_ub=[*capacity.values()], bounds=[*held, (0, 1)])
+                if more.x[flow] < level + 1e-6:
+                    fixed[flow] = level
+        found = max_min(paths, capacity)
+        assert found == pytest.approx([fixed[flow] for flow in range(len(paths))], abs=1e-6)
+
+
+def test_borders_and_wrong_values() -> None:
+    assert crossing_chance(0, 640, 32) == 0.0
+    assert crossing_chance(640, 640, 32) == pytest.approx(1.0)
+    # within a pod no uplink is used
+    assert network_plan(LinkFaults(64, 640), 16, 8).step_factor == 1.0
+    with pytest.raises(UsageError, match="cross 64 uplinks"):
+        network_plan(LinkFaults(1, 60), 64, 8)
+    with pytest.raises(UsageError, match="link-goodput"):
+        LinkFaults(1, 640, goodput=0.0)
+
+
+def test_the_command_says_what_a_run_loses_and_that_it_is_no_evidence() -> None:
+    run = ("plan", "--nodes", "64", "--failures-per-1000-node-days", "6.5")
+    found = ettr(*run, "--bad-links", "4/640", "--json").json["answers"]["network"]
+    assert found["bandwidth_share"] == pytest.approx(0.747, abs=0.001)
+    adaptive = ettr(*run, "--bad-links", "4/640", "--routing", "adaptive", "--detail").out
+    assert "no evidence for a site" in adaptive
+    assert "adaptive (asked)" in adaptive
+    for words in (("--routing", "static"), ("--bad-links", "4of640"), ("--bad-links", "9/4")):
+        assert ettr(*run, *words).code == 2
