@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -58,6 +59,8 @@ class SlowReport:
 
     Attributes:
         false_discovery: Largest expected share of ordinary nodes among the claimed of a run.
+        by_tests: By the bus bandwidth of nccl-tests: a test is a segment, and tests of one kind on
+            as many nodes a run.
     """
 
     candidates: tuple[SlowCandidate, ...]
@@ -65,6 +68,7 @@ class SlowReport:
     false_discovery: float
     min_slowdown: float
     by_runs: ComparedRuns
+    by_tests: ComparedRuns
 
 
 def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) -> SlowReport:
@@ -78,15 +82,20 @@ def slow_report(analysis: Analysis, false_discovery: float = FALSE_DISCOVERY) ->
         judged.append(verdict)
         candidates += own
     by_runs = compared_runs(analysis, false_discovery)
+    by_tests = compared_tests(analysis, false_discovery)
     if analysis.selection.of_nodes:  # the others are compared with
         asked = _asked_nodes(analysis)
         candidates = [one for one in candidates if asked(one.cluster, one.node)]
-        of_runs = tuple(
-            one for one in by_runs.candidates if any(asked(one.cluster, name) for name in one.nodes)
-        )
-        by_runs = replace(by_runs, candidates=of_runs)
+
+        def of_asked(found: ComparedRuns) -> ComparedRuns:
+            kept = (c for c in found.candidates if any(asked(c.cluster, name) for name in c.nodes))
+            return replace(found, candidates=tuple(kept))
+
+        by_runs, by_tests = of_asked(by_runs), of_asked(by_tests)
     candidates.sort(key=lambda one: (-one.posterior, -(one.slowdown.estimate or 0), one.ranks))
-    return SlowReport(tuple(candidates), tuple(judged), false_discovery, MIN_SLOW, by_runs)
+    return SlowReport(
+        tuple(candidates), tuple(judged), false_discovery, MIN_SLOW, by_runs, by_tests
+    )
 
 
 def _asked_nodes(analysis: Analysis) -> Callable[[str | None, str | None], bool]:
@@ -256,6 +265,43 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
         return ComparedRuns((), runs, len(placed), judged)
     named = tuple(_named(group, nodes) for group in judged.groups)
     return ComparedRuns(named, runs, len(placed), None, judged.spread, judged.least_slowdown)
+
+
+_BANDWIDTH = re.compile(r"busbw ([0-9.e+]+) GB/s of (\w+) at ([0-9]+) bytes on ([0-9]+) nodes")
+
+
+def compared_tests(analysis: Analysis, false_discovery: float) -> ComparedRuns:
+    """Nodes of a store on which tests of bus bandwidth are slow, by tests with and without them.
+
+    A collective is as fast as its slowest node or link, as a step is, so that the model is that of
+    the runs; which of a node and its link it is, no test says.
+    """
+    tests: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    says: dict[tuple[str, str], str] = {}
+    for row in analysis.facts.rows("bandwidth_tests"):
+        key = (row["cluster"], row["test"])
+        tests[key].append(row["node"])
+        says[key] = row["message"] or ""
+    kinds: dict[tuple[str, ...], int] = {}
+    nodes: dict[tuple[str, str], int] = {}
+    kind, log_time, held = [], [], []
+    for key in sorted(tests):
+        found = _BANDWIDTH.search(says[key])
+        speed = float(found[1]) if found else 0.0
+        if found is None or not speed > 0 or int(found[4]) != len(set(tests[key])):
+            continue
+        kind.append(kinds.setdefault((key[0], *found.groups()[1:]), len(kinds)))
+        log_time.append(-np.log(speed))
+        own = [nodes.setdefault((key[0], name), len(nodes)) for name in sorted(set(tests[key]))]
+        held.append(np.array(own, dtype=np.int64))
+    if not held:
+        return ComparedRuns((), 0, 0, "no test of bus bandwidth names its nodes")
+    segments = RunSegments(np.array(kind), np.array(log_time), held, np.full(len(held), np.nan))
+    judged = slow_by_runs(segments, false_discovery, analysis.assumptions.confidence)
+    if isinstance(judged, str):
+        return ComparedRuns((), len(kinds), len(held), judged)
+    named = tuple(_named(group, list(nodes)) for group in judged.groups)
+    return ComparedRuns(named, len(kinds), len(held), None, judged.spread, judged.least_slowdown)
 
 
 def _numbered(

@@ -34,6 +34,8 @@ def slow(
     From progress records of each rank with `wait_s`, the part of a step that the rank waited for
     others: its work is the rest. Nodes are compared within a run and step by step.
 
+    From tables of nccl-tests, the bus bandwidth of tests with a node against those without it.
+
     Without waits, from the step times of runs that went on as another attempt on other nodes: those
     with a node against those without it. Where no run changed its nodes, nothing can be said.
     """

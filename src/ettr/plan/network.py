@@ -307,7 +307,7 @@ def _link(
 
 
 def max_min(paths: Sequence[tuple[int, ...]], capacity: dict[int, float]) -> list[float]:
-    """Max-min fair rates of flows, each 1 at most: fill all alike, and stop those on a full link."""
+    """Max-min fair rates of flows, 1 at most: fill all alike, and stop those on a full link."""
     rates = [0.0] * len(paths)
     room = dict(capacity)
     users: dict[int, set[int]] = {}

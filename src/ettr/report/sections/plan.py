@@ -676,7 +676,7 @@ def _network_tables(found: NetworkPlan) -> tuple[TextTable, TextTable]:
         )
         for one in found.by_routing
     )
-    beside = tuple(
+    side_by_side = tuple(
         (one.routing.value, percent(one.mean_share), percent(one.low_share))
         for one in found.contention
     )
@@ -687,7 +687,7 @@ def _network_tables(found: NetworkPlan) -> tuple[TextTable, TextTable]:
         TextTable(
             "Jobs of two nodes side by side across pods, all links good: own bandwidth",
             ("routing", "mean", "lowest 5 %"),
-            beside,
+            side_by_side,
             frozenset({1, 2}),
         ),
     )
@@ -700,7 +700,7 @@ def _network_note(plan: RunPlan, found: NetworkPlan) -> str:
         f"one with a probability of {percent(found.crossing_chance)} (a binary tree: "
         f"{percent(found.tree_crossing_chance)}); then steps take "
         f"{number(found.worst_step_factor, 3)} times as long. Bad links cost "
-        f"{percent(found.lost_share)} of the time, beside the {by_failures} that failures, "
+        f"{percent(found.lost_share)} of the time, in addition to the {by_failures} that failures, "
         f"writes and restarts cost; the other tables are without them. {found.caution}"
     )
 

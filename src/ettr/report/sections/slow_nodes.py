@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ettr.analysis.slow_nodes import ComparedRuns, SlowByRuns, SlowReport
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Section, TextTable
@@ -17,7 +19,7 @@ def slow_section(report: SlowReport) -> Section:
         "Slow nodes",
         _lead(report),
         (),
-        (_nodes(report), _runs(report), _by_runs(report)),
+        (_nodes(report), _runs(report), _by_runs(report), *_by_tests(report)),
         (
             f"Slow is at least {percent(report.min_slowdown, 2)} more work in a step than the "
             "median node of the run. GPU-hours are what all ranks waited for the node over the "
@@ -65,6 +67,28 @@ def _least(found: ComparedRuns) -> str:
     )
 
 
+def _by_tests(report: SlowReport) -> Iterator[TextTable]:
+    """Nodes by tests of bus bandwidth, where there are any."""
+    if report.by_tests.segments:
+        yield TextTable(
+            "By bus bandwidth of nccl-tests: a node or its link",
+            ("nodes", "probability", "claimed", "slower by", "interval", "tests compared"),
+            tuple(
+                (
+                    ", ".join(one.nodes),
+                    number(one.posterior, 2),
+                    "yes" if one.claimed else "no",
+                    percent(one.slowdown.estimate, 2),
+                    f"{percent(one.slowdown.low, 2)} to {percent(one.slowdown.high, 2)}",
+                    number(report.by_tests.segments),
+                )
+                for place, one in enumerate(report.by_tests.candidates)
+                if one.claimed or place < LISTED
+            ),
+            frozenset({1, 3, 5}),
+        )
+
+
 def _by_runs(report: SlowReport) -> TextTable:
     return TextTable(
         "By step times of the runs that a node was in",
@@ -89,7 +113,8 @@ def _by_runs(report: SlowReport) -> TextTable:
 def _lead(report: SlowReport) -> str:
     judged = [run for run in report.runs if run.not_judged is None]
     by_runs = report.by_runs.not_judged is None
-    if not judged and not by_runs:
+    by_tests = report.by_tests.not_judged is None
+    if not judged and not by_runs and not by_tests:
         if not report.runs:
             return "Not measured: no run has progress records of steps of several ranks."
         return "Not measured: no run records the steps of several ranks with their waits."
@@ -101,11 +126,15 @@ def _lead(report: SlowReport) -> str:
     ]
     together = [
         " or ".join(_of(one.cluster, node, several) for node in one.nodes)
-        for one in report.by_runs.candidates
+        for one in (*report.by_runs.candidates, *report.by_tests.candidates)
         if one.claimed
     ]
-    named += [one for one in together if one not in named]
-    runs = by_number("{n} [run|runs]", max(len(judged), report.by_runs.runs if by_runs else 0))
+    named += [one for one in dict.fromkeys(together) if one not in named]
+    compared = max(len(judged), report.by_runs.runs if by_runs else 0)
+    runs = by_number("{n} [run|runs]", compared)
+    if by_tests:
+        tests = by_number("{n} [test|tests] of bus bandwidth", report.by_tests.segments)
+        runs = f"{runs} and {tests}" if compared else tests
     if not named:
         return f"No node is claimed to be slow in {runs}."
     shown = ", ".join(named[:LISTED]) + (", ..." if len(named) > LISTED else "")
@@ -117,7 +146,8 @@ def _lead(report: SlowReport) -> str:
 def _has_clusters(report: SlowReport) -> bool:
     """Whether runs are of several clusters, so that names need theirs."""
     clusters = {one.cluster for one in report.runs}
-    return len(clusters | {one.cluster for one in report.by_runs.candidates}) > 1
+    found = (*report.by_runs.candidates, *report.by_tests.candidates)
+    return len(clusters | {one.cluster for one in found}) > 1
 
 
 def _of(cluster: str | None, name: str, several: bool) -> str:
