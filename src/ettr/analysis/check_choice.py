@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ettr.checks.beliefs import Floats, after_idle, after_pass, after_survival, survival
 from ettr.checks.catalogue import OfferedCheck, slurm_list
-from ettr.checks.selector import Choice, Offer, Prospect, choose
+from ettr.checks.selector import CheckChoice, Offer, Prospect, choose
 from ettr.errors import UsageError
+from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def _ran_until(runs: Sequence[tuple[float, float]]) -> Callable[[Floats], Floats
 
 def _advice(
     job: JobToCome,
-    choice: Choice,
+    choice: CheckChoice,
     usable: Sequence[OfferedCheck],
     offered: Sequence[OfferedCheck],
     known: Mapping[str, CheckRecord],

@@ -10,12 +10,12 @@ that is cheaper.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ettr.checks.beliefs import Floats, log_survival
+from ettr.shapes import dataclass
 
 Bools = NDArray[np.bool_]
 _LEAST_GAIN = 1e-12
@@ -68,7 +68,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CheckChoice:
     """The answer of the selector.
 
     Attributes:
@@ -91,7 +91,7 @@ class Choice:
         return bool(self.runs.any())
 
 
-def choose(prospect: Prospect, offer: Offer) -> Choice:
+def choose(prospect: Prospect, offer: Offer) -> CheckChoice:
     """The checks to run, and on which nodes."""
     order = _of_job if offer.waits else _of_nodes
     runs = _pruned(prospect, offer, order(prospect, offer))
@@ -99,7 +99,7 @@ def choose(prospect: Prospect, offer: Offer) -> Choice:
     after = _expected(prospect, offer, runs)
     if after[0] >= before[0] - 1e-9:
         runs, after = np.zeros_like(runs), before
-    return Choice(runs, before[1], after[1], after[2], before[0] - after[0])
+    return CheckChoice(runs, before[1], after[1], after[2], before[0] - after[0])
 
 
 def expected_node_h(prospect: Prospect, offer: Offer, runs: Bools) -> float:
