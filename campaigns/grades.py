@@ -5,7 +5,7 @@ lie 3 % inside a band of the rule v0.5, at its lower and its upper edge in turn.
 are beta with the correlation of the row. `wrong`: firm, and of another band. `binomial`: by the
 exact binomial interval of the model against the reference's estimate. `in its middle`: models of
 the reference's own rate that are firm. `items`: how many decide in 8 of 10 runs for a rate 1.3
-times the edge, as `ettr gate grade` says, and by simulation.
+times the edge, as `ettr gate grade` says, and by simulation of a third of the draws.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def row(correlation: float, edge: Edge, size: int) -> tuple[str, ...]:
     at = edge.rate(REFERENCE)
     known = Interval(REFERENCE, REFERENCE, REFERENCE)
     stated = items_needed(1.3 * at, edge, known, PER_TEMPLATE, correlation, CONFIDENCE) or 0
-    needed = simulated_items(rng, 1.3 * at, at, correlation, size)
+    needed = simulated_items(rng, 1.3 * at, at, correlation, max(8, size // 3))
     return (
         f"{correlation:g}",
         f"{edge.at:g}",

@@ -40,11 +40,11 @@ class Planning(OptionGroup):
 
     items: Annotated[
         int | None,
-        typer.Option("--items", metavar="N", min=1, max=10**6, help="Plan: so many items."),
+        typer.Option("--items", metavar="N", min=1, max=50_000, help="Plan: so many items."),
     ] = None
     templates: Annotated[
         int | None,
-        typer.Option("--templates", metavar="N", min=1, max=10**6, help="Plan: of so many."),
+        typer.Option("--templates", metavar="N", min=1, max=50_000, help="Plan: of so many."),
     ] = None
     correlation: Annotated[
         float,

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scipy.special import (
+        bdtr,
         betainc,
         betaincinv,
+        betaln,
         chdtri,
         gammainc,
         gammaincc,
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "bdtr",
     "betainc",
     "betaincinv",
+    "betaln",
     "chdtri",
     "gammainc",
     "gammaincc",

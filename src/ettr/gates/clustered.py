@@ -16,16 +16,17 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, betaln, gammaln
 
 from ettr.estimates.interval import Interval
+from ettr.estimates.special import bdtr, betaln, gammaln
 
 Floats: TypeAlias = NDArray[np.float64]
 ASSUMED_CORRELATION = 0.05
 """Where no data say, before a run."""
 LARGEST_CORRELATION = 0.6
 _CORRELATIONS = np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_CORRELATION, 40)])
-_STEPS = 18
+_STEPS = 14
+_LARGEST_SIZE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def _sums(items: Sequence[int], rate: float, correlation: float) -> Floats:
 def _chances(n_items: int, rate: float, correlation: float) -> Floats:
     """The chances of 0 to all unsafe items in one template."""
     k = np.arange(n_items + 1.0)
+    rate = min(1.0 - 1e-12, max(1e-300, rate))
     scale = (1.0 - correlation) / correlation
     a, b = rate * scale, (1.0 - rate) * scale
     ways = gammaln(n_items + 1) - gammaln(k + 1) - gammaln(n_items - k + 1)
@@ -143,13 +145,14 @@ def _crossing(is_above: Callable[[float], bool], low: float, high: float) -> flo
 
 def correlation_at_edge(rate: float, edge: float, size: int, correlation: float) -> float:
     """The correlation that templates of one size and of a rate will make likeliest at an edge."""
+    size = min(size, _LARGEST_SIZE)  # the rate of a larger template is known as well
     k = np.arange(size + 1.0)
     chances = _chances(size, rate, max(correlation, 1e-6))
-    scale = (1.0 - _CORRELATIONS[1:, None]) / _CORRELATIONS[1:, None]
-    a, b = edge * scale, (1.0 - edge) * scale
-    logs = ((betaln(a + k, b + size - k) - betaln(a, b)) * chances).sum(axis=1)
-    alone = float(((k * math.log(edge) + (size - k) * math.log1p(-edge)) * chances).sum())
-    return float(_CORRELATIONS[int(np.argmax(np.concatenate([[alone], logs])))])
+    logs = [float(((k * math.log(edge) + (size - k) * math.log1p(-edge)) * chances).sum())]
+    for one in _CORRELATIONS[1:]:
+        a, b = edge * (1.0 - one) / one, (1.0 - edge) * (1.0 - one) / one
+        logs.append(float(((betaln(a + k, b + size - k) - betaln(a, b)) * chances).sum()))
+    return float(_CORRELATIONS[int(np.argmax(logs))])
 
 
 def chance_decided(

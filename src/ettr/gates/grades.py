@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ettr.errors import UsageError
 from ettr.estimates.interval import Interval
+from ettr.estimates.special import stdtrit
 from ettr.gates.clustered import (
     ASSUMED_CORRELATION,
     TemplateCounts,
