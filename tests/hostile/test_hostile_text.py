@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
-from ettr.report.html import packed, plotly
+from ettr.report.html import packed
 from ettr.store import open_store
 from report.browser import chromium, opened
 
@@ -179,7 +179,7 @@ def test_the_pages_only_scripts_are_ours(tags: Tags):
     files = [one for one in templates.iterdir() if one.name.endswith(".js")]
     programs = {*(one.read_text("utf-8").strip() for one in files)}
     scripts = [str(one).strip() for one in tags.scripts]
-    data = [one for one in scripts if one not in programs and one != packed(plotly())]
+    data = [one for one in scripts if one not in programs and one != packed()]
     assert len(scripts) - len(data) >= 2
     for one in data:
         assert isinstance(json.loads(one), list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from ettr.cli.groups import OptionGroup
 from ettr.cli.printing import Answering, Printing
 from ettr.errors import UsageError
+from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)
