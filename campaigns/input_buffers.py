@@ -20,7 +20,7 @@ import numpy.typing as npt
 from campaigns import Table
 from ettr.progress.stages import InputHost, InputStage, StageTable
 from ettr.projection.input_buffers import BUFFER_SIZES, planned_buffer
-from ettr.projection.input_plan import InputLimits, plan_input
+from ettr.projection.input_plan import plan_input
 
 Floats = npt.NDArray[np.float64]
 

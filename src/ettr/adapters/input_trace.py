@@ -245,8 +245,8 @@ def gil_share(function: Callable[[Any], Any], samples: Sequence[Any], busy: floa
     """The part of a function's CPU time in which it holds Python's lock.
 
     A thread that sleeps in short bits needs the lock to wake: how late it does is compared with
-    how late it does next to a loop of Python, which always holds it, and next to a hash, which never
-    does. So the load of the machine is in all three.
+    how late it does next to a loop of Python, which always holds it, and next to a hash, which
+    never does. So the load of the machine is in all three.
     """
     data = bytes(1 << 20)
     free_s = _lateness_s(lambda: hashlib.sha256(data))

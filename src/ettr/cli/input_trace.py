@@ -53,8 +53,8 @@ def input_trace(
     say(f"{stages}: {len(table.stages)} stages. Next: ettr input plan {stages}")
     for one in table.stages:
         say(
-            f"  {one.stage}: {one.wall_s * 1e3:.3g} ms an item, {one.cpu_s * 1e3:.3g} ms of a core, "
-            f"{one.gil_share:.0%} of it under Python's lock, {one.visits:g} for each that leaves"
+            f"  {one.stage}: {one.wall_s * 1e3:.3g} ms an item, {one.cpu_s * 1e3:.3g} ms of a core,"
+            f" {one.gil_share:.0%} of it under Python's lock, {one.visits:g} for each that leaves"
             + (", random" if one.random else "")
         )
 

@@ -29,7 +29,8 @@ class InputStage:
     means. `gil_share` is the part of the CPU time in which it holds Python's global lock.
     `read_bytes` are read from disk or network for each item, `out_bytes` are the size of what it
     hands on. `sequential`: it takes one item at a time, whatever its concurrency. `random`: what it
-    makes of an item differs from epoch to epoch, so that it cannot be cached.
+    makes of an item differs from epoch to epoch, so that it cannot be cached. `form` names one of
+    several forms of the data: lines of one stage with other forms are alternatives of it.
     """
 
     run: str
@@ -48,6 +49,7 @@ class InputStage:
     random: bool = False
     gil_share: float = 1.0
     visits: float = 1.0
+    form: str = ""
 
     @property
     def holds_gil(self) -> bool:

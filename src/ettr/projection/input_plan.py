@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,6 +112,15 @@ class Worth:
 
 
 @dataclass(frozen=True, slots=True)
+class FormRate:
+    """The rate of the best plan with the data in one form."""
+
+    form: str
+    rate: float
+    reaches: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InputPlan:
     """Settings of an input pipeline, and the rate that they reach.
 
@@ -119,7 +128,7 @@ class InputPlan:
     `traced_rate` what was measured at the settings of the trace. `stall_now` and `stall` are the
     shares of the training's time that wait for data at the wanted rate; None where none was given.
     `reaches` says whether the prediction does. `workers` is that of a `DataLoader`; None for
-    others. `buffer` is that of the last stage.
+    others. `buffer` is that of the last stage. `form` is the form of the data, of several `forms`.
     """
 
     engine: str
@@ -142,6 +151,8 @@ class InputPlan:
     constraints: tuple[Constraint, ...]
     worth: tuple[Worth, ...]
     says: tuple[str, ...]
+    form: str | None = None
+    forms: tuple[FormRate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +169,72 @@ class _Solved:
 def plan_input(table: StageTable, limits: InputLimits | None = None) -> InputPlan:
     """The plan with the highest rate; of those that reach the wanted rate the cheapest.
 
+    Of several forms of the data that reach it the first is taken, as the table lists them.
+
     Raises:
         UsageError: a limit is not above 0.
     """
     limits = limits or InputLimits()
     limits.check()
+    names = list(dict.fromkeys(stage.form for stage in table.stages if stage.form))
+    if not names:
+        return _plan_of(table.stages, table.host, limits)
+    plans = {
+        name: _plan_of([one for one in table.stages if one.form in ("", name)], table.host, limits)
+        for name in names
+    }
+    rates = {name: plan.rate.estimate or 0.0 for name, plan in plans.items()}
+    reached = [name for name in names if limits.rate is not None and plans[name].reaches]
+    name = reached[0] if reached else max(names, key=lambda one: rates[one])
+    forms = tuple(FormRate(one, rates[one], plans[one].reaches) for one in names)
+    plan = plans[name]
+    says = f"Data in the form {name}: " + ", ".join(f"{n} {r:.4g}/s" for n, r in rates.items())
+    return replace(plan, form=name, forms=forms, says=(*plan.says, says + "."))
+
+
+def with_forms(
+    table: StageTable, forms: Mapping[str, tuple[float, float]], *, read: str, decode: str
+) -> StageTable:
+    """A table with several forms of its images, the best first.
+
+    Args:
+        forms: bytes that are read and CPU seconds to decode, as `ettr.records.measure_forms` has.
+        read: the stage that reads an image.
+        decode: the stage that decodes it.
+
+    Raises:
+        UsageError: the table has no such stage.
+    """
+    if lacking := {read, decode} - {one.stage for one in table.stages}:
+        raise UsageError(f"{', '.join(sorted(lacking))}: no stage of the table has that name")
+    made: list[InputStage] = []
+    for stage in table.stages:
+        if stage.stage not in (read, decode):
+            made.append(stage)
+            continue
+        for name, (size, cpu_s) in forms.items():
+            one = replace(stage, form=name)
+            if stage.stage == read:
+                one = replace(one, read_bytes=size)
+            if stage.stage == decode:
+                ratio = (cpu_s - one.cpu_s + one.wall_s) / one.wall_s if one.wall_s > 0 else 1.0
+                quantiles = {n: getattr(one, n) * ratio for n in ("p50_s", "p90_s", "p99_s")}
+                one = replace(one, cpu_s=cpu_s, wall_s=one.wall_s * ratio, **quantiles)
+            made.append(one)
+    return replace(table, stages=tuple(made))
+
+
+def _plan_of(stages: Sequence[InputStage], traced: InputHost, limits: InputLimits) -> InputPlan:
     host = replace(
-        table.host,
-        cores_got=table.host.cores_got if limits.cores is None else limits.cores,
-        memory_bytes=limits.memory_bytes or table.host.memory_bytes,
+        traced,
+        cores_got=traced.cores_got if limits.cores is None else limits.cores,
+        memory_bytes=limits.memory_bytes or traced.memory_bytes,
     )
     if host.engine == "workers":
-        return _workers_plan(table.stages, host, limits)
+        return _workers_plan(stages, host, limits)
     if host.engine == "chain" and host.engine_s <= 0:
         host = replace(host, engine_s=_ENGINE_S)
-    return _slots_plan(table.stages, host, limits)
+    return _slots_plan(stages, host, limits)
 
 
 def _slots_plan(stages: Sequence[InputStage], host: InputHost, limits: InputLimits) -> InputPlan:
