@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,30 @@ def test_a_comparison_says_which_check_stopped_which_run(tmp_path: Path) -> None
     text = ettr(*words).out
     assert "v0.5, M or better" in text
     assert "hat: H" in text
+
+
+def test_waits_for_data_are_a_factor_of_their_own(tmp_path: Path) -> None:
+    """10 steps of 3 h, of which .5 h wait; half of the waits are upper bounds."""
+    lines, end_s = [], 1_767_225_600.0
+    for step in range(1, 11):
+        begin_s, end_s = end_s, end_s + 10_800.0
+        head = {"v": 1, "run": "r", "job": "1", "rank": 0, "step": step}
+        detail = {"cause": "data"} | ({"bound": "upper"} if step % 2 else {})
+        wait = {"event": "stall", "time": begin_s + 1_800.0, "duration_s": 1_800.0}
+        lines += [head | wait | {"detail": detail}]
+        lines += [head | {"event": "step", "time": end_s, "duration_s": 10_800.0}]
+    lines += [head | {"event": "end", "time": end_s}]
+    (tmp_path / "progress.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    store = tmp_path / "store"
+    assert ettr("ingest", store, tmp_path / "progress.jsonl", SAMPLE).code in (0, 1)
+    document = ettr("report", store, "--json").json
+    (run,) = document["runs"]["runs"]
+    assert list(run["input_stall"].values()) == pytest.approx([1 / 6, 1 / 12, 1 / 6])
+    assert run["input_waits"]["gpu_hours"] is None
+    found = document["below_ettr"]
+    assert found["timed_runs"] == found["measured_runs"] == 1
+    assert list(found["input_stall"].values()) == pytest.approx([1 / 6, 1 / 12, 1 / 6])
+    assert ettr("report", store, "-o", tmp_path / "report.html").code == 0
+    page = (tmp_path / "report.html").read_text()
+    assert re.search(r"At most 16\.7\s% of the training time waited for data", page)
+    assert "Waits for data" in ettr("runs", store, "--detail").out

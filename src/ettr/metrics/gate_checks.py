@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.facts import Facts
-from ettr.metrics.runs import JobRuns
+from ettr.metrics.run_progress import InputWaits
+from ettr.metrics.runs import JobRun, JobRuns
 
 MEASURED = "progress"
 
@@ -58,8 +59,11 @@ class BelowEttr:
     """The factors of the effective ratio; None where nothing measures one.
 
     Attributes:
-        ettr: Productive over wallclock time of the runs with progress records.
-        input_stall: Share of productive time that waited for data.
+        ettr: Productive over wallclock time of the runs with progress records; waits for data count
+            as productive here, since they are a factor of their own.
+        input_stall: Share of the training time that waited for data, of `timed_runs` runs that time
+            it; the low end counts waits in which the device is known to have been idle.
+        input_gpu_hours: What the GPUs of these runs waited; None where no log names them.
         redundant_work: Share of the work that more careful kernels would not do.
         run_kept: Share of decided runs that no gate stopped, with its exact interval.
         checked_runs: Runs with a check; `undecided_runs` of them have no decided one.
@@ -69,7 +73,10 @@ class BelowEttr:
     """
 
     ettr: float | None
-    input_stall: float | None
+    input_stall: Interval | None
+    input_gpu_hours: float | None
+    measured_runs: int
+    timed_runs: int
     redundant_work: float | None
     run_kept: Interval | None
     checked_runs: int
@@ -90,12 +97,13 @@ class OfBelowEttr(Protocol):
 
 
 def below_ettr(facts: Facts, given: OfBelowEttr) -> BelowEttr | None:
-    """Which part of what was trained is kept; None where no log holds checks of runs.
+    """Which part of what was trained is kept; None without checks of runs and timed waits for data.
 
     Checks have no time and no node: of a selection of the store nothing is known.
     """
     rows = list(facts.rows("gates")) if given.selected is None else []
-    return None if not rows else _below(rows, _measured_ettr(given.runs), given.confidence)
+    timed = any(run.input_waits is not None for run in given.runs.runs)
+    return _below(rows, given.runs.runs, given.confidence) if rows or timed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +122,31 @@ def fleet_checks(facts: Facts, name: str, confidence: float) -> FleetChecks | No
     rows = list(facts.rows("gates"))
     if not rows:
         return None
-    found = _below(rows, None, confidence)
+    found = _below(rows, (), confidence)
     return FleetChecks(
         name, found.run_kept, found.checked_runs, found.gate_gpu_hours, found.stopped
     )
 
 
-def _below(rows: Sequence[Mapping[str, Any]], ettr: float | None, confidence: float) -> BelowEttr:
+def _below(
+    rows: Sequence[Mapping[str, Any]], runs: Sequence[JobRun], confidence: float
+) -> BelowEttr:
     stopped, kept, undecided = runs_of(rows)
     known = [row["gpu_hours"] for row in rows if row["gpu_hours"] is not None]
     decided = kept + len(stopped)
     run_kept = share_interval(kept, decided, confidence) if decided else None
     kept_share = None if run_kept is None else run_kept.estimate
-    factors = [one for one in (ettr, kept_share) if one is not None]
+    ettr, waits = _measured_ettr(runs), [run.input_waits for run in runs if run.input_waits]
+    stall = _pooled_stall(waits)
+    left = None if stall is None or stall.estimate is None else 1.0 - stall.estimate
+    factors = [one for one in (ettr, left, kept_share) if one is not None]
+    waited = [one.gpu_hours for one in waits if one.gpu_hours is not None]
     return BelowEttr(
         ettr,
-        None,
+        stall,
+        sum(waited) if waited else None,
+        sum(run.basis == MEASURED for run in runs),
+        len(waits),
         None,
         run_kept,
         decided + undecided,
@@ -193,12 +210,21 @@ def _sum(values: Any) -> float | None:
     return sum(known) if known else None
 
 
-def _measured_ettr(runs: JobRuns) -> float | None:
+def _measured_ettr(runs: Sequence[JobRun]) -> float | None:
     """ETTR of the listed runs whose progress is recorded, by their wallclock time."""
     measured = [
-        (run.ettr_ratio.estimate, run.wallclock_h)
-        for run in runs.runs
-        if run.basis == MEASURED and run.ettr_ratio.estimate is not None and run.wallclock_h
+        (run.ettr_ratio.estimate * run.wallclock_h + run.split.input_stall_h, run.wallclock_h)
+        for run in runs
+        if run.split is not None and run.ettr_ratio.estimate is not None and run.wallclock_h
     ]
     whole_h = sum(hours for _, hours in measured)
-    return sum(ratio * hours for ratio, hours in measured) / whole_h if whole_h else None
+    return sum(productive for productive, _ in measured) / whole_h if whole_h else None
+
+
+def _pooled_stall(waits: Sequence[InputWaits]) -> Interval | None:
+    """Waits for data over the training time of all runs that time them."""
+    whole_h = sum(one.training_h for one in waits)
+    if whole_h <= 0:
+        return None
+    high = sum(one.wait_h for one in waits) / whole_h
+    return Interval(high, sum(one.stall.low * one.training_h for one in waits) / whole_h, high)

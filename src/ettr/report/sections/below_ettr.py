@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ettr.estimates import Interval
 from ettr.metrics.gate_checks import BelowEttr, FleetChecks, StoppedRun, below_ettr
-from ettr.report.numbers import number, percent, share_between
+from ettr.report.numbers import bounds, number, percent, share_between
 from ettr.report.registry import Part
 from ettr.report.section import Section, TextTable
 from ettr.words import counted
@@ -20,21 +21,37 @@ _NOT_MEASURED = "not measured"
 def below_section(found: BelowEttr) -> Section:
     """The factors, the gates, and which check stopped which run."""
     stopped = len(found.stopped)
-    decided = found.checked_runs - found.undecided_runs
-    lead = f"Checks stopped {stopped} of {counted(decided, 'run')}"
-    cost = found.gate_gpu_hours
-    lead += f", and cost {number(cost)} GPU-hours." if cost is not None else "."
-    if found.undecided_runs:
-        lead += f" {counted(found.undecided_runs, 'run')} more: no check decides."
     factors = TextTable(
         "Factors of the effective ratio",
-        ("factor", "value"),
+        ("factor", "value", "evidence", "remedy"),
         (
-            ("ETTR, of runs with progress records", _share(found.ettr)),
-            ("1 - input stall", _left(found.input_stall)),
-            ("1 - redundant work", _left(found.redundant_work)),
-            ("P(run kept)", share_between(found.run_kept) if found.run_kept else _NOT_MEASURED),
-            ("product of those measured", _share(found.effective_at_most)),
+            (
+                "ETTR, waits for data within it",
+                _share(found.ettr),
+                counted(found.measured_runs, "run") + " with progress records",
+                "checkpoints, restarts: `ettr plan`",
+            ),
+            (
+                "1 - input stall",
+                _left(found.input_stall),
+                _waits(found),
+                "`ettr input trace`, `plan`",
+            ),
+            (
+                "1 - redundant work",
+                _NOT_MEASURED
+                if found.redundant_work is None
+                else percent(1 - found.redundant_work),
+                "no probe of samples or augmentation",
+                "`ettr.samples`",
+            ),
+            (
+                "P(run kept)",
+                share_between(found.run_kept) if found.run_kept else _NOT_MEASURED,
+                counted(found.checked_runs, "checked run"),
+                "checks earlier in a run",
+            ),
+            ("product of those measured", _share(found.effective_at_most), "", ""),
         ),
         frozenset({1}),
     )
@@ -56,11 +73,38 @@ def below_section(found: BelowEttr) -> Section:
     )
     tables = (
         factors,
-        gates,
+        *((gates,) if found.gates else ()),
         *((_stopped([("", one) for one in found.stopped]),) if stopped else ()),
     )
     note = "The product is an upper end of the effective ratio: a factor not measured is at most 1."
-    return Section("below-ettr", "Below ETTR", lead, (), tables, (note,))
+    return Section("below-ettr", "Below ETTR", _lead(found), (), tables, (note,))
+
+
+def _lead(found: BelowEttr) -> str:
+    """What the waits for data and the checks came to."""
+    words = []
+    if found.input_stall is not None:
+        most = "" if found.input_stall.low == found.input_stall.high else "At most "
+        waited = f"{most}{percent(found.input_stall.estimate)} of the training time waited for data"
+        hours = found.input_gpu_hours
+        words.append(waited + (f", {number(hours, 4)} GPU-hours." if hours is not None else "."))
+    if found.checked_runs:
+        decided = found.checked_runs - found.undecided_runs
+        cost = found.gate_gpu_hours
+        says = f"Checks stopped {len(found.stopped)} of {counted(decided, 'run')}"
+        words.append(says + (f", and cost {number(cost)} GPU-hours." if cost is not None else "."))
+    if found.undecided_runs:
+        words.append(f"{counted(found.undecided_runs, 'run')} more: no check decides.")
+    return " ".join(words)
+
+
+def _waits(found: BelowEttr) -> str:
+    """What the factor of the waits rests on."""
+    if not found.timed_runs:
+        return "no record times the waits: `ProgressRecorder.batches`"
+    is_open = found.input_stall is not None and found.input_stall.low < found.input_stall.high
+    more = "; the host's waits, an upper bound" if is_open else ""
+    return f"{counted(found.timed_runs, 'run')} with timed waits{more}"
 
 
 def checks_table(fleets: tuple[FleetChecks, ...]) -> TextTable:
@@ -112,8 +156,10 @@ def _share(value: float | None) -> str:
     return _NOT_MEASURED if value is None else percent(value)
 
 
-def _left(share: float | None) -> str:
-    return _NOT_MEASURED if share is None else percent(1.0 - share)
+def _left(share: Interval | None) -> str:
+    if share is None or share.estimate is None:
+        return _NOT_MEASURED
+    return bounds(Interval(1 - share.estimate, 1 - share.high, 1 - share.low))
 
 
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
