@@ -13,7 +13,7 @@ from checks.known_fleet import Fleet, estimated, every, none, run, select, true_
 from ettr.checks.beliefs import after_idle, after_pass, after_survival, survival
 from ettr.checks.selector import Offer, Prospect, choose, expected_node_h
 
-JOBS = 48
+JOBS = 60
 
 
 def prospect(rng, nodes, kinds, incident_node_h, restarts=False):

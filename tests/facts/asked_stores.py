@@ -11,6 +11,7 @@ from typing import Any
 
 Words = tuple[str | Path, ...]
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
+NCCL_TESTS = Path(__file__).resolve().parents[1] / "samples" / "nccl-tests" / "all-reduce.txt"
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HEAD = (
     "Cluster|JobID|JobIDRaw|JobName|User|Account|Partition|QOS|State|ExitCode|Submit|Eligible|Start|End|"
@@ -49,7 +50,9 @@ def site(folder: Path) -> Iterator[Words]:
     yield "timeline", store, "--json"
     yield "node", store, "n1", "--json"
     yield "lemons", store, "n1", "--json"
+    yield "ingest", store, NCCL_TESTS, "--cluster", "a"
     yield "checks", store, "--json"
+    yield "slow", store, "--json"
 
 
 def records(folder: Path) -> Iterator[Words]:

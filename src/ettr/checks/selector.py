@@ -109,9 +109,8 @@ def expected_node_h(prospect: Prospect, offer: Offer, runs: Bools) -> float:
 
 def _expected(prospect: Prospect, offer: Offer, runs: Bools) -> tuple[float, float, float]:
     """Expected cost in all, probability that the job is struck, cost of the checks."""
-    left = prospect.belief.copy()
-    for check in np.flatnonzero(runs.any(axis=1)):
-        left[runs[check]] *= 1 - offer.coverage[check]
+    missed = np.log(np.maximum(1 - offer.coverage, 1e-300))
+    left = prospect.belief * np.exp(runs.T.astype(np.float64) @ missed)
     none = log_survival(left, prospect.clean, prospect.with_defect).sum()
     held_h = offer.hours @ runs
     time_node_h = held_h.max(initial=0.0) * runs.shape[1] if offer.waits else held_h.sum()

@@ -7,8 +7,8 @@ WITH placed AS (
          CASE WHEN severity = 'ok' AND time_end_us >= time_us THEN time_end_us - time_us END AS took_us
   FROM events WHERE node IS NOT NULL)
 SELECT cluster, node, "check", min(time_us) AS first_us, max(time_us) AS last_us,
-       sum(CASE WHEN pass THEN 1 ELSE 0 END) AS passes,
+       CAST(sum(CASE WHEN pass THEN 1 ELSE 0 END) AS BIGINT) AS passes,
        count(DISTINCT CASE WHEN NOT pass THEN time_us END) AS others,
        max(CASE WHEN pass THEN time_us END) AS last_pass_us,
-       count(took_us) AS timed, sum(took_us) / 1000000.0 AS timed_s
+       count(took_us) AS timed, CAST(sum(took_us) / 1000000.0 AS DOUBLE) AS timed_s
 FROM placed GROUP BY cluster, node, "check"
