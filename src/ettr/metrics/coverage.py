@@ -219,7 +219,7 @@ class DumpWindow:
             "explains: the dump begins there, and lacks what had ended. "
             f"{self.node_days_before:,.1f} node-days ({significant(100 * self.share, 2)} %) of "
             "runtime from before count without the failures of that time: rates are too low by "
-            f"about so much. `--since {at}` leaves them out; a dump from earlier on has the failures."
+            f"about so much. `--since {at}` leaves them out; an earlier dump has the failures."
         )
 
 
