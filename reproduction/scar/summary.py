@@ -188,7 +188,7 @@ def late_table(files: Iterable[Sequence[results.Record]]) -> str:
     for records in files:
         interval = int(str(records[0]["interval"]))
         late = [r for r in records if r["kind"] == "trial" and int(str(r["T"])) > interval]
-        if not late:
+        if not late or not set(keys) <= _arms(late[0]).keys():  # `--shipped` has fewer arms
             continue
         cost = np.array([[_arms(record)[key][0] for key in keys] for record in late])
         low, high = np.quantile(resampled(late, 23) @ cost, [0.025, 0.975], axis=0)

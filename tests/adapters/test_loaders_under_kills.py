@@ -14,6 +14,7 @@ pytestmark = [
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
+from torch.utils.data import RandomSampler  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 from ettr.adapters import CheckpointedRun  # noqa: E402
@@ -65,8 +66,10 @@ ACCELERATES = {
 }
 
 
-def prepared(dataset: Any, accelerate: dict[str, Any] | None, **options: Any) -> Any:
-    loader = StatefulDataLoader(dataset, BATCH, **options)
+def prepared(
+    dataset: Any, accelerate: dict[str, Any] | None, *, loader: Any = None, **options: Any
+) -> Any:
+    loader = loader or StatefulDataLoader(dataset, BATCH, **options)
     if accelerate is None:
         return loader
     library = pytest.importorskip("accelerate")
@@ -136,6 +139,21 @@ def test_a_resumed_loop_draws_what_the_unbroken_one_does(
 def test_a_loader_that_accelerate_does_not_keep_is_refused_by_name(tmp_path: Path) -> None:
     loader = prepared(Numbered(), {"use_stateful_dataloader": False})
     with pytest.raises(UsageError, match=r"loader: .*use_stateful_dataloader=True"):
+        given(tmp_path, loader, STEPS)
+
+
+@pytest.mark.parametrize("accelerate", [None, {}])
+def test_an_order_that_has_no_state_is_refused_by_name(
+    tmp_path: Path, accelerate: dict[str, Any] | None
+) -> None:
+    """A plain DataLoader that shuffles, through accelerate, and a sampler of torch's."""
+    rows, shuffles = Numbered(), {"generator": torch.Generator()}
+    if accelerate is None:
+        loader = StatefulDataLoader(rows, BATCH, sampler=RandomSampler(rows, **shuffles))
+    else:
+        plain = torch.utils.data.DataLoader(rows, BATCH, shuffle=True, **shuffles)
+        loader = prepared(rows, accelerate, loader=plain)
+    with pytest.raises(UsageError, match=r"loader: its RandomSampler has no state"):
         given(tmp_path, loader, STEPS)
 
 

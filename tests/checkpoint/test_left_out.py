@@ -79,17 +79,20 @@ def test_one_that_was_given_is_not(tmp_path: Path, caplog, wrap) -> None:
     assert not [m for m in caplog.messages if "scheduler" in m]
 
 
-def test_gradients_that_are_accumulated_are_warned_of_once(tmp_path: Path, caplog) -> None:
+@pytest.mark.parametrize(("of_update", "seen_at"), [(2, 3), (4, 2)])
+def test_gradients_that_are_accumulated_are_warned_of_once(
+    tmp_path: Path, caplog, of_update: int, seen_at: int
+) -> None:
     state = trained()
     with RunningCheckpoint(tmp_path, state, budget=Budget(fraction=1)) as checkpoint:
         for step in range(1, 9):
             accumulate(state)
-            if step % 4 == 0:
+            if step % of_update == 0:
                 state["optimizer"].step()
                 state["optimizer"].zero_grad()
             checkpoint.step(step)
     (message,) = caplog.messages
-    assert message.startswith("step 2: parameters have not changed since the last call")
+    assert message.startswith(f"step {seen_at}: parameters have not changed since the last call")
 
 
 @pytest.mark.parametrize("options", [{}, {"fused": True}, {"foreach": True}])

@@ -61,18 +61,24 @@ class GradientWatch:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        # Identity and version of one parameter of each optimizer.
-        self._last: list[tuple[int, int]] = []
+        # Of each optimizer a parameter that has had a gradient, and its version at the last call.
+        self._last: dict[int, tuple[torch.Tensor, int]] = {}
         self._silent = not isinstance(state, TrainingState)
 
     def look(self, step: int) -> None:
-        """Compare a parameter of each optimizer that has gradients with itself at the last call."""
+        """Compare a parameter with a gradient, of each optimizer, with itself at the last call."""
         if self._silent or not isinstance(self._state, TrainingState):
             return
-        first = map(_first_with_gradient, self._state.optimizers)
-        now = [(id(waiting), waiting._version) for waiting in first if waiting is not None]
-        if not now or now != self._last:
-            self._last = now
+        waits, moved = False, False
+        for number, optimizer in enumerate(self._state.optimizers):
+            waiting, last = _first_with_gradient(optimizer), self._last.get(number)
+            waits |= waiting is not None
+            if waiting is None and last is not None:
+                waiting = last[0]  # its gradient was used since then
+            if waiting is not None:
+                moved |= last is None or (id(waiting), waiting._version) != (id(last[0]), last[1])
+                self._last[number] = waiting, waiting._version
+        if moved or not waits:
             return
         self._silent = True
         if any(isinstance(one, torch.amp.GradScaler) for one in self._state.objects().values()):

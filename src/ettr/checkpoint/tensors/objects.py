@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
+from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.layout import aligned
@@ -256,6 +257,9 @@ def check_stateful(name: str, one: object) -> Stateful:
 # Of torchdata's StatefulDataLoader.
 _BEFORE_FIRST_BATCH = ("_iterator", "_initial_iter_for_state_dict", "next_iter_state")
 _MAKES = "_get_iterator"
+# They draw the order of an epoch when it begins; torchdata has its own for `shuffle=True`.
+_SHUFFLE_WITHOUT_STATE = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+_MOST_SAMPLERS = 8  # around one another
 # Of accelerate's wrapper of it.
 _WRAPPED, _NOTES_STATE, _NOTED = "base_dataloader", "_update_state_dict", "dl_state_dict"
 _EPOCH, _FINISHED = "iteration", "_iterator_finished"
@@ -265,6 +269,13 @@ _RANDOM, _GENERATORS = "_random_before_the_batch_ahead", "_generators"
 
 def watch_loader(name: str, one: Any) -> None:
     """Let a loader of accelerate keep the random states from which it draws a batch ahead."""
+    sampler = _innermost_sampler(one) if hasattr(getattr(one, _WRAPPED, one), _MAKES) else None
+    if type(sampler) in _SHUFFLE_WITHOUT_STATE:
+        raise UsageError(
+            f"{name}: its {type(sampler).__name__} has no state, and a resumed epoch would have "
+            f"another order; give torchdata's StatefulDataLoader(..., shuffle=True), to "
+            f"accelerate's prepare() too, or a sampler with state_dict and load_state_dict"
+        )
     if not hasattr(type(one), _NOTES_STATE):
         return
     if not hasattr(getattr(one, _WRAPPED), "state_dict"):
@@ -291,6 +302,14 @@ def watch_loader(name: str, one: Any) -> None:
             noted[_RANDOM] = rng_state()
 
     setattr(one, _NOTES_STATE, notes_more)
+
+
+def _innermost_sampler(one: Any) -> object:
+    """The sampler of a loader, through whatever makes batches of it."""
+    for _ in range(_MOST_SAMPLERS):
+        within = [getattr(one, name, None) for name in ("batch_sampler", "sampler")]
+        one = next((sampler for sampler in within if sampler is not None), one)
+    return one
 
 
 def state_of(one: Any) -> dict[str, Any]:
