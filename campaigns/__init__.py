@@ -34,6 +34,7 @@ NAMES = (
     "projections",
     "plan-inputs",
     "published",
+    "queries",
     "recipe-kills",
     "records",
     "schemes",

@@ -63,8 +63,10 @@ def test_a_gate_passes_only_where_the_probability_cannot_exceed_it(folder: Path)
     assert (passed.code, "Gate: passed" in passed.out) == (0, True)
     exceeded = query(folder, "secret", "--most", "0.12")
     assert (exceeded.code, "Gate: not passed" in exceeded.out) == (1, True)
-    undecided = query(folder, "[ab]{3}1", "--most", "0.0133", "--calls", "1", "--json")
-    assert (undecided.code, undecided.json["passed"]) == (1, False)
+    words = ("[ab]{3}1", "--most", "0.0133", "--calls", "1", "--run", "r7", "--step", "40")
+    undecided = query(folder, *words, "--json")
+    assert (undecided.code, undecided.json["passed"]) == (1, None)
+    assert (undecided.json["run"], undecided.json["step"]) == ("r7", 40)
 
 
 def test_samples_come_with_an_interval(folder: Path) -> None:

@@ -35,6 +35,7 @@ _EXPERT_OF = {
     "compare": "--user",
     "timeline": "--most-jobs --most-nodes --user",
     "export": "--restart --write --user",
+    "gate query": "--edits --batch --seed --run --step",
 }
 _DAILY_OF = {
     "nodes": "--place",

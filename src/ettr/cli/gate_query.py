@@ -110,6 +110,12 @@ def gate_query(
             help="A gate: exit 1 where the probability may exceed this.",
         ),
     ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="Training run, for the JSON.")
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", metavar="N", min=0, help="Its step, for the JSON.")
+    ] = None,
     show: Annotated[
         bool,
         typer.Option("--show", help="Print matches; they may be secrets and are masked if absent."),
@@ -148,7 +154,7 @@ def gate_query(
     gpus = int(getattr(loaded, "gpus", 0))
     _estimate(scores, query, gpus)
     answer = _asked(loaded, query, scores, budget)
-    document = _document(model, query, answer, gpus, show=show)
+    document = {"run": run, "step": step, **_document(model, query, answer, gpus, show=show)}
     if not printing.summary(document):
         for line in _lines(document, answer):
             say(line)
@@ -212,7 +218,7 @@ def _document(
         "edits": query.edits,
         "mass": {"low": answer.low, "high": answer.high},
         "allowed": query.allowed,
-        "passed": None if query.allowed is None else answer.high <= query.allowed,
+        "passed": _passed(query.allowed, answer.low, answer.high),
         "ended": answer.ended,
         "model_calls": answer.model_calls,
         "batches": answer.batches,
@@ -247,6 +253,13 @@ def _document(
     }
 
 
+def _passed(allowed: float | None, low: float, high: float) -> bool | None:
+    """The verdict; None where there is no limit, or the bounds do not decide it."""
+    if allowed is None or low <= allowed < high:
+        return None
+    return high <= allowed
+
+
 _ENDED = {
     "complete": "everything was searched",
     "precise": "the bounds are close",
@@ -268,7 +281,11 @@ def _lines(document: dict[str, Any], answer: QueryAnswer | Sampled) -> Iterator[
             f"{document['confidence']:.0%} confidence"
         )
     if document["allowed"] is not None:
-        verdict = "passed" if document["passed"] else "not passed: it may exceed"
+        verdict = {
+            True: "passed, within",
+            False: "not passed, above",
+            None: "not decided, may be above",
+        }[document["passed"]]
         yield f"Gate: {verdict} {document['allowed']:.4g}"
     for rank, one in enumerate(document.get("matches", ()), 1):
         text = counted(one["characters"], "character") + ", masked"
