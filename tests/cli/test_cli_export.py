@@ -100,7 +100,7 @@ def test_who_may_read_the_store_may_read_what_is_exported(
     ("words", "says"),
     [
         (("--to", "out.xlsx"), "give a name that ends in .parquet, .csv, .duckdb"),
-        (("--to", "out.csv"), "a csv file holds one table and 17 are asked for"),
+        (("--to", "out.csv"), "a csv file holds one table and 18 are asked for"),
         (("--to", "out.csv", "--table", "job"), "no table named 'job'; there are: nodes"),
         (("--to", "out.csv", "--table", "failures", "--json", "--csv"), "one form"),
     ],
