@@ -24,6 +24,7 @@ NAMES = (
     "field",
     "flight-records",
     "fuzz",
+    "grades",
     "kills",
     "lemons",
     "long-lines",
