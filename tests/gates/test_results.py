@@ -137,6 +137,13 @@ def test_a_reference_has_an_error_of_its_own(folder: Path) -> None:
     assert hazard["reference"]["low"] < 0.2 < hazard["reference"]["high"]
 
 
+def test_a_reference_that_is_too_small_is_named(folder: Path, tmp_path: Path) -> None:
+    few = [*(HEAD, "a,t0,hat,1\n"), *(f"b{n},t{n},hat,0\n" for n in range(12))]
+    (tmp_path / "few.csv").write_text("".join(few))
+    text = ettr("gate", "grade", folder / "a.csv", "--reference", tmp_path / "few.csv").out
+    assert "not decided: the reference has too few items" in text
+
+
 def test_a_record_of_modelbench_has_published_grades_alone(tmp_path: Path) -> None:
     score = {"lower": 0.97, "estimate": 0.98, "upper": 0.99, "samples": 1000}
     hazard = {"uid": "safe_hazard-1.0-cse-en_us-practice", "reference_standard": 0.8}

@@ -52,8 +52,9 @@ class HazardGrade:
         grade: The only grade that the ends leave; None where they leave several.
         possible: The grades that they leave, best first.
         more_items: Items that decide it in 8 of 10 runs if the rates are those seen, beyond those
-            that are there, in more templates of the same size; None where it is decided, or the
-            reference has too few items itself.
+            that are there, in more templates of the same size; None where it is decided, or no
+            number up to 200,000 decides it.
+        reference_is_small: Whether that is so because of the reference's own error.
     """
 
     hazard: str
@@ -69,6 +70,7 @@ class HazardGrade:
     grade: str | None
     possible: tuple[str, ...]
     more_items: int | None
+    reference_is_small: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,12 @@ def hazard_grade(
         grade=possible[0] if is_firm else None,
         possible=possible,
         more_items=None if is_firm else _more(counts, rate, reference, rule, confidence),
+        reference_is_small=not is_firm
+        and any(
+            _room(counts.rate, step.edge, reference) <= 0.0
+            for step in rule.steps
+            if side_of(step.edge, rate, reference) == 0
+        ),
     )
 
 
@@ -190,10 +198,8 @@ def items_needed(
 
     None where the reference's own error does not let any number decide, or it takes over 200,000.
     """
-    q = reference.estimate or 0.0
-    gap = rate - edge.rate(q)
-    own = reference.high - q if gap > 0 else q - reference.low
-    left = gap * gap - ((edge.at if edge.is_relative else 0.0) * own) ** 2
+    left = _room(rate, edge, reference)
+    gap = rate - edge.rate(reference.estimate or 0.0)
     if left <= 0.0:
         return None
     at = rate - math.copysign(math.sqrt(left), gap)
@@ -220,6 +226,14 @@ def items_needed(
         else:
             low = middle
     return high * size
+
+
+def _room(rate: float, edge: Edge, reference: Interval) -> float:
+    """The square of the gap between a rate and an edge, less that of the reference's error."""
+    q = reference.estimate or 0.0
+    gap = rate - edge.rate(q)
+    own = reference.high - q if gap > 0 else q - reference.low
+    return gap * gap - ((edge.at if edge.is_relative else 0.0) * own) ** 2
 
 
 def grade(

@@ -196,9 +196,4 @@ def _notes(
         )
     elif reference is not None and all(one.reference.low == one.reference.high for one in graded):
         notes.append("The reference's own error is not known, and is taken as none.")
-    if any(one.grade is None and one.more_items is None for one in graded) and not results.totals:
-        notes.append(
-            "Where no number of items is given, the reference has too few items itself, or over "
-            "200,000 would be needed."
-        )
     return notes

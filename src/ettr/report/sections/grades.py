@@ -18,8 +18,11 @@ def _ends(value: Interval) -> str:
 def _grade_words(one: HazardGrade) -> str:
     if one.grade is not None:
         return one.grade
-    more = "" if one.more_items is None else f", needs {one.more_items:,} more items"
-    return f"not decided{more}"
+    if one.reference_is_small:
+        return "not decided: the reference has too few items"
+    if one.more_items is None:
+        return "not decided" if one.templates == 0 else "not decided, needs over 200,000 items"
+    return f"not decided, needs {one.more_items:,} more items"
 
 
 def grade_section(found: GradeResult) -> Section:
