@@ -2,9 +2,9 @@
 
 256 nodes, 60 days: 120 FAILED jobs of 64 nodes, 40 of them by a true fault, as many COMPLETED ones
 as the row says, 9,000 one-node jobs of which 30 % fail for their own reasons, and background faults
-at the row's rate per node-day, XIDs or other errors of the kernel. `false`: blamed by chance, truth and estimate. `inside`: clusters
-whose true number lies in the 90 % interval. `r_f`: failures of large jobs over the true ones, as
-counted and corrected.
+at the row's rate per node-day, XIDs or other errors of the kernel. `false`: blamed by chance, truth
+and estimate. `inside`: clusters whose true number lies in the 90 % interval. `r_f`: failures of
+large jobs over the true ones, as counted and corrected.
 """
 
 from __future__ import annotations

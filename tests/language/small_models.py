@@ -147,7 +147,8 @@ class NGrams:
         return found
 
     def log_probabilities(self, prefixes: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        return np.log(np.array([self._row(tuple(prefix)) for prefix in prefixes]))
+        rows = np.array([self._row(tuple(prefix)) for prefix in prefixes])
+        return np.asarray(np.log(rows), dtype=np.float64)
 
     def _row(self, prefix: tuple[int, ...]) -> NDArray[np.float64]:
         row = np.full(len(self.vocabulary), 1.0 / len(self.vocabulary))

@@ -28,12 +28,11 @@ class LanguageModel(Protocol):
     It may also have `encode(text)`, the tokens of a text as the model was trained (for `--prefix`
     and canonical encodings); `end`, the token that ends a text; `longest`, the most tokens of a
     sequence; `gpus`, the number it runs on; `name`.
-
-    Attributes:
-        vocabulary: The bytes of each token; empty for one that writes no text.
     """
 
-    vocabulary: Sequence[bytes]
+    @property
+    def vocabulary(self) -> Sequence[bytes]:
+        """The bytes of each token; empty for one that writes no text."""
 
     def log_probabilities(self, prefixes: Sequence[Sequence[int]]) -> Any:
         """The natural logarithm of the probability of each next token, a row for each prefix."""
