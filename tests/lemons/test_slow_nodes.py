@@ -90,8 +90,10 @@ def test_runs_of_one_name_on_two_clusters_are_two_runs(tmp_path: Path):
 def test_a_gpu_type_is_that_of_the_nodes_own_cluster():
     rows = [("a", "n3", "h100"), ("b", "n3", "a100"), ("b", "n4", "a100")]
     names = ("cluster", "node", "gpu_type")
-    nodes = {"nodes": [dict(zip(names, row, strict=True)) for row in rows]}
-    facts = SimpleNamespace(rows=nodes.__getitem__)
+    lives = [dict(zip(names, row, strict=True)) | {"has_gpus": True} for row in rows]
+    facts = SimpleNamespace(
+        distinct=lambda _, *columns: [tuple(life[name] for name in columns) for life in lives]
+    )
     analysis = SimpleNamespace(selection=Selection(gpu_type=("a100",)), facts=facts)
     asked = _asked_nodes(analysis)
     assert [asked("a", "n3"), asked("b", "n3"), asked("a", "n4")] == [False, True, False]

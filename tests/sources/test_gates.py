@@ -49,7 +49,10 @@ def test_a_run_that_passes_again_is_kept(tmp_path: Path) -> None:
 
 
 def test_without_checks_nothing_is_measured_below_ettr(tmp_path: Path) -> None:
-    assert ettr("report", store_of(tmp_path / "site"), "--json").json["below_ettr"] is None
+    found = ettr("report", store_of(tmp_path / "site"), "--json").json["below_ettr"]
+    factors = ("input_stall", "redundant_work", "run_kept", "effective_ratio", "gate_gpu_hours")
+    assert [found[name] for name in factors] == [None] * len(factors)
+    assert (found["checked_runs"], found["timed_runs"], found["gates"]) == (0, 0, [])
 
 
 def test_the_answer_of_a_grade_is_a_row(tmp_path: Path) -> None:

@@ -96,14 +96,13 @@ class OfBelowEttr(Protocol):
     selected: object
 
 
-def below_ettr(facts: Facts, given: OfBelowEttr) -> BelowEttr | None:
-    """Which part of what was trained is kept; None without checks of runs and timed waits for data.
+def below_ettr(facts: Facts, given: OfBelowEttr) -> BelowEttr:
+    """Which part of what was trained is kept, by factors; None for each that nothing measures.
 
     Checks have no time and no node: of a selection of the store nothing is known.
     """
     rows = list(facts.rows("gates")) if given.selected is None else []
-    timed = any(run.input_waits is not None for run in given.runs.runs)
-    return _below(rows, given.runs.runs, given.confidence) if rows or timed else None
+    return _below(rows, given.runs.runs, given.confidence)
 
 
 @dataclass(frozen=True, slots=True)

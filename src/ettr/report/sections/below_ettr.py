@@ -164,7 +164,7 @@ def _left(share: Interval | None) -> str:
 
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
     found = analysis.ask(below_ettr)
-    return () if found is None else (below_section(found),)
+    return (below_section(found),) if found.checked_runs or found.timed_runs else ()
 
 
 BELOW_ETTR = Part("below_ettr", place=95, question=below_ettr, sections=_sections, in_python=False)
