@@ -24,6 +24,14 @@ NAMES = [name for _, name, _ in commands()]
 TRAINING = ("verify", "elastic", "chaos", "measure-recovery")
 INPUT = ("input trace", "input plan")  # tests/projection/test_input_plan.py
 GATES = ("gate query", "gate grade", "gate items")  # tests/language, tests/gates
+IMAGES = ("records",)  # tests/records
+CATALOGUE = """format = "ettr checks 1"
+[[check]]
+name = "dcgmi diag"
+command = "dcgmi diag -r 3"
+minutes = 12
+covers = {gpu-memory = 0.8}
+"""
 TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
 
 
@@ -35,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(log, place)
     done = ettr("ingest", place / "site", *sorted(LOGS.iterdir()), "--timezone", "UTC")
     assert done.code == 0, done.err
+    (place / "checks.toml").write_text(CATALOGUE)
     # rank 2 of 4 did not start the last collective
     write(place / "records", {n: record(calls(6, True) if n == 2 else calls(7)) for n in range(4)})
     return place
@@ -63,7 +72,8 @@ def test_a_past_of_a_day_is_too_short_to_forecast_a_week(example: str, folder: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "example", examples_of([n for n in NAMES if n not in (*TRAINING, *GATES, *INPUT, "forecast")])
+    "example",
+    examples_of([n for n in NAMES if n not in (*TRAINING, *GATES, *INPUT, *IMAGES, "forecast")]),
 )
 def test_an_example_runs(example: str, folder: Path) -> None:
     done = ettr(*shlex.split(example)[1:], folder=folder)

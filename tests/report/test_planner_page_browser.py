@@ -229,7 +229,7 @@ def test_an_address_brings_back_both_plans(browser: Any, page: Any) -> None:
     assert other.locator("#cost").inner_text() == shown
     other.close()
     page.locator("#drop").click()
-    assert page.locator("#cost-head").inner_text().split() == ["this", "plan"]
+    assert page.locator("#cost-head").inner_text().split() == ["quantity", "this", "plan"]
 
 
 @pytest.mark.parametrize("width", [1280, 390])

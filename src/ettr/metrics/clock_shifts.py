@@ -105,8 +105,8 @@ class ClockShift:
     def sentence(self) -> str:
         """What is wrong, what it spoils, and what to do."""
         fixes = " or ".join(
-            f"{fix.source} (read as {fix.timezone}) with a zone at {_offset_text(fix.utc_offset_h)}"
-            + (f" such as {fix.zones[0]}" if fix.zones else "")
+            f"{fix.source} (read as {fix.timezone}) as "
+            + (fix.zones[0] if fix.zones else f"a zone at {_offset_text(fix.utc_offset_h)}")
             for fix in self.remedies
         )
         action = (
