@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ettr.errors import AccountingError
+from ettr.errors import AccountingError, SourceError
 from ettr.sources import ingest
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import Ingested, ingest_file
@@ -73,6 +73,10 @@ def test_steps_are_folded_into_their_job_and_skipped_without_one(store: Store, t
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", samples(), ids=str)
 def test_the_counts_of_each_sample_add_up_and_are_known_again(sample: Sample, store: Store):
+    if sample.expected["tables"].keys() == {"rejects"}:
+        with pytest.raises(SourceError, match="no row could be made of it"):
+            ingest_file(store, sample.path, sample.options, sample.source.name)
+        return
     done = ingest_file(store, sample.path, sample.options, sample.source.name)
     found = counts(done)
     assert done.rows_read == sum(found.values()) - done.rows_read

@@ -465,7 +465,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "slow": ("ettr slow site",),
     "checks": (
         "ettr checks site",
-        "ettr checks site --before 512 nodes 24h --catalogue checks.toml",
+        "ettr checks site --before 16 nodes 24h --catalogue checks.toml",
     ),
     "forecast": ("ettr forecast site", "ettr forecast site --ahead 1d,7d --nodes 64"),
     "plan": (

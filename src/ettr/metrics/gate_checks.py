@@ -64,12 +64,17 @@ class BelowEttr:
         input_stall: Share of the training time that waited for data, of `timed_runs` runs that time
             it; the low end counts waits in which the device is known to have been idle.
         input_gpu_hours: What the GPUs of these runs waited; None where no log names them.
-        redundant_work: Share of the work that more careful kernels would not do.
+        measured_runs: Runs with progress records, on which `ettr` rests.
+        timed_runs: Runs whose waits for data are timed.
+        redundant_work: Share of the work that a probe shows to change nothing.
         run_kept: Share of decided runs that no gate stopped, with its exact interval.
-        checked_runs: Runs with a check; `undecided_runs` of them have no decided one.
+        checked_runs: Runs with a check.
+        undecided_runs: Those of them of which no check is decided.
         effective_at_most: Product of the factors that are measured; None where none is.
         effective_ratio: Product of all four; None where one is not measured.
         gate_gpu_hours: What all checks cost; None where none says so.
+        gates: Each gate with its checks.
+        stopped: Runs that a gate stopped.
     """
 
     ettr: float | None

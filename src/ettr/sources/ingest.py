@@ -173,7 +173,7 @@ def _read_into(
         progress(log.name, written.rows_read, log.path.stat().st_size)
     if not written.rows_read:
         raise NoRecordError(f"{log}: holds no record of {source.name} ({source.title})")
-    if forced and not written.rows_kept:
+    if forced and not (written.rows_kept or written.rows_folded):
         _refuse_rowless(log, origin, source, written)
     notes = (*_nothing_kept(source, written), *written.notes)
     if not forced:

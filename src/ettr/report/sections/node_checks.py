@@ -19,7 +19,11 @@ def checks_section(report: ChecksReport) -> Section:
         "job failed by that node. By chance: the share of any moments with such a firing.",
         *report.notes,
     )
-    return Section("checks", "Health checks", _checks_lead(report), (), tables, notes)
+    careful = "A check that fires all day covers everything: compare with the share by chance."
+    return Section(
+        *("checks", "Health checks", _checks_lead(report), (), tables, notes),
+        careful=careful if report.checks else "",
+    )
 
 
 def helped_section(found: HelpedReport) -> Section:
