@@ -25,6 +25,8 @@ NAMES = (
     "flight-records",
     "fuzz",
     "grades",
+    "input-buffers",
+    "input-chains",
     "kills",
     "lemons",
     "long-lines",

@@ -107,4 +107,4 @@ def test_waits_for_data_are_a_factor_of_their_own(tmp_path: Path) -> None:
     assert ettr("report", store, "-o", tmp_path / "report.html").code == 0
     page = (tmp_path / "report.html").read_text()
     assert re.search(r"At most 16\.7\s% of the training time waited for data", page)
-    assert "Waits for data" in ettr("runs", store, "--detail").out
+    assert "waiting for data  of training time  GPU-hours" in ettr("runs", store).out

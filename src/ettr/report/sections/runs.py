@@ -107,6 +107,7 @@ def recorded_runs_section(runs: JobRuns) -> Section:
             for run in measured
         ),
         frozenset({1, 2, 3}),
+        in_brief=True,
     )
     notes = (
         "A run ended where its record says so; of any other (UNKNOWN) the work after the last "
@@ -493,9 +494,9 @@ def _waits_table(listed: tuple[JobRun, ...]) -> tuple[TextTable, ...]:
         "Waits for data",
         (
             "run",
-            "share of training time",
+            "waiting for data",
             "waits",
-            "training time",
+            "of training time",
             "GPU-hours",
             "of the waits, at epoch starts",
             "evaluation, apart",
@@ -503,6 +504,8 @@ def _waits_table(listed: tuple[JobRun, ...]) -> tuple[TextTable, ...]:
         ),
         tuple(_waits_row(run) for run in measured),
         frozenset(range(1, 8)),
+        in_brief=True,
+        detail_columns=("waits", "of the waits, at epoch starts", "evaluation, apart", "ranks"),
         gpu_hours=((4, hours),),
     )
     return (table,)
