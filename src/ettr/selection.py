@@ -6,11 +6,10 @@ Evidence is always read whole: a selection picks failures and exposure, and neve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 JOB_COLUMNS = ("partition", "account", "user", "qos", "cluster")
 """The filters that are columns of `attempts`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ettr.attribution import FoldingRules, LogMatching, Window
@@ -12,7 +12,6 @@ from ettr.metrics.goodput import LOST_CAP_MIN
 from ettr.metrics.preemptions import PreemptionRule
 from ettr.metrics.runs import CheckpointAssumptions
 from ettr.metrics.stitching import RunRule
-from ettr.shapes import dataclass
 from ettr.taxonomy import Taxonomy
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ from ettr.lemons.back_test import (
 from ettr.lemons.fleet import Stratum
 from ettr.metrics.instants import to_seconds
 from ettr.metrics.sizes import SizeUnit, size_class, size_end_of
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -27,7 +28,6 @@ from ettr.metrics.black_holes import hung_runs, owed_to_holes
 from ettr.metrics.instants import Period
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.outages import ended_by_person
-from ettr.shapes import dataclass
 from ettr.taxonomy import UNATTRIBUTED, Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -25,7 +25,6 @@ from ettr.facts import Facts
 from ettr.facts.facts import at
 from ettr.metrics.black_holes import hung_runs
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.tables.schemas import CAUSES_TABLE
 from ettr.words import by_number
 

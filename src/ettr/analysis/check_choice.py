@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,6 @@ from ettr.checks.beliefs import Floats, after_idle, after_pass, after_survival, 
 from ettr.checks.catalogue import OfferedCheck, slurm_list
 from ettr.checks.selector import CheckChoice, Offer, Prospect, choose
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ettr.analysis.assumptions import Assumptions
@@ -12,7 +12,6 @@ from ettr.metrics.runs import JobRuns, ShapeRuns
 from ettr.plan.outlook import PER_NODE_DAYS, planned
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import RunShape
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR
 
 LISTED_SIZES = 15

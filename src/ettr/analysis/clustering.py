@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ettr.metrics.trend import calendar_step_s, cumulative_node_days
 from ettr.models.compare import RateDirection, rate_direction
 from ettr.models.data import Counts, at_risk
 from ettr.models.dispersion import FailureTimeline, burstiness, spread_over_nodes, spread_over_time
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 NODE = "node"

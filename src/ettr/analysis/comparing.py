@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from ettr.models.compare import (
     pooled_spread,
 )
 from ettr.models.data import Counts
-from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +25,6 @@ from ettr.analysis.selecting import last_day
 from ettr.facts import Facts, made
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import to_seconds
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import KERNEL_CHECK
 from ettr.units import SECONDS_PER_DAY
 

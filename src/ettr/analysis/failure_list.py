@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -13,7 +14,6 @@ from ettr.facts.facts import at
 from ettr.metrics.goodput import LossSum, lost_gpu_s
 from ettr.metrics.preemptions import PreemptionLinks
 from ettr.metrics.status import in_hours
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_MINUTE
 
 

@@ -6,6 +6,7 @@ node however many jobs ran.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -18,7 +19,6 @@ from ettr.facts import Facts
 from ettr.models.base import Fit
 from ettr.models.data import Counts
 from ettr.models.dispersion import Burstiness, Dispersion, burstiness, dispersion
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 # counts by node serve every metric: what only models need is loaded with them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -25,7 +25,6 @@ from ettr.metrics.rates import FailuresByConfidence, failures_by_confidence
 from ettr.models.compare import PairedCounts
 from ettr.models.data import Counts, Labels
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 
 FAULTS = "faults of nodes in service, whether or not a job ran"

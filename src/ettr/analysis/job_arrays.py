@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from ettr.analysis.analysis import Analysis
 from ettr.errors import UsageError
 from ettr.facts.facts import at, to_moment
-from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

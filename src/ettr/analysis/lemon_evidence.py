@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +25,6 @@ from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport
 from ettr.lemons.claims import onset
 from ettr.metrics.instants import Period, moment, to_datetime
 from ettr.metrics.node_records import blamed_failures
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 PER_NODE_DAYS = 1000.0

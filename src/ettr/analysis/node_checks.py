@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from ettr.checks.coverage import (
 )
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
-from ettr.shapes import dataclass
 from ettr.units import (
     MICROSECONDS_PER_SECOND,
     SECONDS_PER_DAY,

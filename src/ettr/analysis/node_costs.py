@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ettr.analysis.failure_list import failure_list
 from ettr.analysis.lemon_signals import SERIAL
 from ettr.metrics.instants import moment
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +23,6 @@ from ettr.metrics.node_records import (
 from ettr.metrics.outages import Outage
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.lemons.blame import Blame

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ettr.facts import Facts
-from ettr.shapes import dataclass
 from ettr.words import counted
 
 

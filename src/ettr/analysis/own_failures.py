@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from ettr.projection.simulated_deadline import (
     simulated_deadline,
     simulated_run,
 )
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 FEW_FOR_AGEING = 30

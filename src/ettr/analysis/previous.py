@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from ettr.analysis.analysis import Analysis
@@ -21,7 +21,6 @@ from ettr.metrics.rates import (
     window_rate,
 )
 from ettr.models.compare import HINT, Direction, shown_direction
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 
 USUAL_DAYS = 30.0

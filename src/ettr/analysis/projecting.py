@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
@@ -23,7 +23,6 @@ from ettr.plan.outlook import PlanningRate, planned
 from ettr.plan.renewal import ettr_by_rate
 from ettr.plan.run import RunShape, nodes_of
 from ettr.projection.scale import Line, Projection, Scale, Seen, project
-from ettr.shapes import dataclass
 
 LARGEST_GPUS = 131_072
 REPORT_SCALES = 6

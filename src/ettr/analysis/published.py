@@ -6,12 +6,13 @@ published it has no interval, since nobody outside knows how many failures are b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ettr.analysis.fleet_evidence import FleetEvidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.compare import compare_spread
-from ettr.shapes import dataclass
 
 PER_NODE_DAYS = 1000.0
 _KOKOLIS = "Kokolis et al., Revisiting Reliability in Large-Scale ML Research Clusters (HPCA 2025)"

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +18,6 @@ from ettr.facts.node_lives import NO_GPUS, nodes_of_types
 from ettr.metrics.availability import Service, clipped
 from ettr.metrics.instants import Period, to_seconds
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.sources.node_lists import expand_nodes
 from ettr.tables.rows import SIMULATION, SITE_NOTE
 from ettr.units import SECONDS_PER_DAY

@@ -6,7 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,6 @@ from ettr.estimates import Interval
 from ettr.facts.node_lives import nodes_of_types
 from ettr.lemons.slow import MIN_SLOW, enough_steps, slow_nodes
 from ettr.lemons.slow_runs import RunSegments, SlowGroup, slow_by_runs
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ from ettr.facts.facts import at, to_moment
 from ettr.metrics.instants import to_datetime
 from ettr.metrics.outages import OUT_STATES, PLANNED_STATES, Outage
 from ettr.metrics.sizes import SizeUnit
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import counted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from ettr.api.fleet import Fleet, marked, price_given
@@ -12,7 +12,6 @@ from ettr.api.result import Result
 from ettr.defaults import CONFIDENCE, GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
 from ettr.report.rows import document_of
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:

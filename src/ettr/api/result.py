@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ettr.api.rows import pandas_frame, polars_frame
@@ -11,7 +12,6 @@ from ettr.report.document import JsonValue
 from ettr.report.money import rows_with_costs
 from ettr.report.rows import FlatRows, lists_of, rows_of
 from ettr.report.section import Section
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
@@ -21,7 +22,6 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import rate_interval, share_interval
 from ettr.facts import Facts
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR
 
 NodeKey = tuple[str, str]

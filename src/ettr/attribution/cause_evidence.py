@@ -7,13 +7,12 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.shapes import dataclass
 from ettr.taxonomy import Symptom
 
 Floats = NDArray[np.float64]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ettr.facts import Facts, made
 from ettr.facts.stored import narrow_columns
-from ettr.shapes import dataclass
 from ettr.tables import NODE_STATES
 
 # what each line begins: the state, its flags, and the reason where no line gives one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from ettr.attribution.cause_evidence import (
     Coincidences,
     Floats,
 )
-from ettr.shapes import dataclass
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,6 @@ from ettr.errors import UsageError
 from ettr.facts import Facts
 from ettr.facts.facts import at, to_moment
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.taxonomy import Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND
 

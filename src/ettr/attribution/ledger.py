@@ -16,6 +16,7 @@ Sources:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -30,7 +31,6 @@ from ettr.attribution.hazards import (
     ratio,
 )
 from ettr.estimates import Interval
-from ettr.shapes import dataclass
 
 CALIBRATION_POWER = np.array([1.05, 1.02, 0.92, 1.01, 1.6])
 CALIBRATION_LOG_ODDS = np.array([0.0, -0.16, -0.25, 0.34, 1.5])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ettr.defaults import (
@@ -13,7 +13,6 @@ from ettr.defaults import (
     WINDOW_BEFORE_S,
 )
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 
 class Confidence(StrEnum):

@@ -8,6 +8,7 @@ after a pass.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from ettr.checks.beliefs import (
 )
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import poisson_interval
-from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.toml_text import tables_of
 
 FORMAT = "ettr checks 1"

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from ettr.checks.beliefs import Floats
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR
 
 Ints = NDArray[np.int64]

@@ -10,12 +10,12 @@ that is cheaper.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ettr.checks.beliefs import Floats, log_survival
-from ettr.shapes import dataclass
 
 Bools = NDArray[np.bool_]
 _LEAST_GAIN = 1e-12

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli.groups import OptionGroup
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ from ettr.cli.groups import OptionGroup
 from ettr.cli.output import complain, say
 from ettr.cli.printing import Printing
 from ettr.files import write_text
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:

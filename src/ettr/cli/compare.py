@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,6 @@ from ettr.cli.printing import Answering, PageFile
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis

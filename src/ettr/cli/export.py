@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,6 @@ from ettr.cli.output import complain, complain_of_selection, end_of_selection, s
 from ettr.cli.printing import Printing
 from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.words import counted
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,6 @@ from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.cli.options import LoggedGpusPerNodeOption, source_names, stored_table_names
 from ettr.cli.quantities import MOST_NODES
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.sources.base import ReadOptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,6 @@ import typer
 from ettr.cli.groups import OptionGroup
 from ettr.cli.printing import Answering, Printing
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

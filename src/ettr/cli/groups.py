@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -18,7 +18,6 @@ from typer.models import OptionInfo
 
 from ettr.cli.quantities import check_value
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 _CONTEXT = "typer_context"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,6 @@ from ettr.defaults import (
     STICKY_GAP_S,
 )
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -24,7 +24,6 @@ from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.files import write_text
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -14,7 +14,6 @@ from ettr.cli.groups import OptionGroup
 from ettr.cli.pricing import PriceOption, price
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:

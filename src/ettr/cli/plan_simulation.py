@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,6 @@ import typer
 from ettr.cli import quantities as q
 from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ettr.cli.groups import OptionGroup
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.plan.cost import Price

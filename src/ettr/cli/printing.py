@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar, cast
 
@@ -23,7 +24,6 @@ from ettr.cli.output import (
 from ettr.errors import UsageError
 from ettr.files import write_text
 from ettr.report.characters import harmless
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +18,6 @@ from ettr.cli.selecting import Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.models.registry import LAWS_OF_AGE, MODELS
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.analysis.fleet_evidence import FleetEvidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +13,6 @@ from ettr.cli.groups import OptionGroup
 from ettr.cli.quantities import MOST_GPUS_PER_NODE
 from ettr.defaults import GPUS_PER_NODE, RESTART_S, WRITE_S
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.words import counted
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +17,6 @@ from ettr.defaults import (
     REPLACE_S,
 )
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.plan.assumed import ChosenSchemes, InputKind, InputValue, SchemeInput

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -9,7 +10,6 @@ import typer
 from ettr.cli import quantities as q
 from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 
 _OF_LOGS = needs(Input.STORE, Input.FILES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,6 @@ from ettr.cli.simulate_site import (
     waits_page,
 )
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.words import counted
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 SITE_FILE = "ettr.toml"
 _OPTION = "--config"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,6 @@ import typer
 
 from ettr.cli.output import say
 from ettr.cli.printing import Printing
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.checkpoint import BadBlock, BlockAge

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ettr.errors import UsageError
 from ettr.facts.opening import facts_of_store
-from ettr.shapes import dataclass
 from ettr.store import Store
 from ettr.store.opening import on_duckdb
 from ettr.units import MICROSECONDS_PER_SECOND

@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import IO, BinaryIO, cast
@@ -18,7 +19,6 @@ from typing import IO, BinaryIO, cast
 from ettr.collect.commands import ENVIRONMENT, CollectCommand
 from ettr.errors import EttrError
 from ettr.files import written_whole
-from ettr.shapes import dataclass
 
 _OWNER_ONLY_FILE, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _CHUNK_BYTES = 1 << 20

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.interval import Interval, check_confidence
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 
 if TYPE_CHECKING:  # a typed rate needs neither

@@ -1,9 +1,9 @@
 """One type for a value with two ends; standard library only."""
 
 import math
+from dataclasses import dataclass
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

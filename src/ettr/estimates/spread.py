@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate, gamma_quantile
 from ettr.estimates.interval import Interval
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 from ettr.words import counted, p_words, significant
 

@@ -7,13 +7,13 @@ the store, no setting changed, an end to its memory and its time.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from threading import Timer
 from typing import Any
 
 from ettr.errors import StoreError, UsageError
 from ettr.facts.facts import Facts
 from ettr.facts.files import Fact, fact, fact_names
-from ettr.shapes import dataclass
 from ettr.tables import TABLES
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")

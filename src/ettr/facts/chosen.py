@@ -15,6 +15,7 @@ the logs. So the parts of a partition of the rows add up to the whole.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ettr.facts.facts import Facts
@@ -23,7 +24,6 @@ from ettr.facts.het_jobs import PARTS_HELD_S
 from ettr.facts.node_lives import NO_GPUS, in_life
 from ettr.facts.stored import kept, narrow_columns, selected
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
 from ettr.facts.stored import kept, narrow_columns, selected
-from ettr.shapes import dataclass
 from ettr.tables import TABLES
 from ettr.tables.rows import attempt_id
 from ettr.tables.schemas import ATTEMPTS

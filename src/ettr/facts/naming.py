@@ -17,12 +17,12 @@ nothing is named.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
 from ettr.facts.node_names import RENAMED
 from ettr.facts.stored import kept, narrow_columns, selected
-from ettr.shapes import dataclass
 from ettr.tables import TABLES
 from ettr.tables.columns import Table
 from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE, taken_note

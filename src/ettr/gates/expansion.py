@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 
 PLACE = "{fragment}"
 

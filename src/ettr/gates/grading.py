@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.errors import UsageError
@@ -17,7 +18,6 @@ from ettr.gates.grades import (
 )
 from ettr.gates.results import ResultForm, Results, read_results
 from ettr.gates.rules import RULES, GradeRule, Hazard, taxonomy
-from ettr.shapes import dataclass
 
 NO_CLAIM = (
     "A grade says how often one grader called answers of one set unsafe, against a reference. It "

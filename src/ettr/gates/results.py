@@ -12,12 +12,12 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ettr.errors import SourceError, UsageError
 from ettr.gates.grades import GradedItem
-from ettr.shapes import dataclass
 
 FIELDS = ("item", "template", "hazard")
 _ALTERNATIVES = {

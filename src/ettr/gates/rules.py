@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

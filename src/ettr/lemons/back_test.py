@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,6 @@ from ettr.lemons.candidates import MIN_NODES
 from ettr.lemons.claims import claim_in_turn, role_names
 from ettr.lemons.fleet import Stratum
 from ettr.lemons.model import Floats, Ints, LemonFit, NodeCounts
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 POSTERIOR_BINS = (0.0, 0.01, 0.1, 0.3, 0.6, 0.9, 1.0)

@@ -9,11 +9,11 @@ since; where no log names its nodes, no node is to blame.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ettr.lemons.fleet import Stratum
 from ettr.lemons.model import LemonFit
 from ettr.lemons.signals import NodeName
-from ettr.shapes import dataclass
 
 NAMED, BURST, SHARED, NOBODY, WORKLOAD = "named", "burst", "shared", "nobody", "workload"
 """Grounds of a weight: a log names the node; what the nodes of a burst share; divided; no node is

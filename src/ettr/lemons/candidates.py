@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -15,7 +15,6 @@ from ettr.lemons.claims import claim_in_turn, role_names, time_to_decide
 from ettr.lemons.fleet import BlamedFailure, Stratum, UnplacedFailures, without_nodes
 from ettr.lemons.model import MIN_RATIO, LemonFit, NodeCounts, SignalRatio, fit_lemons
 from ettr.lemons.signals import OUTAGES, NodeName, NodeSignals
-from ettr.shapes import dataclass
 from ettr.words import by_number
 
 MIN_NODES = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ettr.defaults import CONFIDENCE
 from ettr.lemons.model import MIN_RATIO, Floats, LemonFit, NodeCounts, fit_lemons
 from ettr.lemons.signals import NodeName
-from ettr.shapes import dataclass
 
 CLAIM_AT, CLEAR_AT = 0.9, 0.01
 """Probabilities at which a node counts as decided: a lemon, or none."""

@@ -7,7 +7,7 @@ event of what they share: each of the nodes has a part of one failure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -19,7 +19,6 @@ from ettr.facts import Facts, made
 from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
 from ettr.lemons.signals import FleetSignals, NodeName, Times, apart
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 BURST_GAP_S = 600.0

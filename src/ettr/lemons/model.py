@@ -16,13 +16,13 @@ What a lemon is follows from the grid: a node of a separate group whose rate is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ettr.estimates.special import gammainc
-from ettr.shapes import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

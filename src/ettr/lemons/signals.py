@@ -12,10 +12,10 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 NodeName = tuple[str, str]

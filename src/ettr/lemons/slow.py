@@ -9,13 +9,14 @@ likelihood: some nodes of an unequal fleet are far off by nature, and are no fin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ettr.estimates.special import gammaln, ndtri, stdtrit
 from ettr.lemons.claims import claimed
 from ettr.lemons.model import Floats, Ints
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR
 
 MIN_SLOW = 0.03

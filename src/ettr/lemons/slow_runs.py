@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy as np
 from ettr.estimates.special import ndtri, stdtr, stdtrit
 from ettr.lemons.model import Floats, Ints
 from ettr.lemons.slow import MAX_SLOW, MIN_SLOW, TAIL_PRIOR, TAILS, normal_deviation
-from ettr.shapes import dataclass
 
 MIN_COMPARED = 8
 """Nodes (or sets of nodes that were always together) that have to be compared at least."""

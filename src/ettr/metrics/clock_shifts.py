@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -17,7 +18,6 @@ import numpy as np
 
 from ettr.facts import Facts, made
 from ettr.metrics.instants import Floats, to_datetime
-from ettr.shapes import dataclass
 from ettr.units import (
     MICROSECONDS_PER_SECOND,
     SECONDS_PER_DAY,

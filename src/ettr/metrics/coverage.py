@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from ettr.facts import Facts
 from ettr.facts.files import Columns
 from ettr.metrics.instants import Period, to_datetime, to_seconds
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from ettr.facts import Facts
 from ettr.metrics.instants import Floats
 from ettr.metrics.stitching import RunJobs, with_run_jobs
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 

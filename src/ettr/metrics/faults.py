@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.outages import Outage
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, estimated_rate, symptom_rate
 from ettr.metrics.survival import Durations, durations
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 # -- Faults of nodes, one after another: as logs record them, or put together from errors and

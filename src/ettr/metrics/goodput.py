@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ettr.errors import UsageError
@@ -26,7 +26,6 @@ from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.status import share
 from ettr.metrics.stitching import RunJobs
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 LOST_CAP_MIN = 30.0

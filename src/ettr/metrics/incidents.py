@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,6 @@ from ettr.facts import Facts
 from ettr.facts.node_lives import nodes_of_types
 from ettr.metrics.instants import moment
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
 from ettr.facts import Facts
 from ettr.metrics.availability import nodes_of
-from ettr.shapes import dataclass
 from ettr.tables.event_summaries import CONTROLLER_CHECK
 from ettr.taxonomy import Taxonomy
 from ettr.taxonomy.rules import KERNEL_CHECK

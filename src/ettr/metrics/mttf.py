@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,7 +35,6 @@ from ettr.metrics.sizes import (
     size_ends_of,
 )
 from ettr.metrics.stitching import JobKey
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY, MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 LINE_ENDS = tuple(2**power for power in range(3, 18))

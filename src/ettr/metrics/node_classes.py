@@ -7,7 +7,7 @@ often say nothing of a run on GPUs. Where both ran, rates, MTTF and plans are of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ettr.estimates.spread import Spread
 from ettr.facts import Facts
 from ettr.facts.node_lives import NO_GPUS, in_life
 from ettr.metrics.rates import part_rate
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 GPU = "gpu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,6 @@ from ettr.metrics.goodput import LOST_CAP_MIN, lost_gpu_s
 from ettr.metrics.instants import moment, to_datetime
 from ettr.metrics.outages import Outage
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 NodeName = tuple[str, str]

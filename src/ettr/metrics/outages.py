@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ettr.facts import Facts, made
 from ettr.metrics.instants import Period, to_seconds
-from ettr.shapes import dataclass
 from ettr.taxonomy import ReasonVerdict, Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 

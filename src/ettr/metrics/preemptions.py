@@ -10,7 +10,7 @@ next job of its run, where the owner submitted it again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ettr.defaults import CONFIDENCE, PREEMPTION_TOLERANCE_S, PREEMPTION_WINDOW_S
@@ -20,7 +20,6 @@ from ettr.facts import Facts, made
 from ettr.facts.files import Rows
 from ettr.metrics.stitching import RunJobs, with_run_jobs
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND
 
 CLOCK_SLACK_S = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +21,6 @@ from ettr.metrics.instants import Period
 from ettr.metrics.status import StatusMix, share
 from ettr.metrics.unknown_checks import UnknownCheck, UnknownReason
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.tables.rows import SITE_NOTE, still_taken
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, rate_interval
 from ettr.estimates.spread import FleetSpread, Spread
 from ettr.facts import Facts
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 PER_NODE_DAYS = 1000.0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -26,7 +26,6 @@ from ettr.metrics.instants import Floats, Period, to_seconds
 from ettr.metrics.outages import Outage
 from ettr.metrics.stitching import with_run_jobs
 from ettr.metrics.survival import Durations, durations
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 SPANS = ("detect", "drain", "requeue", "repair", "return")

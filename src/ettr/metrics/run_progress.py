@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
@@ -15,7 +16,6 @@ from ettr.progress.events import LATEST_S
 from ettr.progress.goodput import Row, in_order, merged
 from ettr.progress.split import GOING_ON, RunState, WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import ScheduledAttempt
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
 _US_PER_HOUR = MICROSECONDS_PER_SECOND * SECONDS_PER_HOUR

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -37,7 +37,6 @@ from ettr.metrics.stitching import RunRule, under_rule
 from ettr.progress.split import RunState
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 MIN_SCHEDULED_H = 24.0

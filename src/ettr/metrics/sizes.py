@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from ettr.facts import Facts
 from ettr.metrics.status import in_hours, share
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR
 
 SIZE_ENDS = tuple(2**power for power in range(18))

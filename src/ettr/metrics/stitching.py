@@ -20,6 +20,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -27,7 +28,6 @@ from ettr.errors import UsageError
 from ettr.facts import Facts, made
 from ettr.facts.files import Rows
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.tables import ATTEMPTS
 from ettr.tables.columns import Kind
 from ettr.units import SECONDS_PER_HOUR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,6 @@ import numpy.typing as npt
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.interval import Interval, check_confidence
 from ettr.metrics.instants import Floats
-from ettr.shapes import dataclass
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 _STRETCH = 128

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,6 @@ from ettr.estimates.spread import Spread
 from ettr.facts import Facts
 from ettr.metrics.instants import Floats, Period, moment, to_datetime, to_seconds
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, window_rate
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 WINDOW_DAYS = 30.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from ettr.facts import Facts
 from ettr.metrics.instants import moment
-from ettr.shapes import dataclass
 from ettr.taxonomy import Taxonomy, parse_xid_code, xid_of_reason
 from ettr.taxonomy.rules import lowered
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ettr.facts import Facts, made
 from ettr.metrics.status import in_hours, share
-from ettr.shapes import dataclass
 
 LISTED = 20
 # its name, attempts, those whose GPU-seconds are known, and these

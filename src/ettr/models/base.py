@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -17,7 +17,6 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.law import LifeLaw
-from ettr.shapes import dataclass
 from ettr.words import p_words
 
 DataT_contra = TypeVar("DataT_contra", contravariant=True)

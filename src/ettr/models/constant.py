@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from ettr.models.base import (
 from ettr.models.data import Counts, Floats, Lifetimes
 from ettr.models.dispersion import dispersion
 from ettr.models.law import LifeLaw
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import spell
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +15,6 @@ from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import SUSPECT, Axis, Spread, inflated_interval, student_factor
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
 from ettr.models.data import Counts, Floats, counts_by_window
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY
 from ettr.words import p_words, significant
 

@@ -6,6 +6,7 @@ function here uses all rows that it is given.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from ettr.errors import UsageError
 from ettr.models.data import Counts, Floats, Labels, Lifetimes
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from ettr.models.base import (
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import spread_index
 from ettr.models.law import LifeLaw
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted, p_words
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from ettr.models.base import (
 from ettr.models.data import Floats, Lifetimes
 from ettr.models.dispersion import spread_index
 from ettr.models.law import LifeLaw
-from ettr.shapes import dataclass
 from ettr.words import significant
 
 _CELLS = 2048

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,7 +26,6 @@ from ettr.models.base import (
 from ettr.models.data import Floats, Lifetimes, at_risk
 from ettr.models.dispersion import WINDOWS_DAYS
 from ettr.models.law import LifeLaw
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant
 

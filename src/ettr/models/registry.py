@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.models.base import FailureModel, Fit

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
 from ettr.errors import UsageError
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from ettr.words import significant, spell
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.renewal import exact_ettr, time_shares
 from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import ends
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 _PRICE = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*([A-Za-z]{3})\s*", re.ASCII)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import ends, wallclock
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant, spell
 

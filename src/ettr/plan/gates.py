@@ -8,9 +8,9 @@ an end is judged there for certain, by a last gate.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant, spell
 

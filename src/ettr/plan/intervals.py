@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.plan.renewal import exact_ettr, long_run_ettr
 from ettr.plan.run import PlannedRun, changed
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant, spell
 

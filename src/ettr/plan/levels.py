@@ -9,9 +9,8 @@ and of two at one level as the slower, its wait included.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
-
-from ettr.shapes import dataclass
 
 
 class RecoveryLevel(StrEnum):

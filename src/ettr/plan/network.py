@@ -17,10 +17,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 
 PODS_NODES = 20
 GOODPUT = 0.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ettr.defaults import CONFIDENCE
@@ -36,7 +36,6 @@ from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.schemes.base import levels_of
 from ettr.plan.standing import Standing, standing
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import significant, spell
 

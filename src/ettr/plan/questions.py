@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -22,7 +22,6 @@ from ettr.plan.renewal import (
     maintained,
 )
 from ettr.plan.run import PlannedRun
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import significant, spell
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
@@ -16,7 +17,6 @@ from ettr.plan.schemes.base import (
     lost_by_domain_s,
     n_light_per_durable,
 )
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant, spell
 

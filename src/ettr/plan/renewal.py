@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.plan.run import PlannedRun, SimulatedRun
-from ettr.shapes import dataclass
 from ettr.words import spell
 
 

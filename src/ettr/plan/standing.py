@@ -6,7 +6,7 @@ site that knows them would choose; the ends of the failure rate keep it.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.estimates import Interval
 from ettr.plan.assumed import JOB_SHARE, Assumption, SchemeInput, Setting, Shares, assumptions_of
@@ -14,7 +14,6 @@ from ettr.plan.levels import ettr_by_interval
 from ettr.plan.ranking import NodeRate, Ranked
 from ettr.plan.schemes import Domain, JobShape, Terms, terms_for
 from ettr.plan.schemes.base import levels_of, longest_interval_s, n_light_per_durable
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant
 

@@ -7,13 +7,12 @@ distribution; the chance of no failure at all, a step, is kept apart so that the
 
 import cmath
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.estimates.interval import Interval
 from ettr.plan.renewal import expected_failures, expected_wallclock_s, segments
 from ettr.plan.run import PlannedRun
-from ettr.shapes import dataclass
 from ettr.words import significant
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)

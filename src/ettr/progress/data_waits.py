@@ -8,10 +8,8 @@ synchronises each step, or a probe of the device's queue says how long it was id
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
-
-from ettr.shapes import dataclass
 
 Item = TypeVar("Item")
 

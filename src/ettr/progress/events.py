@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from ettr.errors import EttrError, SourceError
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND
 
 VERSION = 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from heapq import merge
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,6 @@ from ettr.progress.events import (
 )
 from ettr.progress.split import RunState, WallClockSplit, WallClockSplitter
 from ettr.progress.timeline import FOREVER_US
-from ettr.shapes import dataclass
 from ettr.units import MICROSECONDS_PER_SECOND
 
 

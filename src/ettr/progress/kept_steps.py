@@ -9,10 +9,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from operator import truediv
 from typing import NamedTuple
-
-from ettr.shapes import dataclass
 
 # the fastest pace is that of the fastest tenth of the steps
 _FASTEST_ONE_IN = 10

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
-
-from ettr.shapes import dataclass
 
 _FIELDS = 4
 _NOT_KNOWN = -1

@@ -28,6 +28,7 @@ section II; the causes of loss are this package's own.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -35,7 +36,6 @@ from ettr.progress.events import DATA_STALL, OPEN_DATA_STALL
 from ettr.progress.kept_steps import KeptSteps, StepTime
 from ettr.progress.missing_steps import MissingSteps, MissingTimes, StepGap
 from ettr.progress.timeline import FOREVER_US, AttemptTimeline, ScheduledAttempt
-from ettr.shapes import dataclass
 
 _BEGINNINGS = ("start", "restart")
 GOING_ON = ("start", "restart", "restore")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
-
-from ettr.shapes import dataclass
 
 FOREVER_US = 1 << 62
 # so many gaps wait for an event whose duration covers them; older ones are settled

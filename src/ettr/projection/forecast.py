@@ -5,6 +5,7 @@ and scatters by the index, that have forecast the past of the same fleet best.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.estimates.interval import check_confidence
 from ettr.models.data import Counts, Floats
-from ettr.shapes import dataclass
 
 _HALF_LIVES = (math.inf, 26.0, 13.0, 8.0, 4.0, 2.0)
 """Windows after which an old window counts half; infinite for a level that never drifts."""

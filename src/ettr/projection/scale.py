@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from ettr.errors import UsageError
@@ -9,7 +10,6 @@ from ettr.estimates import Interval
 from ettr.models.base import FEW_FAILURES, Fit
 from ettr.plan.deadline import spares_needed, standstill_share
 from ettr.projection.ageing import RepairLaw, failures_between
-from ettr.shapes import dataclass
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import by_number, counted, p_words, significant, spell
 

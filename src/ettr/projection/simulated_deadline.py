@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,6 @@ from ettr.plan.deadline import DeadlinePlan, SizedRun, TimeBudget, at_size
 from ettr.plan.renewal import exact_ettr, expected_wallclock_s
 from ettr.plan.run import PlannedRun, SimulatedRun
 from ettr.plan.wallclock import ENDLESS, QUANTILES, ends
-from ettr.shapes import dataclass
 from ettr.words import spell
 
 # -- Laws by which the failures of a run may be drawn: a fleet's own timeline, or nodes that age --

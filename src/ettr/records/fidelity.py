@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 from ettr.errors import EttrError
 from ettr.records.scans import transcoded
 from ettr.records.shards import ImageRecords
-from ettr.shapes import dataclass
 
 _FEWEST_HELD_OUT = 30
 BASELINE = "baseline"

@@ -15,7 +15,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from typing import Any
 from ettr.errors import EttrError
 from ettr.files import write_text, written_whole
 from ettr.records.scans import END_OF_IMAGE, JpegError, progressive, scan_ends
-from ettr.shapes import dataclass
 from ettr.words import counted
 
 MANIFEST = "records.json"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ettr.analysis import Analysis
 from ettr.metrics.crash_loops import SAME_NODE
 from ettr.report.answers import UNLIKELY
 from ettr.report.plain_words import nodes_words, plainly, share_words
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from ettr.analysis import Analysis
@@ -32,7 +33,6 @@ from ettr.report.numbers import (
     p_value,
     percent,
 )
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 

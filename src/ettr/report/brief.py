@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ettr.analysis import Analysis
 from ettr.report.first_screen import first_screen
 from ettr.report.numbers import moment
 from ettr.report.parts import part_alone
 from ettr.report.text import first_sentence, without_intervals
-from ettr.shapes import dataclass
 
 _TOPICS = (
     ("Lost", "goodput"),

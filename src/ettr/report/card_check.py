@@ -9,6 +9,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path, PurePosixPath
@@ -19,7 +20,6 @@ import pyarrow.parquet as pq
 
 from ettr.errors import UsageError
 from ettr.report.cards import CARD_NAME, FORMATS, N_RECORDS
-from ettr.shapes import dataclass
 from ettr.words import by_number, counted
 
 _LARGEST_CARD_BYTES = 64_000_000

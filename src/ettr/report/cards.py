@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 from ettr.errors import UsageError
 from ettr.files import written_whole
 from ettr.report.export import SIMULATED_COLUMN, ExportedTable
-from ettr.shapes import dataclass
 from ettr.tables import DERIVED, TABLES
 from ettr.tables.columns import Column, Kind, Table
 from ettr.version import __version__

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ettr.estimates.interval import Interval
 from ettr.report.numbers import between, duration, duration_between, finite, number
 from ettr.report.section import Figure, Layout, Trace
-from ettr.shapes import dataclass
 
 Axis = dict[str, object]
 

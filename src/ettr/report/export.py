@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -19,7 +20,6 @@ from ettr.errors import UsageError
 from ettr.files import DRAFT_ENDING, written_whole
 from ettr.report.rows import write_header, write_rows
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.tables import DERIVED, TABLES
 from ettr.tables.columns import Kind
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ettr.analysis import Analysis
@@ -25,7 +26,6 @@ from ettr.report.plain_words import (
 )
 from ettr.report.sections.goodput import lost_in_all
 from ettr.report.text import first_sentence
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 from ettr.words import counted

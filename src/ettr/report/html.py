@@ -10,6 +10,7 @@ import base64
 import gzip
 import html
 import re
+from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from ettr.report.document import JsonValue
 from ettr.report.jinja import content_policy, environment, own_file, script_json
 from ettr.report.numbers import legend
 from ettr.report.section import Figure, Section, TextTable
-from ettr.shapes import dataclass
 from ettr.version import __version__
 
 if TYPE_CHECKING:

@@ -16,13 +16,11 @@ import ast
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
-
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis

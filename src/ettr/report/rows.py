@@ -13,7 +13,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from types import NoneType, UnionType
@@ -31,7 +31,6 @@ from typing import (
 from ettr.errors import UsageError
 from ettr.estimates.interval import Interval
 from ettr.report.document import JsonValue, plain_fields
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     from _csv import Writer

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from ettr.shapes import dataclass
+from dataclasses import dataclass, field
 
 Trace = dict[str, object]
 Layout = dict[str, object]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from ettr.analysis.selecting import SelectionHead
@@ -27,7 +28,6 @@ from ettr.report.sections.timeline import (
     timeline_section,
     unit_words,
 )
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_MINUTE
 from ettr.version import __version__
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,6 @@ from scipy import special
 
 from ettr.errors import EttrError
 from ettr.samples.policies import POLICIES, RANDOM, Floats, Rows, pick
-from ettr.shapes import dataclass
 
 NONE, ALL = "none", "all"
 

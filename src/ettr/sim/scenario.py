@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.plan.run import PlannedRun
 from ettr.plan.schemes import Domain, JobShape, Terms
 from ettr.plan.schemes.base import levels_of
-from ettr.shapes import dataclass
 from ettr.sim.engine import Course, Floats, HazardTable
 from ettr.words import spell
 
@@ -90,7 +90,7 @@ class RunScenario:
     start_restart_s: float
     productive_s: float = math.inf
     age_s: float | None = None
-    node_repair: NodeRepair = NodeRepair(1.0)
+    node_repair: NodeRepair = NodeRepair(1.0)  # noqa: RUF009 - frozen
     repair_time: RepairTime | None = None
     spares: int = 0
     detection_s: float = 0.0

@@ -9,10 +9,10 @@ where the log as a whole cannot be this format, and `UsageError` where an option
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import KernelForm
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 from ettr.sources.lines import json_part, numbered_lines
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.tables.text import text_of

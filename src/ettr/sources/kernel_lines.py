@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 
@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.sources.lines import json_part
 from ettr.sources.log_rows import OF_FILE, LogDays, LogRows
 from ettr.sources.times import (

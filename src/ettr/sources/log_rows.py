@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions
 from ettr.sources.lines import node_of_name
 from ettr.sources.origin import Origin

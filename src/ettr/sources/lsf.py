@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.limits import LONGEST_S, MOST_NODES, most_gpus
 from ettr.sources.lines import first_texts, integer_of, numbered_texts

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ettr.shapes import dataclass
 from ettr.sources.limits import LONGEST_NAME, MOST_NAMED, MOST_NODES
 
 _MOST_DIGITS = 9

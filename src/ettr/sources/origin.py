@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import lzma
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -13,7 +13,6 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 
 HEAD_BYTES = 65536
 # a first line longer than the head is cut, and the lines behind it are looked for so far

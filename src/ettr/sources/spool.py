@@ -13,11 +13,11 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 
 STDIN = Path("-")
 # what may come through a pipe; a log beyond it wants a file of its own

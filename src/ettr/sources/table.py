@@ -10,13 +10,13 @@ import csv
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
 from ettr.errors import SourceError, UsageError
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES, most_gpus
 from ettr.sources.lines import numbered_lines

@@ -7,13 +7,12 @@ from bisect import bisect_right
 from calendar import isleap
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.sources.limits import FIRST_YEAR, LAST_YEAR
 from ettr.sources.lines import chunks, first_texts
 from ettr.sources.origin import Origin

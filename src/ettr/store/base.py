@@ -12,11 +12,11 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ettr.errors import EttrError, StoreError, UsageError
-from ettr.shapes import dataclass
 from ettr.tables import FILES, TABLES, Table
 from ettr.tables.columns import Kind
 

@@ -12,13 +12,12 @@ import stat
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from ettr.errors import StoreError
 from ettr.files import DRAFT_ENDING, flush, new_file, written_whole
-from ettr.shapes import dataclass
 from ettr.store.base import STORE_FORMAT, STORE_VERSION
 from ettr.tables import EVENTS, FILES, TABLES
 from ettr.tables.event_summaries import EVENT_SUMMARIES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ettr.errors import AccountingError
-from ettr.shapes import dataclass
 from ettr.store.base import Ingestion
 from ettr.tables import ALLOCATIONS, ATTEMPTS, REJECTS, TABLES
 from ettr.tables.rows import NOT_RECORDS, Batch

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ettr.errors import SchemaError
-from ettr.shapes import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

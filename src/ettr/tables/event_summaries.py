@@ -6,7 +6,8 @@ events for a few thousand numbers. Summaries of parts are summed to that of the 
 
 from __future__ import annotations
 
-from ettr.shapes import dataclass
+from dataclasses import dataclass
+
 from ettr.tables.columns import Column, Kind, Table
 from ettr.tables.schemas import EVENTS
 

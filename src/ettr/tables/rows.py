@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from ettr.errors import SchemaError
-from ettr.shapes import dataclass
 from ettr.tables.columns import Table
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS, EVENTS, LOG_DAYS, REJECTS, TABLES
 from ettr.tables.text import storable, text_of

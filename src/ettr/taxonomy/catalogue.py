@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import (
     REASON_CATALOGUE,
     SEVERITIES,

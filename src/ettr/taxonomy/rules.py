@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
 from importlib import resources
-
-from ettr.shapes import dataclass
 
 SEVERITIES = ("critical", "warning", "info")
 # a rule's symptom may send the code to another catalogue

@@ -31,12 +31,11 @@ import csv
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.taxonomy.catalogue import Taxonomy, check_vendor
 from ettr.taxonomy.rules import (
     REASON_CATALOGUE,

@@ -5,10 +5,10 @@ interruption it is, and why.
 """
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import read_records, truth
 
 KINDS = ("none", "hardware-candidate", "user-failure", "preemption", "operator", "time-limit")

@@ -11,9 +11,9 @@ For the question "is this a fault of the node?" each party's own words become ye
 """
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 
-from ettr.shapes import dataclass
 from ettr.taxonomy.rules import read_records, truth
 
 VENDORS = ("nvidia", "gpud", "gcm", "aws", "aznhc")

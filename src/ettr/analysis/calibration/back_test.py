@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -22,7 +22,6 @@ from ettr.analysis.calibration.record import (
 )
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
-from ettr.shapes import dataclass
 from ettr.sim.cluster.drawing import drawn_scenario
 from ettr.sim.cluster.faults import in_period
 from ettr.sim.cluster.run import AnyCluster, simulated_cluster

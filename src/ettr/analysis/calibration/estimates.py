@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ettr.estimates import Interval
-from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import Part
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from ettr.analysis.calibration.record import Machine, SiteRecord, site_record
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
 from ettr.selection import Selection
-from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE, ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
 from ettr.units import SECONDS_PER_DAY

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from ettr.analysis.calibration.record import Places, Texts
 from ettr.estimates import Interval
 from ettr.metrics.instants import Floats
 from ettr.metrics.rates import estimated_rate
-from ettr.shapes import dataclass
 from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY
 
 LEAST_BURST_NODES = 3

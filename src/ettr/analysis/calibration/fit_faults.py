@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +30,6 @@ from ettr.metrics.rates import estimated_rate
 from ettr.metrics.survival import durations
 from ettr.models.data import Lifetimes
 from ettr.models.log_location_scale import Lognormal
-from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import EVIDENCE
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,6 @@ from ettr.analysis.calibration.estimates import Fitted
 from ettr.metrics.instants import Floats
 from ettr.models.log_location_scale import LogLocationScaleLife
 from ettr.models.registry import law_of_age
-from ettr.shapes import dataclass
 
 FORMS = {"weibull": (0.2, 6.0), "lognormal": (0.1, 3.5)}
 """Laws of age, and the range of the parameter without a unit of each (shape, sigma)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ import numpy.typing as npt
 from ettr.analysis.node_faults import faults_of
 from ettr.attribution.rules import LogMatching
 from ettr.metrics.instants import Floats, floats_of, seconds_of
-from ettr.shapes import dataclass
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE
 from ettr.sim.cluster.scenario_parts import Checkpoints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from ettr.analysis.calibration.record import (
 from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
-from ettr.shapes import dataclass
 from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod, n_writes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from ettr.defaults import (
@@ -17,7 +17,6 @@ from ettr.defaults import (
 )
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.plan.run import RunShape
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant
 

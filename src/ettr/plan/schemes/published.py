@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ettr.plan.schemes.base import (
     Domain,
@@ -15,7 +15,6 @@ from ettr.plan.schemes.base import (
     Terms,
     everywhere,
 )
-from ettr.shapes import dataclass
 from ettr.words import significant
 
 

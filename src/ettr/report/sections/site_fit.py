@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity, ReplayedWait
 from ettr.analysis.calibration.fit import SiteFit
@@ -10,7 +11,6 @@ from ettr.estimates import Interval
 from ettr.report.charts import waits_chart
 from ettr.report.numbers import DASH, duration, number, p_value, percent
 from ettr.report.section import Figure, Section, TextTable
-from ettr.shapes import dataclass
 from ettr.sim.cluster.standing import standing_lines, standing_of
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from math import ceil
 from typing import cast
 
 import pyarrow as pa
 
-from ettr.shapes import dataclass
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.log import SiteLog
 from ettr.sim.cluster.replay import DRAWN, Replay, replayed_jobs

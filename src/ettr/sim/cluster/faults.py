@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ettr.models.constant import ConstantLife
 from ettr.models.law import LifeLaw
 from ettr.models.registry import law_of_age
-from ettr.shapes import dataclass
 from ettr.sim.cluster.room import FAR_S
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess, RateChange, SimulatedPeriod

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ettr.shapes import dataclass
 from ettr.sim.cluster.faults import (
     CRASH,
     DEGRADED,

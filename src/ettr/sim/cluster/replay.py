@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
 from ettr.sim.cluster.workload import Job
 from ettr.units import SECONDS_PER_DAY

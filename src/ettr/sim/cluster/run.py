@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -14,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import StoreError
-from ettr.shapes import dataclass
 from ettr.sim.cluster.engine import SimulatedCluster, Tally
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.loop.cluster import LoopCluster

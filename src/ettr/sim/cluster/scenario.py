@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from ettr.errors import UsageError
-from ettr.shapes import dataclass
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.scenario_parts import (
     EACH,

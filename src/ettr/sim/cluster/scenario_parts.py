@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.shapes import dataclass
 from ettr.units import SECONDS_PER_DAY
 
 QUOTA_SCOPES = ("user", "account", "qos")

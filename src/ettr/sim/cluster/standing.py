@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any, Literal
 
-from ettr.shapes import dataclass
 from ettr.sim.cluster.scenario import (
     ASKED,
     NEVER_VALIDATED,

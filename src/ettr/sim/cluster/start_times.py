@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from ettr.shapes import dataclass
 from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING
 from ettr.sim.cluster.room import FAR_S, NodeRoom, Room, Running, Waiting
 from ettr.sim.cluster.scenario_parts import Machines, Scheduling

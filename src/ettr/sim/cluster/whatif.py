@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.shapes import dataclass
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.replay import (
     DRAWN,

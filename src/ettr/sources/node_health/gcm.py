@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     Json,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ettr.shapes import dataclass
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.kernel_lines import KERNEL, PREFIXES, KernelDays, is_journal, lines_with
 from ettr.sources.kernel_wrappings import is_of_kernel, message_of, plain_head, wrapping_of

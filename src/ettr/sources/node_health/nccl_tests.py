@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows

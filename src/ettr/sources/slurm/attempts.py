@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions
 from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
 from ettr.sources.node_lists import NodeLists

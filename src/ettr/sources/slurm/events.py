@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.lines import numbered_texts
 from ettr.sources.log_rows import LogRows

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.json_records import (
     Broken,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ettr.shapes import dataclass
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.times import FLOAT, INT, TEXT, JobRecords, Mask, mapped, nothing_to_null
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 
-from ettr.shapes import dataclass
 from ettr.sources.slurm import fields as words
 
 Ints = npt.NDArray[np.int64]

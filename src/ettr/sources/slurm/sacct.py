@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -15,7 +16,6 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
-from ettr.shapes import dataclass
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import READ_ERRORS, Origin

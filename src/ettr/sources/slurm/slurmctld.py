@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.limits import LONGEST_NAME
 from ettr.sources.lines import LINE_LIMIT_BYTES, first_texts, numbered_texts

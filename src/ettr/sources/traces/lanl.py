@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ettr.errors import SourceError
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows

@@ -14,11 +14,10 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import BinaryIO, TypeGuard
 
 from ettr.errors import SourceError, UsageError
-from ettr.shapes import dataclass
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.protobuf import Field, FramedMessage, WireError, fields

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ettr.shapes import dataclass
 from ettr.sim.cluster.engine import EVENTS_A_STEP, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
