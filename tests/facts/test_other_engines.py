@@ -7,6 +7,7 @@ finds the most rows.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -225,7 +226,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Others]:
     for name, value in SPARK.items():
         made = made.config(f"spark.{name}", value)
     folder = tmp_path_factory.mktemp("spark")
+    handler = signal.getsignal(signal.SIGINT)
     session = made.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
+    # PySpark's own handler outlives its session and fails then, in whichever test comes next
+    signal.signal(signal.SIGINT, handler)
     yield Others("spark", Spark(session, folder))
     session.stop()
 
