@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from ettr.errors import EttrError
-from ettr.samples import choose_policy, downweighted, influence, pick
+from ettr.samples import (
+    PolicyChoice,
+    PolicyGain,
+    choose_policy,
+    downweighted,
+    influence,
+    pick,
+    redundant_work,
+)
 
 
 def test_a_pick_is_in_proportion_to_the_scores_and_without_repeats() -> None:
@@ -123,3 +131,23 @@ def test_a_score_that_is_no_number_ends_the_probe_in_a_sentence() -> None:
         choose_policy(
             lambda *_: float("nan"), np.arange(20) % 2, {}, budget=0.1, rng=np.random.default_rng(0)
         )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "whole", "share"),
+    [
+        ((0.5, 0.4, 0.6), (1.0, 0.9, 1.1), (0, 0, 0)),  # half of the gain is lost
+        ((0.99, 0.97, 1.01), (1.0, 0.9, 1.1), (0.6, 0.6, 0.6)),
+        ((-0.01, -0.03, 0.01), (-0.02, -0.03, -0.01), (0.75, 0.75, 0.75)),  # all work is idle
+    ],
+)
+def test_redundant_work_is_what_the_chosen_policy_leaves_out(
+    chosen: tuple[float, ...], whole: tuple[float, ...], share: tuple[float, ...]
+) -> None:
+    """Three augmented copies of each sample are three quarters of the work; a fifth is kept."""
+    gains = (PolicyGain("loss", *chosen, None), PolicyGain("all", *whole, None))
+    choice = PolicyChoice("loss", gains, "")
+    line = redundant_work(choice, run="r", budget=0.2, copies=3)
+    assert tuple(line[name] for name in ("value", "low", "high")) == pytest.approx(share)
+    with pytest.raises(EttrError, match="a budget from 0 to 1"):
+        redundant_work(choice, run="r", budget=20)

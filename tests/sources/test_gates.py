@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
+from ettr.samples import PolicyChoice, PolicyGain, redundant_work
 
 SAMPLE = Path(__file__).resolve().parents[1] / "samples" / "gates" / "checks.jsonl"
 
@@ -53,6 +54,26 @@ def test_without_checks_nothing_is_measured_below_ettr(tmp_path: Path) -> None:
     factors = ("input_stall", "redundant_work", "run_kept", "effective_ratio", "gate_gpu_hours")
     assert [found[name] for name in factors] == [None] * len(factors)
     assert (found["checked_runs"], found["timed_runs"], found["gates"]) == (0, 0, [])
+
+
+def test_a_probe_of_augmentation_fills_the_last_factor(tmp_path: Path) -> None:
+    """A tenth keeps 97 of 100 parts of the gain: .45 of the work on samples is idle, or none."""
+    gains = (
+        PolicyGain("random", 0.5, 0.4, 0.6, 0.5),
+        PolicyGain("loss", 0.97, 0.9, 1.04, 0.97),
+        PolicyGain("all", 1.0, 0.95, 1.05, 1.0),
+    )
+    line = redundant_work(PolicyChoice("loss", gains, "+0.47"), run="r7", budget=0.1)
+    (tmp_path / "probe.json").write_text(json.dumps(line))
+    site = store_of(tmp_path / "site", SAMPLE, tmp_path / "probe.json")
+    found = ettr("report", site, "--json").json["below_ettr"]
+    assert (found["redundant_work"], found["probed_runs"]) == (pytest.approx(0.45), 1)
+    assert list(found["redundant_work_range"].values()) == pytest.approx([0.45, 0, 0.45])
+    # a probe is no check: the runs of the sample stay what they were
+    assert (found["checked_runs"], found["undecided_runs"]) == (3, 1)
+    assert [one["gate"] for one in found["gates"] if "probe" in one["gate"]] == []
+    ettr("report", site, "-o", tmp_path / "report.html")
+    assert "1 run with a probe" in (tmp_path / "report.html").read_text()
 
 
 def test_the_answer_of_a_grade_is_a_row(tmp_path: Path) -> None:

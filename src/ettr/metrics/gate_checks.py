@@ -18,6 +18,7 @@ from ettr.metrics.run_progress import InputWaits
 from ettr.metrics.runs import JobRun, JobRuns
 
 MEASURED = "progress"
+REDUNDANT = "redundant-work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class BelowEttr:
         input_gpu_hours: What the GPUs of these runs waited; None where no log names them.
         measured_runs: Runs with progress records, on which `ettr` rests.
         timed_runs: Runs whose waits for data are timed.
-        redundant_work: Share of the work that a probe shows to change nothing.
+        redundant_work: Share of the work that probes show to change nothing, mean of `probed_runs`.
+        redundant_work_range: The same with its interval.
+        probed_runs: Runs with such a probe.
         run_kept: Share of decided runs that no gate stopped, with its exact interval.
         checked_runs: Runs with a check.
         undecided_runs: Those of them of which no check is decided.
@@ -83,6 +86,8 @@ class BelowEttr:
     measured_runs: int
     timed_runs: int
     redundant_work: float | None
+    redundant_work_range: Interval | None
+    probed_runs: int
     run_kept: Interval | None
     checked_runs: int
     undecided_runs: int
@@ -124,9 +129,9 @@ class FleetChecks:
 def fleet_checks(facts: Facts, name: str, confidence: float) -> FleetChecks | None:
     """The checks of a whole store; None where it holds none."""
     rows = list(facts.rows("gates"))
-    if not rows:
-        return None
     found = _below(rows, (), confidence)
+    if not found.checked_runs:
+        return None
     return FleetChecks(
         name, found.run_kept, found.checked_runs, found.gate_gpu_hours, found.stopped
     )
@@ -135,6 +140,8 @@ def fleet_checks(facts: Facts, name: str, confidence: float) -> FleetChecks | No
 def _below(
     rows: Sequence[Mapping[str, Any]], runs: Sequence[JobRun], confidence: float
 ) -> BelowEttr:
+    probes = [row for row in rows if row["kind"] == REDUNDANT and row["value"] is not None]
+    rows = [row for row in rows if row["kind"] != REDUNDANT]
     stopped, kept, undecided = runs_of(rows)
     known = [row["gpu_hours"] for row in rows if row["gpu_hours"] is not None]
     decided = kept + len(stopped)
@@ -143,7 +150,10 @@ def _below(
     ettr, waits = _measured_ettr(runs), [run.input_waits for run in runs if run.input_waits]
     stall = _pooled_stall(waits)
     left = None if stall is None or stall.estimate is None else 1.0 - stall.estimate
-    factors = [one for one in (ettr, left, kept_share) if one is not None]
+    redundant, probed_runs = _redundant(probes)
+    useful = None if redundant is None else 1.0 - (redundant.estimate or 0.0)
+    every = (ettr, left, useful, kept_share)
+    factors = [one for one in every if one is not None]
     waited = [one.gpu_hours for one in waits if one.gpu_hours is not None]
     return BelowEttr(
         ettr,
@@ -151,12 +161,14 @@ def _below(
         sum(waited) if waited else None,
         sum(run.basis == MEASURED for run in runs),
         len(waits),
-        None,
+        None if redundant is None else redundant.estimate,
+        redundant,
+        probed_runs,
         run_kept,
         decided + undecided,
         undecided,
         math.prod(factors) if factors else None,
-        None,
+        math.prod(factors) if len(factors) == len(every) else None,
         sum(known) if known else None,
         tuple(_gates(rows)),
         stopped,
@@ -223,6 +235,23 @@ def _measured_ettr(runs: Sequence[JobRun]) -> float | None:
     ]
     whole_h = sum(hours for _, hours in measured)
     return sum(productive for productive, _ in measured) / whole_h if whole_h else None
+
+
+def _redundant(probes: Sequence[Mapping[str, Any]]) -> tuple[Interval | None, int]:
+    """The mean over probed runs, each by its latest probe, and how many they are."""
+    latest = {row["run"]: row for row in sorted(probes, key=lambda one: one["step"] or 0)}
+    if not latest:
+        return None, 0
+    ends = [
+        [row["value"], row["low"], row["high"]]
+        if row["low"] is not None and row["high"] is not None
+        else [row["value"]] * 3
+        for row in latest.values()
+    ]
+    estimate, low, high = (
+        min(max(sum(column) / len(ends), 0.0), 1.0) for column in zip(*ends, strict=True)
+    )
+    return Interval(estimate, low, high), len(latest)
 
 
 def _pooled_stall(waits: Sequence[InputWaits]) -> Interval | None:

@@ -14,7 +14,7 @@ Idea: Kuchnik and Smith, *Efficient Augmentation via Data Subsampling*, ICLR 201
 """
 
 from ettr.samples.policies import POLICIES, downweighted, influence, pick
-from ettr.samples.probe import PolicyChoice, PolicyGain, choose_policy, hours_saved
+from ettr.samples.probe import PolicyChoice, PolicyGain, choose_policy, hours_saved, redundant_work
 
 __all__ = [
     "POLICIES",
@@ -25,4 +25,5 @@ __all__ = [
     "hours_saved",
     "influence",
     "pick",
+    "redundant_work",
 ]

@@ -173,3 +173,61 @@ def hours_saved(
     """
     saved_s = n_samples * n_epochs * augment_cpu_s * (1 - budget)
     return (saved_s - n_probe_trainings * training_cpu_s) / 3600
+
+
+def redundant_work(
+    choice: PolicyChoice, *, run: str, budget: float, copies: float = 1.0, tolerance: float = 0.05
+) -> dict[str, str | float | None]:
+    """A line for the store: the share of a run's work on samples that the probe shows idle.
+
+    A run that trains on its samples and on `copies` augmented ones of each spends
+    copies / (1 + copies) on the latter. What the chosen policy leaves out of that is redundant
+    where it keeps the gain of augmenting all. Write the line as JSON into a file and ingest it: the
+    report takes it as the factor `1 - redundant work` of that run.
+
+    Args:
+        run: the run that augments all samples.
+        budget: the share of rows that the policy augments.
+        copies: augmented samples that the run trains on for each plain one.
+        tolerance: the part of the gain that may be lost.
+
+    Returns:
+        A row of the table `gates`, of the kind `redundant-work`: `value` by the means, `low` and
+        `high` where the ends of the policy's interval decide.
+
+    Raises:
+        EttrError: a budget or a tolerance outside 0 to 1, or no copies.
+
+    Example:
+        >>> from ettr.samples import PolicyChoice, PolicyGain, redundant_work
+        >>> kept = PolicyGain("loss", 0.019, 0.016, 0.022, 0.95)
+        >>> whole = PolicyGain("all", 0.02, 0.017, 0.023, 1.0)
+        >>> line = redundant_work(PolicyChoice("loss", (kept, whole), ""), run="r7", budget=0.1)
+        >>> line["value"], line["low"], line["high"]
+        (0.45, 0.0, 0.45)
+    """
+    if not (0 <= budget <= 1 and 0 <= tolerance < 1 and 0 < copies < math.inf):
+        raise EttrError(
+            f"budget {budget:g}, tolerance {tolerance:g}, copies {copies:g}: a budget from 0 to 1, "
+            "a tolerance from 0 to under 1, and copies above 0"
+        )
+    by_name = {one.policy: one for one in choice.gains}
+    whole, chosen = by_name[ALL], by_name[choice.policy]
+    augmented = copies / (1 + copies)
+    asked = (1 - tolerance) * whole.gain
+
+    def idle(chosen_gain: float, whole_gain: float) -> float:
+        if whole_gain <= 0:
+            return augmented
+        return augmented * (1 - budget) if chosen_gain >= asked else 0.0
+
+    return {
+        "run": run,
+        "gate": "augmentation probe",
+        "kind": "redundant-work",
+        "value": idle(chosen.gain, whole.gain),
+        "low": idle(chosen.low, whole.high),
+        "high": idle(chosen.high, whole.low),
+        "passed": None,
+        "evidence": f"{choice.policy} at a budget of {budget:g}: {choice.why}",
+    }

@@ -39,10 +39,10 @@ def below_section(found: BelowEttr) -> Section:
             ),
             (
                 "1 - redundant work",
-                _NOT_MEASURED
-                if found.redundant_work is None
-                else percent(1 - found.redundant_work),
-                "no probe of samples or augmentation",
+                _left(found.redundant_work_range),
+                f"{counted(found.probed_runs, 'run')} with a probe"
+                if found.probed_runs
+                else "no probe of samples or augmentation",
                 "`ettr.samples`",
             ),
             (
@@ -164,7 +164,8 @@ def _left(share: Interval | None) -> str:
 
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
     found = analysis.ask(below_ettr)
-    return (below_section(found),) if found.checked_runs or found.timed_runs else ()
+    has_any = found.checked_runs or found.timed_runs or found.probed_runs
+    return (below_section(found),) if has_any else ()
 
 
 BELOW_ETTR = Part("below_ettr", place=95, question=below_ettr, sections=_sections, in_python=False)
