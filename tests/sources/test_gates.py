@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -122,6 +123,10 @@ def test_waits_for_data_are_a_factor_of_their_own(tmp_path: Path) -> None:
     (run,) = document["runs"]["runs"]
     assert list(run["input_stall"].values()) == pytest.approx([1 / 6, 1 / 12, 1 / 6])
     assert run["input_waits"]["gpu_hours"] is None
+    assert ettr("export", store, "-o", tmp_path / "{table}.csv", "--table", "runs").code == 0
+    (row,) = csv.DictReader((tmp_path / "runs.csv").read_text().splitlines())
+    ends = [float(row[f"input_stall{end}"]) for end in ("", "_low", "_high")]
+    assert ends == pytest.approx([1 / 6, 1 / 12, 1 / 6])
     found = document["below_ettr"]
     assert found["timed_runs"] == found["measured_runs"] == 1
     assert list(found["input_stall"].values()) == pytest.approx([1 / 6, 1 / 12, 1 / 6])

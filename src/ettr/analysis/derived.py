@@ -154,8 +154,8 @@ def _run_row(run: JobRun) -> Row:
         if hasattr(run, name) and not isinstance(getattr(run, name), (Interval, tuple))
     }
     row["job_ids"] = ",".join(run.job_ids)
-    for name in ("ettr_ratio", "ettr_without_queue_ratio", "productive_h"):
-        bounds: Interval = getattr(run, name)
+    for name in ("ettr_ratio", "ettr_without_queue_ratio", "productive_h", "input_stall"):
+        bounds: Interval = getattr(run, name) or Interval.unknown()
         row[name] = bounds.estimate
         row[f"{name}_low"] = bounds.low if math.isfinite(bounds.low) else None
         row[f"{name}_high"] = bounds.high if math.isfinite(bounds.high) else None

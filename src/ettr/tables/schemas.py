@@ -538,6 +538,7 @@ RUNS = Table(
         *_bounded("ettr_ratio", "productive over wallclock time", "cannot be known"),
         *_bounded("ettr_without_queue_ratio", "productive over scheduled time", "cannot be known"),
         *_bounded("productive_h", "productive hours", "cannot be known"),
+        *_bounded("input_stall", "share of its training time that waited for data", "not timed"),
     ),
 )
 
