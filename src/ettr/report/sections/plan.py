@@ -677,7 +677,12 @@ def _network_tables(found: NetworkPlan) -> tuple[TextTable, TextTable]:
         for one in found.by_routing
     )
     side_by_side = tuple(
-        (one.routing.value, percent(one.mean_share), percent(one.low_share))
+        (
+            one.routing.value,
+            percent(one.mean_share),
+            percent(one.low_share),
+            percent(one.flow_share),
+        )
         for one in found.contention
     )
     return (
@@ -686,9 +691,9 @@ def _network_tables(found: NetworkPlan) -> tuple[TextTable, TextTable]:
         ),
         TextTable(
             "Jobs of two nodes side by side across pods, all links good: own bandwidth",
-            ("routing", "mean", "lowest 5 %"),
+            ("routing", "mean", "lowest 5 %", "mean of single flows"),
             side_by_side,
-            frozenset({1, 2}),
+            frozenset({1, 2, 3}),
         ),
     )
 
