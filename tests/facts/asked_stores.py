@@ -72,7 +72,7 @@ PLAIN = (
     *("away_states", "chosen_some", "error_sources", "event_ends"),
     *("held_spans", "partitions", "recorded_attempts"),
     *("rank_steps", "rank_steps_of_jobs", "run_segments", "run_segments_held"),
-    "save_gaps",
+    *("moved_attempts", "save_gaps"),
 )
 DIRECT: dict[str, dict[str, Any]] = {
     **{name: {} for name in PLAIN},

@@ -7,8 +7,8 @@ the logs. So the parts of a partition of the rows add up to the whole.
 - `chosen` is one row an attempt that ran or ended in the period, with the columns of `attempts`;
   `start_us`, `end_us`, `elapsed_s` and `suspended_s` are clipped to it. `belongs`: it ended in the
   period and counts as an attempt; the others add time alone. `node_share`: the part of its nodes
-  that is chosen. `parts_node_s`, `parts_gpu_s`: what the parts of a heterogeneous job held, where
-  these ran for different times.
+  that is chosen. `parts_node_s`, `parts_gpu_s`: what the parts of a heterogeneous job, or the nodes
+  of an attempt, held where these ran for different times; `elapsed_s` times a count is then wrong.
 - `held` is one row a chosen node of these, with the columns of `allocations`, clipped likewise.
 - `accounted` are the rows of `chosen` with the parts of heterogeneous jobs apart.
 """
@@ -70,8 +70,10 @@ def _asked_nodes(facts: Facts) -> list[tuple[object, ...]]:
         "accounted",
         "het_attempts",
         "node_classes",
+        "held",
+        "moved_attempts",
     ),
-    takes=("selection", "logs_end_us", "small", "het_jobs"),
+    takes=("selection", "logs_end_us", "small", "het_jobs", "all_listed"),
 )
 def _chosen(facts: Facts) -> str:
     """One row is a selected attempt, clipped at the ends of the period."""
@@ -81,10 +83,15 @@ def _chosen(facts: Facts) -> str:
     sql = _attempts_sql(facts, source)
     if facts.given("het_jobs").whole_of:
         sql = _with_parts_held(facts, kept(facts, "chosen_wholes", sql, "attempts"), source)
-    return kept(facts, "chosen", sql, "attempts")
+    return kept(facts, "chosen", _by_node(facts, sql, source, "held"), "attempts")
 
 
-@made("all_attempts", (), reads=("attempts",), takes=("het_jobs",))
+@made(
+    "all_attempts",
+    (),
+    reads=("attempts", "allocations", "moved_attempts"),
+    takes=("het_jobs", "all_listed"),
+)
 def _all_attempts(facts: Facts) -> str:
     """One row is an attempt of any selection, with all its time; columns as `chosen`."""
     return _everything(facts, _of_wholes(facts))
@@ -114,9 +121,9 @@ def _held(facts: Facts) -> str:
     (),
     reads=(
         *("attempts", "parts_attempts", "parts_allocations", "allocations", "nodes", "asked"),
-        "node_classes",
+        *("node_classes", "held", "moved_attempts"),
     ),
-    takes=("selection", "logs_end_us", "small", "het_jobs"),
+    takes=("selection", "logs_end_us", "small", "het_jobs", "all_listed"),
 )
 def _accounted(facts: Facts) -> str:
     """One row is a selected attempt as the log has it, parts of heterogeneous jobs apart."""
@@ -131,7 +138,8 @@ def _accounted(facts: Facts) -> str:
         )
     if facts.given("selection").is_everything:
         return _everything(facts, source)
-    return kept(facts, "accounted", _attempts_sql(facts, source), "attempts")
+    sql = _by_node(facts, _attempts_sql(facts, source), source, "held")
+    return kept(facts, "accounted", sql, "attempts")
 
 
 def facts_of_jobs(
@@ -186,7 +194,35 @@ def _everything(facts: Facts, source: _Source) -> str:
         f"SELECT {columns}{_parts_unknown(source)}, TRUE AS belongs, "
         f"CAST(1.0 AS DOUBLE) AS node_share FROM {source.attempts} r"
     )
-    return facts.keep("chosen", sql, view=True)
+    return facts.keep("chosen", _by_node(facts, sql, source, "allocations"), view=True)
+
+
+def _by_node(facts: Facts, rows: str, source: _Source, held: str) -> str:
+    """The same attempts; those whose nodes ran for different times with what each of these held."""
+    if facts.given("all_listed") or not facts.rows("moved_attempts"):
+        return rows
+    sums = {
+        "parts_node_s": "sum(h.elapsed_s)",
+        "parts_gpu_s": "CASE WHEN count(h.n_gpus) = count(*) THEN sum(h.elapsed_s * h.n_gpus) END",
+    }
+    names = [name for name in source.columns if name not in sums]
+    # hours of attempts are those times the selected part of their nodes
+    exact = [
+        f"CASE WHEN m.attempt_id IS NULL THEN w.{name} WHEN p.attempt_id IS NULL THEN 0.0 "
+        f"ELSE p.{name} / w.node_share END AS {name}"
+        for name in sums
+    ]
+    columns = ", ".join([*(f'w."{name}"' for name in (*names, "node_share", "belongs")), *exact])
+    moved = facts.table("moved_attempts")
+    held_by = (
+        f"SELECT h.attempt_id, {', '.join(f'{one} AS {name}' for name, one in sums.items())} "
+        f"FROM {facts.table(held)} h JOIN {moved} m ON h.attempt_id = m.attempt_id "
+        "GROUP BY h.attempt_id"
+    )
+    return (
+        f"SELECT {columns} FROM ({rows}) w LEFT JOIN {moved} m ON w.attempt_id = m.attempt_id "
+        f"LEFT JOIN ({held_by}) p ON w.attempt_id = p.attempt_id"
+    )
 
 
 def _parts_unknown(source: _Source) -> str:

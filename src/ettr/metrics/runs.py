@@ -291,13 +291,13 @@ def _bound(name: str, case: Scenario) -> dict[str, float]:
     }
 
 
-_SPLITS = ("selection", "runs_may_split", "logs_end_us", "small", "het_jobs")
+_SPLITS = ("selection", "runs_may_split", "logs_end_us", "small", "het_jobs", "all_listed")
 
 
 @made(
     "run_chosen",
     (("attempt_id", "VARCHAR"),),
-    reads=("attempts", "allocations", "nodes", "het_attempts"),
+    reads=("attempts", "allocations", "nodes", "het_attempts", "moved_attempts"),
     takes=_SPLITS,
 )
 def _run_chosen(facts: Facts) -> Rows | str:

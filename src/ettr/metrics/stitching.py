@@ -152,8 +152,8 @@ def _run_keys(facts: Facts) -> str:
 @made(
     "run_attempts",
     (),
-    reads=("attempts", "het_attempts", "run_attempts_recorded"),
-    takes=("of_record", "logs_end_us", "small", "het_jobs"),
+    reads=("attempts", "het_attempts", "run_attempts_recorded", "allocations", "moved_attempts"),
+    takes=("of_record", "logs_end_us", "small", "het_jobs", "all_listed"),
 )
 def _run_attempts(facts: Facts) -> str:
     """All that ran, by the scheduler or by the record."""

@@ -6,8 +6,9 @@
 WITH timed AS (
   SELECT cluster, submit_us, start_us, coalesce(start_us IS NOT NULL AND elapsed_s > 0, FALSE) AS ran,
          start_us // 1000000 AS start_s, end_us // 1000000 AS end_s, elapsed_s,
-         coalesce(n_nodes, 1) AS n_nodes
-  FROM attempts),
+         coalesce(n_nodes, 1) AS n_nodes,
+         coalesce(parts_node_s, elapsed_s * coalesce(n_nodes, 1)) AS node_s
+  FROM all_attempts),
 summed AS (
   SELECT cluster, min(submit_us) AS submit_us, min(start_us) AS start_us,
          min(CASE WHEN ran THEN end_s END) AS first_s,
@@ -15,7 +16,7 @@ summed AS (
          count(CASE WHEN ran AND end_s IS NULL THEN 1 END) AS running,
          max(CASE WHEN ran THEN start_s END) AS last_start_s,
          sum(CASE WHEN ran THEN elapsed_s END) AS job_s,
-         sum(CASE WHEN ran THEN elapsed_s * n_nodes END) AS node_s
+         sum(CASE WHEN ran THEN node_s END) AS node_s
   FROM timed GROUP BY cluster),
 early AS (
   SELECT t.cluster, sum((s.first_s - t.start_s) * t.n_nodes) AS early_node_s

@@ -10,8 +10,8 @@ counts AS (
   SELECT count(*) AS all_rows, sum(CASE WHEN belongs THEN 1 ELSE 0 END) AS attempts FROM chosen),
 held_by AS (
   SELECT count(*) AS ran, sum(elapsed_s * node_share * n_cpus) AS cpu_s,
-         sum(elapsed_s * node_share * n_nodes) AS node_s,
-         sum(elapsed_s * node_share * n_gpus) AS gpu_s
+         sum(coalesce(parts_node_s, elapsed_s * n_nodes) * node_share) AS node_s,
+         sum(coalesce(parts_gpu_s, elapsed_s * n_gpus) * node_share) AS gpu_s
   FROM accounted WHERE elapsed_s > 0),
 lineage_count AS (SELECT count(*) AS jobs FROM lineages)
 SELECT jobs, coalesce(attempts, 0) AS attempts, ran, cpu_s, node_s, gpu_s
