@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from ettr.analysis.analysis import Analysis
-from ettr.errors import NoRecordError
+from ettr.errors import NoRecordError, SourceError
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import (
     Ingested,
@@ -16,10 +16,12 @@ from ettr.sources.ingest import (
     ingest_log,
     refuse_idle_options,
 )
+from ettr.sources.processes import ingest_logs, jobs_for
 from ettr.sources.registry import all_sources
-from ettr.sources.spool import log_file
+from ettr.sources.spool import LogFile, log_file
 from ettr.store import Store
 from ettr.tables.rows import UNNAMED_NOTE
+from ettr.words import counted
 
 
 def _no_progress(_size_bytes: int, _place: str) -> AbstractContextManager[Progress]:
@@ -34,6 +36,7 @@ def ingest_all(
     complain: Callable[[str], None],
     progress: Callable[[int, str], AbstractContextManager[Progress]] = _no_progress,
     analysis: Analysis | None = None,
+    jobs: int | None = 1,
 ) -> list[Ingested]:
     """Read each file into the store.
 
@@ -43,32 +46,35 @@ def ingest_all(
         progress: Opened for each log, with the bytes of its file and its place as `2 of 7`.
         analysis: Of that store, asked nothing yet: it keeps what the notes take, for who asks it
             next. One of its own if None.
+        jobs: Processes that read; as many as there are cores, if the logs are worth it, if None.
 
     Raises:
         SourceError: a log cannot be read as a known format, or none of them holds a record. One
-            without a record among others is a note.
+            without a record among others is a note. The other logs are in the store.
         UsageError: an option is missing or wrong.
         StoreError: the store cannot be written.
     """
     done = []
-    empty: list[NoRecordError] = []
+    empty: list[SourceError] = []
+    failed: list[SourceError] = []
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
         refuse_idle_options(logs, options, source)
-        for place, log in enumerate(logs, 1):
-            size_bytes = log.path.stat().st_size
-            with progress(size_bytes, f"{place} of {len(logs)}") as advance:
-                try:
-                    one = ingest_log(store, log, options, source, advance)
-                except NoRecordError as error:
-                    empty.append(error)
-                    continue
+        jobs = jobs_for(logs) if jobs is None else min(jobs, len(logs))
+        for one in _outcomes(store, logs, options, source, progress, jobs):
+            if isinstance(one, SourceError):
+                (empty if isinstance(one, NoRecordError) else failed).append(one)
+                continue
             for note in one.notes:
                 if UNNAMED_NOTE not in note:
                     complain(f"{one.name}: {note}")
             done.append(one)
-    if empty and not done:
-        raise empty[0]
+    for error in failed[1:] if done else ():
+        complain(f"{error}; nothing was stored of it")
+    if failed and done:
+        complain(f"{counted(len(done), 'other log')} of {len(logs)} are in the store")
+    if failed or (empty and not done):
+        raise [*failed, *empty][0]
     analysis = analysis or Analysis(store)
     read, done = done, _with_named_clusters(analysis, done)
     for one, named in zip(read, done, strict=True):
@@ -79,6 +85,31 @@ def ingest_all(
         complain(f"{each}; nothing was stored of it")
     complain_of_clocks(analysis, complain)
     return done
+
+
+def _outcomes(
+    store: Store,
+    logs: Sequence[LogFile],
+    options: ReadOptions,
+    source: str | None,
+    progress: Callable[[int, str], AbstractContextManager[Progress]],
+    jobs: int,
+) -> Iterator[Ingested | SourceError]:
+    """What became of each log, in the order given; what is wrong with one is its own."""
+    if jobs > 1:
+        size_bytes = sum(log.path.stat().st_size for log in logs)
+        with progress(size_bytes, counted(len(logs), "log")) as advance:
+            yield from ingest_logs(store, logs, options, source, jobs, advance)
+        return
+    for place, log in enumerate(logs, 1):
+        size_bytes = log.path.stat().st_size
+        with progress(size_bytes, f"{place} of {len(logs)}") as advance:
+            try:
+                one = ingest_log(store, log, options, source, advance)
+            except SourceError as error:
+                yield error
+                continue
+        yield one
 
 
 def _with_named_clusters(analysis: Analysis, read: list[Ingested]) -> list[Ingested]:

@@ -9,6 +9,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
+from ettr.cli.computing import OnEngine
 from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.groups import Only
 from ettr.cli.output import say
@@ -37,6 +38,19 @@ def ingest(
             "existing store keeps what it has.",
         ),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            metavar="N",
+            min=1,
+            max=1024,
+            help="Processes that read files; the cores at hand if absent, where the files are "
+            "large enough to be worth it.",
+        ),
+    ] = None,
+    on: OnEngine,
     printing: Printing,
 ) -> None:
     """Read logs into a store, which is created if absent.
@@ -47,14 +61,14 @@ def ingest(
     temporary file while it is read.
     """
     from ettr.report.document import plain_fields
-    from ettr.store import Access, open_store
+    from ettr.store import Access
 
     judging.check()
     options = reading.read_options(judging.taxonomy)
     access = None if readable_by is None else q.one_of("--readable-by", readable_by, Access)
     there = existing_files(files)  # first, so that a slip makes no store
-    with open_store(store, create=True, readable_by=access) as opened:
-        done = ingest_all(opened, there, options, reading.source)
+    with on.open(store, create=True, readable_by=access) as opened:
+        done = ingest_all(opened, there, options, reading.source, jobs=jobs)
     if not printing.listed([plain_fields(one) for one in done]):
         for one in done:
             say(_line(one))

@@ -20,6 +20,7 @@ def ingest_all(
     options: ReadOptions,
     source: str | None,
     analysis: Analysis | None = None,
+    jobs: int | None = 1,
 ) -> list[Ingested]:
     """Read each file into the store, with a bar on the terminal; notes go to stderr.
 
@@ -27,4 +28,4 @@ def ingest_all(
     """
     from ettr.analysis import reading
 
-    return reading.ingest_all(store, files, options, source, complain, reading_bar, analysis)
+    return reading.ingest_all(store, files, options, source, complain, reading_bar, analysis, jobs)

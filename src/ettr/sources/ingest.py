@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise, runners_up
 from ettr.sources.spool import LogFile, log_file
 from ettr.store import Ingestion, Store, Written, write_batches
+from ettr.store.base import IngestedFile
 from ettr.tables.rows import SIMULATION, Batch
 from ettr.words import counted
 
@@ -90,6 +91,40 @@ def ingest_log(
     progress: Progress | None = None,
 ) -> Ingested:
     """Read one log into the store, as `ingest_file` does, once its bytes are in a file."""
+    task = task_of(log, options, source_name, progress)
+    there = store.files()
+    if (known := task.known_as(there)) is not None:
+        return known
+    refuse_simulation(store, there, log)
+    with store.ingestion(task.origin.file_id) as ingestion:
+        return task.read_into(ingestion, progress)
+
+
+def refuse_simulation(store: Store, there: Iterable[IngestedFile], log: LogFile) -> None:
+    """Refuse a log for a store of simulated rows.
+
+    Raises:
+        StoreError: the store holds a simulation.
+    """
+    if any(known.source == SIMULATION for known in there):
+        raise StoreError(
+            f"{store.where}: holds a simulation; simulated rows never mix with others: give a new "
+            f"store for {log}"
+        )
+
+
+def task_of(
+    log: LogFile,
+    options: ReadOptions,
+    source_name: str | None = None,
+    progress: Progress | None = None,
+) -> IngestTask:
+    """What reading a log takes: its source and its key, found out before its rows are read.
+
+    Raises:
+        SourceError: the log is of no known format.
+        UsageError: an option is missing or wrong.
+    """
     if log.path.is_dir():
         raise SourceError(f"{log}: is a folder; name the files in it")
     if progress:
@@ -101,29 +136,57 @@ def ingest_log(
     _check_options(log, source, options, head)
     file_id = _file_id(log.path, source, options.table)
     origin = Origin(log.path, file_id, head, log.label, log.is_nameless)
-    text = _options_text(options)
-    there = store.files()
-    for known in there:
-        is_same = known.file_id == file_id and known.options == text
-        if is_same and (known.reader or 1) >= source.version:
-            return Ingested(
-                log.name,
-                source.name,
-                unchanged=True,
-                rows_read=known.rows_read,
-                rows_rejected=known.rows_rejected,
-                rows_skipped=known.rows_skipped,
-                rows_kept=known.rows_kept,
-                rows_folded=known.rows_folded,
-            )
-    if any(known.source == SIMULATION for known in there):
-        raise StoreError(
-            f"{store.where}: holds a simulation; simulated rows never mix with others: give a new "
-            f"store for {log}"
-        )
-    with store.ingestion(file_id) as ingestion:
+    return IngestTask(log, origin, source, options, forced=source_name is not None)
+
+
+def unchanged(log: LogFile, source: str, known: IngestedFile) -> Ingested:
+    """The outcome for a log that the store has already."""
+    return Ingested(
+        log.name,
+        source,
+        unchanged=True,
+        rows_read=known.rows_read,
+        rows_rejected=known.rows_rejected,
+        rows_skipped=known.rows_skipped,
+        rows_kept=known.rows_kept,
+        rows_folded=known.rows_folded,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTask:
+    """One log that is about to be read.
+
+    Attributes:
+        forced: the user named the source.
+    """
+
+    log: LogFile
+    origin: Origin
+    source: Source
+    options: ReadOptions
+    forced: bool
+
+    def known_as(self, there: Iterable[IngestedFile]) -> Ingested | None:
+        """The outcome where the store has the log already, read with the same options."""
+        text = _options_text(self.options)
+        for known in there:
+            is_same = known.file_id == self.origin.file_id and known.options == text
+            if is_same and (known.reader or 1) >= self.source.version:
+                return unchanged(self.log, self.source.name, known)
+        return None
+
+    def read_into(self, ingestion: Ingestion, progress: Progress | None = None) -> Ingested:
+        """Read the rows, and commit them."""
         return _read_into(
-            ingestion, log, origin, source, options, text, progress, forced=source_name is not None
+            ingestion,
+            self.log,
+            self.origin,
+            self.source,
+            self.options,
+            _options_text(self.options),
+            progress,
+            forced=self.forced,
         )
 
 

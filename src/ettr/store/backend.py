@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, known, no_rows_of, with_every_column
+from ettr.store.computing import Computing
 from ettr.store.engines import Engine
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.store.merging import merging_engine, same_key
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 class BackendStore(Store):
     """Tables of a database, under their own names."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, computing: Computing | None = None) -> None:
         self._engine = engine
+        self.computing = computing or Computing()
         self._sources: dict[str, str] = {}
 
     @property

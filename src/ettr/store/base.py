@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from ettr.errors import EttrError, StoreError, UsageError
+from ettr.store.computing import Computing
 from ettr.tables import FILES, TABLES, Table
 from ettr.tables.columns import Kind
 
@@ -37,6 +39,8 @@ STORE_VERSION = 3
 class Ingestion(ABC):
     """The rows of one file on their way into a store; nothing is seen until `commit`."""
 
+    computing = Computing()
+
     @abstractmethod
     def write(self, name: str, rows: pa.Table) -> None:
         """Add rows to the named table.
@@ -45,6 +49,19 @@ class Ingestion(ABC):
             SchemaError: the rows do not match the table's schema.
             StoreError: they cannot be written (a full disk, say).
         """
+
+    def adopt(self, name: str, path: Path) -> None:
+        """Take over rows of the named table that another process wrote into a file.
+
+        Raises:
+            StoreError: they cannot be written.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as part:
+            for batch in part.iter_batches():
+                self.write(name, pa.Table.from_batches([batch]))
 
     @abstractmethod
     def commit(self, file_row: dict[str, Any]) -> None:
@@ -78,6 +95,8 @@ class IngestedFile:
 
 class Store(ABC):
     """Tables by name."""
+
+    computing = Computing()
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection | None:
@@ -140,8 +159,8 @@ class Store(ABC):
             if ran_short(error):
                 first = str(error).splitlines()[0]
                 raise StoreError(
-                    f"{self.where}: {first}; free memory, or room on the disk of the folder in "
-                    "which this runs, where the engine puts aside what does not fit"
+                    f"{self.where}: {first}; raise --memory-limit, free memory, or free room "
+                    f"in {gettempdir()} (TMPDIR), where the engine puts aside what does not fit"
                 ) from error
             if may_be_corruption(error):
                 self.check_integrity()

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 from ettr.errors import StoreError, UsageError
 from ettr.files import DRAFT_ENDING
 from ettr.store.base import SQL_TYPES, corrupt, decode_all
+from ettr.store.computing import Computing
 from ettr.store.layout import Access
 from ettr.tables import TABLES, Table
 from ettr.tables.columns import Kind
@@ -106,12 +107,14 @@ class DuckDBFile(Engine):
         create: bool = False,
         readable_by: Access | None = None,
         settings: dict[str, Any] | None = None,
+        computing: Computing | None = None,
     ) -> None:
         import duckdb
 
         # DuckDB reads the beginning of a name such as sqlite:x as the kind of another database
         self._path = path = path.absolute()
         self.where, self._settings = where, settings or {}
+        self._computing = computing or Computing()
         self.errors = (duckdb.Error,)
         _check_file(path, where, to_write=create)
         if create and _is_absent(path):
@@ -134,12 +137,10 @@ class DuckDBFile(Engine):
         yield
 
     def _open(self, *, read_only: bool) -> None:
-        import duckdb
-
-        settings: dict[str, Any] = dict(self._settings)
         try:
-            self.connection = duckdb.connect(self._path, read_only=read_only, config=settings)
-            self.connection.execute("SET TimeZone = 'UTC'")
+            self.connection = self._computing.connect(
+                self._path, read_only=read_only, **self._settings
+            )
         except Exception as error:
             raise self._cannot_open(error) from error
         (self._catalog,) = self._duck.execute("SELECT current_database()").fetchone() or ("",)
@@ -401,7 +402,7 @@ class Postgres(Engine):
         return row[0] if row else None
 
 
-def open_url(url: str, *, create: bool, readable_by: Access | None) -> Engine:
+def open_url(url: str, *, create: bool, readable_by: Access | None, computing: Computing) -> Engine:
     """Open the engine that a URL names.
 
     Raises:
@@ -410,7 +411,7 @@ def open_url(url: str, *, create: bool, readable_by: Access | None) -> Engine:
     """
     scheme = url.partition("://")[0].lower()
     if scheme == "duckdb":
-        return _duckdb_by_url(url, create, readable_by)
+        return _duckdb_by_url(url, create, readable_by, computing)
     if scheme in {"postgres", "postgresql"}:
         if readable_by is not None:
             raise UsageError(
@@ -421,7 +422,9 @@ def open_url(url: str, *, create: bool, readable_by: Access | None) -> Engine:
     raise _no_store(url, scheme)
 
 
-def _duckdb_by_url(url: str, create: bool, readable_by: Access | None) -> DuckDBFile:
+def _duckdb_by_url(
+    url: str, create: bool, readable_by: Access | None, computing: Computing
+) -> DuckDBFile:
     # duckdb://a/b is a relative path, duckdb:///a/b an absolute one
     path, _, query = url.partition("://")[2].partition("?")
     if path in {"", "/", ":memory:"}:
@@ -432,7 +435,14 @@ def _duckdb_by_url(url: str, create: bool, readable_by: Access | None) -> DuckDB
         raise _no_store(url, "MotherDuck")
     settings = dict(parse_qsl(query))
     settings.pop("read_only", None)
-    return DuckDBFile(Path(path), url, create=create, readable_by=readable_by, settings=settings)
+    return DuckDBFile(
+        Path(path),
+        url,
+        create=create,
+        readable_by=readable_by,
+        settings=settings,
+        computing=computing,
+    )
 
 
 def no_motherduck(text: str) -> StoreError:

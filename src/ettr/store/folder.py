@@ -11,6 +11,7 @@ A part is read only once its bytes have the checksum that `store.json` keeps of 
 
 from __future__ import annotations
 
+import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +38,7 @@ from ettr.store.base import (
     refusals,
     with_every_column,
 )
+from ettr.store.computing import Computing
 from ettr.store.layout import (
     MANIFEST,
     Access,
@@ -71,8 +73,14 @@ class FolderStore(Store):
     """Tables in a folder of Parquet, read through an embedded DuckDB."""
 
     def __init__(
-        self, folder: Path, *, create: bool = False, readable_by: Access | None = None
+        self,
+        folder: Path,
+        *,
+        create: bool = False,
+        readable_by: Access | None = None,
+        computing: Computing | None = None,
     ) -> None:
+        self.computing = computing or Computing()
         # Arrow and DuckDB read a name such as s3:b as the address of another file system
         self._folder = folder = folder.absolute() if ":" in str(folder) else folder
         self._opened: duckdb.DuckDBPyConnection | None = None
@@ -94,7 +102,7 @@ class FolderStore(Store):
         """The embedded DuckDB."""
         # opened when the first table is asked for: to ingest a file none may be
         if self._opened is None:
-            self._opened = embedded_duckdb()
+            self._opened = embedded_duckdb(self.computing)
         return self._opened
 
     @property
@@ -244,6 +252,7 @@ class _FolderIngestion(Ingestion):
 
     def __init__(self, store: FolderStore, file_id: str) -> None:
         self._store = store
+        self.computing = store.computing
         self._folder = store._folder
         self._file_id = file_id
         self._turn = store._manifest.ingested + 1
@@ -252,7 +261,8 @@ class _FolderIngestion(Ingestion):
         # tables are written, in order, while the next batch is read
         self._pool = ThreadPoolExecutor(1)
         self._writing: deque[Future[None]] = deque()
-        self._engine = self._pool.submit(merging_engine)  # takes a while, and nobody waits
+        # takes a while, and nobody waits
+        self._engine = self._pool.submit(merging_engine, self.computing)
 
     def write(self, name: str, rows: pa.Table) -> None:
         checked = known(name).check(rows)
@@ -266,6 +276,14 @@ class _FolderIngestion(Ingestion):
             self._writing.append(self._pool.submit(self._writers[name].write, checked))
         except OSError as error:
             raise cannot_write(self._folder, error) from error
+
+    def adopt(self, name: str, path: Path) -> None:
+        self._paths[name] = target = self._part(name, "new")
+        try:
+            path.replace(target)
+        except OSError:  # another file system
+            shutil.copyfile(path, target)
+        target.chmod(access_mode(self._folder))
 
     def commit(self, file_row: dict[str, Any]) -> None:
         import pyarrow as pa
@@ -298,7 +316,8 @@ class _FolderIngestion(Ingestion):
         """Summaries of these parts of the events: those that are there, and what is missing."""
         kept = [path for name in EVENT_SUMMARIES for path in self._store._verified_parts(name)]
         try:
-            made = summaries_of(embedded_duckdb, events, kept, partial(new_summary, self._folder))
+            engine = partial(embedded_duckdb, self.computing)
+            made = summaries_of(engine, events, kept, partial(new_summary, self._folder))
         except duck_errors() as error:
             self._store.check_integrity()
             raise cannot_write(self._folder, error) from error
@@ -334,12 +353,9 @@ class _FolderIngestion(Ingestion):
 _NUMBER = count()
 
 
-def embedded_duckdb() -> duckdb.DuckDBPyConnection:
+def embedded_duckdb(computing: Computing | None = None) -> duckdb.DuckDBPyConnection:
     """A DuckDB whose clock is UTC."""
-    import duckdb
-
-    duck = duckdb.connect()
-    duck.execute("SET TimeZone = 'UTC'")
+    duck = (computing or Computing()).connect()
     # a report asks many questions, each of which would read the foot of every part again
     duck.execute("SET parquet_metadata_cache = true")
     return duck

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ettr.store.computing import Computing
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, Kind, Table
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _FEW_SHARED = 1000
 """Up to so many hashes that come twice the keys themselves are looked at; more are repeats."""
+
+_MOST_HASHED = 1 << 24
+"""Rows whose hashes are compared in memory; of more the engine groups the keys, and can spill."""
 
 
 class Merge:
@@ -84,6 +88,12 @@ class Merge:
 
     def _repeats_a_key(self, new: Path) -> bool:
         """Whether two rows have the same key."""
+        if _n_rows(new) > _MOST_HASHED:
+            twice = (
+                f"SELECT 1 FROM read_parquet(?) GROUP BY {self._key} "  # noqa: S608
+                "HAVING count(*) > 1 LIMIT 1"
+            )
+            return bool(self._duck.execute(twice, [str(new)]).fetchall())
         found = self._duck.execute(
             f"SELECT hash({self._key}) AS hashed FROM read_parquet(?)",  # noqa: S608
             [str(new)],
@@ -159,12 +169,9 @@ def _n_rows(path: Path) -> int:
     return int(pq.read_metadata(path).num_rows)
 
 
-def merging_engine() -> Any:
+def merging_engine(computing: Computing | None = None) -> Any:
     """A DuckDB of its own for the length of one commit, its clock UTC; close it afterwards."""
-    import duckdb
-
-    duck = duckdb.connect()
-    duck.execute("SET TimeZone = 'UTC'")
+    duck = (computing or Computing()).connect()
     duck.execute("SET preserve_insertion_order = false")
     return duck
 

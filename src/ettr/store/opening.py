@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ettr.errors import StoreError
 from ettr.store.base import IngestedFile, Ingestion, Store, known
+from ettr.store.computing import Computing
 from ettr.store.folder import embedded_duckdb
 from ettr.store.layout import Access
 
@@ -20,13 +21,18 @@ _DUCKDB_ENDINGS = (".duckdb", ".ddb")
 
 
 def open_store(
-    where: str | Path, *, create: bool = False, readable_by: Access | None = None
+    where: str | Path,
+    *,
+    create: bool = False,
+    readable_by: Access | None = None,
+    computing: Computing | None = None,
 ) -> Store:
     """Open the store at `where`.
 
     Args:
         where: a folder, a DuckDB file (its name ends in .duckdb or .ddb where it is to be made),
             or the URL of a PostgreSQL database.
+        computing: the engine that answers questions, and its memory; DuckDB if None.
         readable_by: who may read its files; the owner of a new store, and of one that exists whom
             it had, if None.
 
@@ -38,23 +44,27 @@ def open_store(
     from ettr.store.engines import MOTHERDUCK, DuckDBFile, is_duckdb, no_motherduck, open_url
     from ettr.store.folder import FolderStore
 
-    text = str(where)
+    text, computing = str(where), computing or Computing()
     if "\0" in text:
         raise StoreError(f"{text!r}: no path or URL has a zero character in it")
     if "://" in text:
-        return BackendStore(open_url(text, create=create, readable_by=readable_by))
+        return BackendStore(
+            open_url(text, create=create, readable_by=readable_by, computing=computing), computing
+        )
     if text.startswith(MOTHERDUCK):
         raise no_motherduck(text)
     path = Path(text)
     if path.suffix in _DUCKDB_ENDINGS or is_duckdb(path):
-        engine = DuckDBFile(path.absolute(), text, create=create, readable_by=readable_by)
-        return BackendStore(engine)
+        engine = DuckDBFile(
+            path.absolute(), text, create=create, readable_by=readable_by, computing=computing
+        )
+        return BackendStore(engine, computing)
     if path.is_file():
         raise StoreError(
             f"{path}: is a file, not a store; give a folder, or a name that ends in .duckdb "
             f"(`ettr ingest STORE {path}` reads a log into one)"
         )
-    return FolderStore(path, create=create, readable_by=readable_by)
+    return FolderStore(path, create=create, readable_by=readable_by, computing=computing)
 
 
 def is_store(where: str) -> bool:
@@ -80,7 +90,8 @@ class LocalCopy(Store):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._duck = embedded_duckdb()
+        self.computing = store.computing
+        self._duck = embedded_duckdb(store.computing)
         self._sources: dict[str, str] = {}
 
     @property

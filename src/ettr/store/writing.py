@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ettr.errors import AccountingError
 from ettr.store.base import Ingestion
+from ettr.store.computing import Computing
 from ettr.tables import ALLOCATIONS, ATTEMPTS, REJECTS, TABLES
 from ettr.tables.rows import NOT_RECORDS, Batch
 from ettr.words import by_number
@@ -72,7 +77,7 @@ def write_batches(
     counts: Counter[str] = Counter()
     notes: dict[str, None] = {}
     counted_notes: Counter[str] = Counter()
-    repeats = _Repeats()
+    repeats = _Repeats(ingestion.computing)
     for batch in batches:
         repeats.see(batch.tables)
         for name, table in batch.tables.items():
@@ -108,11 +113,20 @@ def write_batches(
     return written
 
 
+_MOST_KEY_BYTES = 1 << 28
+"""Bytes of keys that are remembered in memory; of more the rest is put aside on disk."""
+_HELD = "held"
+
+
 class _Repeats:
     """Finds the records of one log of which no row stands, as later ones have the same keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, computing: Computing) -> None:
+        self._computing = computing
         self._keys: dict[str, list[pa.Table]] = {}
+        self._n_bytes = 0
+        self._aside: Path | None = None
+        self._n_parts = 0
         # allocations on the lines of their attempts, which are many
         self._held: list[pa.Table] = []
 
@@ -126,11 +140,16 @@ class _Repeats:
                 self._held.append(_compact(keys))
             else:
                 self._keys.setdefault(name, []).append(keys)
+            self._n_bytes += keys.nbytes
+        if self._n_bytes > _MOST_KEY_BYTES:
+            self._put_aside()
 
     def count(self) -> int:
         """Records whose rows are all replaced by those of other records."""
         import pyarrow as pa
 
+        if self._aside is not None:
+            return self._count_aside(self._aside)
         tables = {name: pa.concat_tables(parts) for name, parts in self._keys.items()}
         last = {name: _last_lines(name, keys) for name, keys in tables.items()}
         if all(len(last[name]) == keys.num_rows for name, keys in tables.items()):
@@ -142,6 +161,41 @@ class _Repeats:
             every.append(held.column("line"))
             standing.append(_last_lines(ALLOCATIONS.name, held))
         return _n_distinct(every) - _n_distinct(standing)
+
+    def _put_aside(self) -> None:
+        """Write what is remembered to a temporary folder: a file may be larger than memory."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._aside is None:
+            self._aside = Path(mkdtemp(prefix="ettr-aside-"))
+            weakref.finalize(self, shutil.rmtree, self._aside, ignore_errors=True)
+        for name, parts in {**self._keys, _HELD: self._held}.items():
+            if parts:
+                path = self._aside / f"{name}-{self._n_parts}.parquet"
+                pq.write_table(pa.concat_tables(map(_expanded, parts)), path)
+        self._n_parts += 1
+        self._keys, self._held, self._n_bytes = {}, [], 0
+
+    def _count_aside(self, folder: Path) -> int:
+        """The same count, by an engine that can put aside what does not fit its memory."""
+        self._put_aside()
+        names = sorted({path.stem.rpartition("-")[0] for path in folder.iterdir()})
+        every, last = [], []
+        for name in names:
+            table = TABLES[ALLOCATIONS.name if name == _HELD else name]
+            key = ", ".join(f'"{column}"' for column in table.key)
+            place = str(folder).replace("'", "''")
+            rows = f"read_parquet('{place}/{name}-*.parquet')"
+            every.append(f"SELECT line FROM {rows}")  # noqa: S608 - names of ours
+            last.append(f"SELECT max(line) AS line FROM {rows} GROUP BY {key}")  # noqa: S608
+        n_lines = "SELECT count(*) FROM (SELECT DISTINCT line FROM ({}))"
+        with self._computing.connect() as duck:
+            counted = [
+                duck.execute(n_lines.format(" UNION ALL ".join(lines))).fetchall()[0][0]
+                for lines in (every, last)
+            ]
+        return int(counted[0] - counted[1])
 
 
 def _last_lines(name: str, keys: pa.Table) -> pa.ChunkedArray:

@@ -1,0 +1,47 @@
+"""Options that say where a store's questions are computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ettr.cli import quantities as q
+from ettr.cli.groups import OptionGroup
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ettr.store import Access, Store
+
+
+@dataclass(frozen=True, slots=True)
+class OnEngine(OptionGroup):
+    """The engine, its settings, and its memory."""
+
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--memory-limit",
+            metavar="SIZE",
+            help="Memory of DuckDB, as 8GB, before it puts rows aside in TMPDIR; half of what the "
+            "process may have if absent.",
+        ),
+    ] = None
+
+    def open(
+        self, where: str | Path, *, create: bool = False, readable_by: Access | None = None
+    ) -> Store:
+        """Open a store.
+
+        Raises:
+            StoreError: it is not there, or is something else.
+            UsageError: an option is wrong.
+        """
+        from ettr.store import open_store
+        from ettr.store.computing import Computing
+
+        memory = q.if_given(q.n_bytes, "--memory-limit", self.memory_limit)
+        computing = Computing(memory_bytes=None if memory is None else int(memory))
+        return open_store(where, create=create, readable_by=readable_by, computing=computing)

@@ -1,0 +1,117 @@
+"""Where questions about a store are computed, and how much memory that may take."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+
+DUCKDB = "duckdb"
+_SHARE = 0.5
+_LEAST_BYTES = 128 << 20  # with less DuckDB cannot sort one batch of rows
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """An engine by name, its own settings, and the memory of DuckDB.
+
+    Attributes:
+        memory_bytes: what DuckDB holds at most before it puts rows aside on disk; half of what the
+            process may have if None.
+    """
+
+    engine: str = DUCKDB
+    options: tuple[tuple[str, str], ...] = ()
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a limit under which nothing runs.
+
+        Raises:
+            UsageError: the limit is too small.
+        """
+        if self.memory_bytes is not None and self.memory_bytes < _LEAST_BYTES:
+            raise UsageError(
+                f"--memory-limit: {self.memory_bytes / 1e6:.0f} MB is too little for the engine; "
+                f"give {_LEAST_BYTES >> 20} MiB or more"
+            )
+
+    def connect(
+        self, path: Path | None = None, *, read_only: bool = False, **settings: Any
+    ) -> duckdb.DuckDBPyConnection:
+        """A DuckDB whose clock is UTC, that puts aside on disk what exceeds its memory.
+
+        Raises:
+            duckdb.Error: the file cannot be opened, or an option is not one of DuckDB's.
+        """
+        import duckdb
+
+        limit_bytes = self.memory_bytes or int(allowed_bytes() * _SHARE)
+        aside = _folder_aside()
+        given: dict[str, Any] = {
+            "memory_limit": f"{limit_bytes}B",
+            "temp_directory": aside,
+        }
+        given |= settings if self.engine != DUCKDB else settings | dict(self.options)
+        try:
+            duck = duckdb.connect(path or ":memory:", read_only=read_only, config=given)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        weakref.finalize(duck, shutil.rmtree, aside, ignore_errors=True)
+        duck.execute("SET TimeZone = 'UTC'")
+        return duck
+
+
+def _folder_aside() -> str:
+    """A private folder for rows that are put aside; empty where none can be made."""
+    try:
+        return tempfile.mkdtemp(prefix="ettr-aside-")
+    except OSError:
+        return ""
+
+
+def allowed_bytes(root: Path = Path("/")) -> int:
+    """Bytes of memory that this process may have: the least limit of its cgroups, or all there is.
+
+    Args:
+        root: where `proc` and `sys` are.
+    """
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *_cgroup_limits(root)])
+
+
+def _cgroup_limits(root: Path) -> list[int]:
+    try:
+        listed = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return []
+    found = []
+    for line in listed:
+        _, _, rest = line.partition(":")
+        controllers, _, place = rest.partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("memory" if controllers else "")
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        # within a container the path may be the host's, of which only the top is there
+        own = top / place.strip("/")
+        for folder in (own, *own.parents):
+            if not folder.is_relative_to(top):
+                break
+            try:
+                text = (folder / name).read_text(encoding="ascii").strip()
+            except (OSError, ValueError):
+                continue
+            if text.isdigit():
+                found.append(int(text))
+    return found

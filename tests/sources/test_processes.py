@@ -1,0 +1,81 @@
+"""Logs read by several processes: the rows of one process, and no process left behind."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.program import ettr
+from ettr.store import open_store
+from ettr.tables import TABLES
+from source_samples import SAMPLES
+
+LOGS = Path(__file__).resolve().parents[1] / "data" / "bad_morning"
+DIRTY = ("slurm-sacct/broken_records.psv", "slurm-sacct/states_and_ids.psv")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["", ".duckdb"])
+def test_two_processes_store_what_one_does(tmp_path: Path, ending: str):
+    again = shutil.copy(SAMPLES / DIRTY[0], tmp_path / "again.psv")
+    bad = tmp_path / "bad.log"
+    bad.write_bytes(b"\x00\x01 no log")
+    others = () if ending else sorted(LOGS.iterdir())
+    logs = [*others, *(SAMPLES / name for name in DIRTY), again, bad]
+    words = (*map(str, logs), "--timezone", "UTC", "--json")
+    found = []
+    for jobs in ("1", "2"):
+        place = str(tmp_path / f"{jobs}{ending}")
+        done = ettr("ingest", place, *words, "--jobs", jobs)
+        assert done.code == 1
+        assert "bad.log: " in done.err
+        assert f"{len(logs) - 1} other logs of {len(logs)} are in the store" in done.err
+        with open_store(place) as store:
+            rows = {name: sorted(map(str, store.rows(name).to_pylist())) for name in TABLES}
+            assert len(rows["files"]) == len(logs) - 2  # the same bytes are known
+        found.append((rows, done.err.replace(place, "STORE")))
+        repeated = ettr("ingest", place, *words[:-4], "--timezone", "UTC", "--jobs", jobs)
+        assert repeated.out.count("already in the store, unchanged") == len(logs) - 1
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_process_that_is_killed(tmp_path: Path):
+    header, *rows = (SAMPLES / DIRTY[1]).read_bytes().splitlines(keepends=True)
+    for name in ("a.psv", "b.psv"):
+        (tmp_path / name).write_bytes(header + b"".join(rows) * 40_000 + name.encode())
+    code = "import sys; from ettr.cli.main import main; sys.exit(main())"
+    words = ["ingest", "s", "a.psv", "b.psv", "--timezone", "UTC", "--jobs", "2"]
+    parent = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path)
+
+    def workers() -> list[int]:
+        listed = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        command = {one: Path(f"/proc/{one}/cmdline").read_bytes() for one in listed}
+        return [int(one) for one, text in command.items() if b"spawn_main" in text]
+
+    started = time.monotonic()
+    while len(found := workers()) < 2:
+        assert parent.poll() is None
+        assert time.monotonic() < started + 60
+        time.sleep(0.05)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    started = time.monotonic()
+    while any(_runs(one) for one in found):
+        assert time.monotonic() < started + 20, "a worker outlived the process that started it"
+        time.sleep(0.05)
+    with open_store(tmp_path / "s") as store:
+        assert not store.files()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

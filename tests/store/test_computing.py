@@ -1,0 +1,77 @@
+"""Memory that the engine may take, and what is put aside on disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ettr.errors import UsageError
+from ettr.sources.ingest import ingest_file
+from ettr.store import merging, open_store, writing
+from ettr.store.computing import Computing, allowed_bytes
+from source_samples import samples
+
+CGROUPS = {
+    "v2, its own": ("0::/job/step", {"job/step/memory.max": "3000", "job/memory.max": "max"}, 3000),
+    "v2, its parent's": ("0::/job/step", {"job/memory.max": "2000"}, 2000),
+    "v2, in a container": ("0::/", {"memory.max": "1000"}, 1000),
+    "v1": ("5:cpu:/\n4:memory:/job", {"memory/job/memory.limit_in_bytes": "4000"}, 4000),
+}
+
+
+@pytest.mark.parametrize("name", CGROUPS)
+def test_the_least_limit_of_the_cgroups_is_what_the_process_may_have(name: str, tmp_path: Path):
+    listed, limits, expected = CGROUPS[name]
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(listed + "\n")
+    for place, text in limits.items():
+        path = tmp_path / "sys/fs/cgroup" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert allowed_bytes(tmp_path) == expected
+    assert allowed_bytes(tmp_path / "none") > 1e8
+
+
+def test_a_query_beyond_the_limit_is_put_aside_in_a_private_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(UsageError, match="too little for the engine; give 128 MiB"):
+        Computing(memory_bytes=1000)
+    duck = Computing(memory_bytes=140_000_000).connect()
+    ((folder,),) = duck.execute("SELECT current_setting('temp_directory')").fetchall()
+    assert Path(folder).stat().st_mode & 0o077 == 0
+    duck.execute("SET threads = 1")
+    # 190 MB of numbers, sorted
+    query = "SELECT sum(i) FROM (SELECT i FROM range(24_000_000) t(i) ORDER BY hash(i) OFFSET 1)"
+    assert duck.execute(query).fetchall()[0][0] > 0
+    duck.close()
+    del duck
+    assert not list(tmp_path.iterdir())
+
+
+def test_keys_put_aside_count_as_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Dirty samples, in which records repeat others' keys."""
+    found = []
+    for most in (1 << 28, 0):
+        monkeypatch.setattr(writing, "_MOST_KEY_BYTES", most)
+        monkeypatch.setattr(merging, "_MOST_HASHED", most)
+        done, rows = [], {}
+        for number, sample in enumerate([*samples("slurm-sacct"), *samples("pbs")]):
+            options = replace(sample.options, timezone=sample.options.timezone or "UTC")
+            place = tmp_path / f"{most}-{number}"
+            with open_store(place, create=True) as store:
+                try:
+                    done.append(ingest_file(store, sample.path, options, sample.source.name))
+                except Exception as error:
+                    done.append(str(error))
+                    continue
+                rows[str(sample)] = {
+                    name: sorted(map(str, store.rows(name).to_pylist()))
+                    for name in ("attempts", "events", "allocations")
+                }
+        found.append((done, rows))
+    assert found[0] == found[1]
+    assert any(one.rows_folded for one in found[0][0] if not isinstance(one, str))
