@@ -157,7 +157,7 @@ def run(
                 who = nodes[runs[check]]
                 found = defect[who] & (rng.random((len(who), KINDS)) < fleet.coverage[check])
                 defect[who] &= ~found
-                for node, kinds in zip(who, found, strict=True):
+                for node, kinds in zip(who, found, strict=True) if recorded else ():
                     note(node, idle_since[node], 0.0, int(check), np.flatnonzero(kinds))
                     idle_since[node] = 0.0
                 passed = after_pass(watch.belief[who], known.coverage[check])
@@ -169,7 +169,7 @@ def run(
             watch.belief[nodes] = after_survival(
                 watch.belief[nodes], known.rates[nodes], known.strike_per_h, ran
             )
-            for at, node in enumerate(nodes):
+            for at, node in enumerate(nodes if recorded else ()):
                 hit = [first[1]] if ran < left and at == first[0] else []
                 note(node, idle_since[node] + ran, ran, None, np.array(hit, dtype=int))
                 idle_since[node] = 0.0

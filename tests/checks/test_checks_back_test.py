@@ -7,7 +7,7 @@ import numpy as np
 from checks.known_fleet import Fleet, every, run, true_knowledge
 from ettr.checks.back_test import check_back_test
 
-SEEDS, JOBS = range(2), 60
+SEEDS, JOBS = range(2), 30
 TRUE, HIGH, LOW = 1.0, 3.0, 0.15
 
 

@@ -59,6 +59,8 @@ class SimulatedCluster:
         self._health = Health(
             scenario, seed, self._calendar, self._scheduler, self._hours, self.log, replay.faults
         )
+        if scenario.checks.policy != "none":
+            self._scheduler.before_start = self._health.check_before
 
     def play(self) -> Iterator[None]:
         """Run to the end, and pause now and then, so that what was logged can be taken."""

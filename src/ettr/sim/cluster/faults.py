@@ -328,6 +328,8 @@ def _hits_of(
 
 
 DOWN, CRASH, DEGRADED, NOTHING = "node down", "jobs crash", "jobs go on", "nothing"
+HIDDEN = "hidden"
+"""A defect that has not struck: a check found it first, or the simulation ended."""
 
 
 @dataclass(slots=True)

@@ -9,15 +9,19 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from ettr.sim.cluster.check_policy import CheckPolicy
 from ettr.sim.cluster.faults import (
     CRASH,
     DEGRADED,
     DOWN,
+    FALSE_HIGH,
+    HIDDEN,
     BurstHit,
     FaultMaker,
     NodeDraws,
     NodeFault,
     Suspects,
+    alarms_of,
     burst_hits,
     clocks_of,
     lemons_of,
@@ -27,8 +31,9 @@ from ettr.sim.cluster.replay import ReplayedFault
 from ettr.sim.cluster.room import FAR_S, Calendar, EventKind
 from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario
 from ettr.sim.cluster.scenario_parts import FaultProcess
-from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL
+from ettr.sim.cluster.scheduler import FAILED, NODE_FAIL, REQUEUED
 from ettr.sim.cluster.truth import GpuUse, Hours, NodeUse
+from ettr.sim.cluster.workload import Job
 from ettr.sim.streams import stream
 from ettr.units import SECONDS_PER_DAY
 
@@ -124,6 +129,17 @@ class Health:
         n_days = math.ceil(scenario.period.days) + 1
         self._day_lines = np.zeros((machines.nodes, n_days), dtype=np.int32)
         self._in_service_since = [0] * machines.nodes
+        self._hidden: list[dict[str, tuple[NodeFault, str]]] = [{} for _ in range(machines.nodes)]
+        self._latent = {
+            one.symptom: NodeDraws(seed, f"latent {one.symptom}", machines.nodes)
+            for one in scenario.faults
+            if one.latent_s
+        }
+        self._policy = CheckPolicy(scenario)
+        self._false = next(one for one in alarms_of(scenario) if one.symptom == FALSE_HIGH)
+        self._luck = [
+            NodeDraws(seed, f"check {one.name}", machines.nodes) for one in scenario.node_checks
+        ]
         self._schedule_first()
         for hit in burst_hits(scenario, seed) if replayed is None else replayed:
             if hit.time_s < scenario.period.end_s:
@@ -154,7 +170,11 @@ class Health:
         if kind == EventKind.FAULT:
             self.strike(number, about, now_s)
         elif kind == EventKind.CHECK:
-            self.find(cast(NodeFault, about), now_s)
+            fault = cast(NodeFault, about)
+            if fault.effect == HIDDEN or fault.process is self._false:
+                self._find_early(fault, now_s)
+            else:
+                self.find(fault, now_s)
         else:
             self.give_back(number, now_s)
 
@@ -169,6 +189,9 @@ class Health:
         if isinstance(about, BurstHit):
             if self.is_in_service(node):
                 self._arise(self._by_symptom[about.symptom], node, now_s, about.burst)
+            return
+        if isinstance(about, NodeFault):
+            self._break_out(about, now_s)
             return
         if about != self._turn[node]:
             return
@@ -188,7 +211,40 @@ class Health:
         burst: str = "",
         repair_s: int | None = None,
     ) -> None:
+        is_hidden = process.latent_s and not burst and repair_s is None
+        if is_hidden and process.symptom in self._hidden[node]:
+            return
         fault = self.maker.make(process, node, now_s, burst, repair_s)
+        if is_hidden:
+            self._hidden[node][process.symptom] = fault, fault.effect
+            fault.effect = HIDDEN
+            self._wait_hidden(fault, now_s)
+        else:
+            self._come(fault, now_s)
+
+    def _wait_hidden(self, fault: NodeFault, now_s: int) -> None:
+        wait_s = fault.process.latent_s * self._latent[fault.process.symptom].exponential(
+            fault.node
+        )
+        self._calendar.put(now_s + 1 + int(wait_s), EventKind.FAULT, fault.node, fault)
+
+    def _break_out(self, fault: NodeFault, now_s: int) -> None:
+        """A defect that was hidden strikes, unless it is gone; out of service none does."""
+        symptom = fault.process.symptom
+        found, effect = self._hidden[fault.node].get(symptom, (None, ""))
+        if found is not fault:
+            return
+        if not self.is_in_service(fault.node):
+            self._wait_hidden(fault, now_s)  # an exponential time has no memory
+            return
+        del self._hidden[fault.node][symptom]
+        fault.effect, fault.time_s = effect, now_s
+        self._policy.gone(symptom, fault.node, now_s)
+        self._come(fault, now_s)
+
+    def _come(self, fault: NodeFault, now_s: int) -> None:
+        """A fault does what it does."""
+        node = fault.node
         gpu = self.maker.gpu_of(fault, self._per_node)
         if fault.is_seen and not fault.is_alarm:
             self._log.kernel(fault, gpu)
@@ -246,6 +302,53 @@ class Health:
                 clock.not_repaired(fault.node, fault.time_s, now_s)
         self._turn[fault.node] += 1
         self._schedule(fault.node)
+
+    # -- checks before jobs -------------------------------------------------------------------
+
+    def check_before(self, job: Job, now_s: int) -> int:
+        """Run the checks of the policy on the nodes of a job, which waits for so many seconds."""
+        policy, names = self._policy, self._scenario.node_checks
+        runs = policy.runs(job.nodes, job.limit_s, now_s)
+        held_s = math.ceil(float((policy.run_s @ runs).max(initial=0.0)))
+        reached_s = [float(now_s)] * len(job.nodes)
+        found: dict[int, NodeFault] = {}
+        for check, at in np.argwhere(runs).tolist():  # in the order of the checks
+            node, begin_s = job.nodes[at], reached_s[at]
+            reached_s[at] += policy.run_s[check]
+            fault = self._found_by(check, node, now_s)
+            shown = None if fault is None else fault.symptom
+            self._log.node_check(names[check].name, node, int(begin_s), int(reached_s[at]), shown)
+            if fault is not None:
+                found.setdefault(node, fault)
+                runs[check, at] = False
+        policy.passed(job.nodes, runs, now_s)
+        for node, fault in found.items():
+            self._calendar.put(now_s + held_s, EventKind.CHECK, node, fault)
+        return held_s
+
+    def _found_by(self, check: int, node: int, now_s: int) -> NodeFault | None:
+        luck, kinds = self._luck[check], self._policy.kinds
+        for symptom, (fault, _) in self._hidden[node].items():
+            if luck.uniform(node) < self._policy.coverage[check, kinds[symptom]]:
+                return fault
+        if luck.uniform(node) < self._scenario.node_checks[check].false_alarm_chance:
+            return self.maker.make(self._false, node, now_s)
+        return None
+
+    def _find_early(self, fault: NodeFault, now_s: int) -> None:
+        """What a check before a job found: the job is put back, and the node repaired."""
+        node, symptom = fault.node, fault.process.symptom
+        if not self.is_in_service(node):
+            return
+        if fault.effect == HIDDEN:
+            if self._hidden[node].get(symptom, (None,))[0] is not fault:
+                return
+            del self._hidden[node][symptom]
+            self._policy.gone(symptom, node, now_s)
+        fault.found_s = now_s
+        for job in self._scheduler.jobs_on(node):
+            cast(Any, self._scheduler).interrupt(job, REQUEUED, now_s)
+        self._take_down(fault, None, EVIDENCE[fault.symptom].reason, now_s)
 
     # -- checks, drains, repairs --------------------------------------------------------------
 

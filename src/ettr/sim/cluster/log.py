@@ -195,6 +195,18 @@ class SiteLog:
             message=trace.reason,
         )
 
+    def node_check(self, name: str, node: int, begin_s: int, end_s: int, found: str | None) -> None:
+        """The result of a check before a job; what it found, or None."""
+        self._rows.events.add(
+            line=self.next_line(),
+            time=self.at(begin_s),
+            time_end=self.at(end_s),
+            check=name,
+            node=self.names[node],
+            severity="ok" if found is None else "critical",
+            message=found,
+        )
+
     def controller(
         self,
         code: str,

@@ -177,8 +177,16 @@ BY_FAULTS: Mapping[str, tuple[str, ...]] = {
     "bursts": (),
     "rate_changes": (),
     "lemons": (),
-    "checks": ("false_high_per_node_day", "false_low_per_node_day", "false_repair_mean_s"),
-    "faults": ("law", "form", "per_1000_node_days", "as_new_share", "from_day", "to_day"),
+    "checks": (
+        "false_high_per_node_day",
+        "false_low_per_node_day",
+        "false_repair_mean_s",
+        "policy",
+    ),
+    "faults": (
+        *("law", "form", "per_1000_node_days", "as_new_share", "from_day", "to_day", "latent_s"),
+    ),
+    "node_checks": (),
     "machines": ("nodes_per_rack", "racks_per_pod"),  # only bursts ask where a node stands
 }
 """The same of replayed faults."""

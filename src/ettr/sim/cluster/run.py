@@ -338,6 +338,7 @@ def loop_can(scenario: ClusterScenario, replay: Replay = DRAWN) -> bool:
         and not any(job.series for job in scenario.jobs)
         and replay.jobs is None  # none at all are replayed, too
         and not loops
+        and scenario.checks.policy == "none"
         and scenario.scheduling.waiting in ("easy-backfill", "in-order")
         and scenario.scheduling.preemption in ("newest-first", "none")
     )

@@ -10,6 +10,7 @@ from datetime import timedelta
 from ettr.errors import UsageError
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.scenario_parts import (
+    CHECK_POLICIES,
     EACH,
     AccountShares,
     ArrayClass,
@@ -22,6 +23,7 @@ from ettr.sim.cluster.scenario_parts import (
     JobClass,
     Lemons,
     Machines,
+    NodeCheck,
     Outcomes,
     Part,
     Priority,
@@ -78,6 +80,7 @@ ENTRY_KEYS = {
     "quotas": "scope",
     "accounts": "name",
     "arrays": "gpus",
+    "node_checks": "name",
 }
 """By which value an entry of a list is named."""
 _SUM_ERROR = 1e-6
@@ -114,6 +117,7 @@ class ClusterScenario:
     fair_share: FairShare | None = None
     accounts: tuple[AccountShares, ...] = ()
     arrays: tuple[ArrayClass, ...] = ()
+    node_checks: tuple[NodeCheck, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     validation: Validation | None = None
@@ -142,6 +146,7 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_faults(scenario)
     yield from _of_rate_changes(scenario)
     yield from _of_bursts(scenario)
+    yield from _of_node_checks(scenario)
     names = [one.name for one in scenario.priorities]
     yield from problems_of_arrays(scenario.arrays, [one.gpus for one in scenario.jobs])
     of_tasks = {one.gpus for one in scenario.arrays}
@@ -295,6 +300,34 @@ def _of_faults(scenario: ClusterScenario) -> Iterator[str]:
             yield f"faults of {one.symptom}: from_day is not before to_day"
     if not scenario.lemons.factor > 0 or not scenario.checks.false_repair_mean_s > 0:
         yield "lemons.factor and checks.false_repair_mean_s are above 0"
+
+
+def covers_of(text: str) -> dict[str, float]:
+    """The chance of each symptom: of `gpu-memory:0.8 pcie:0.5`; raises ValueError."""
+    pairs = [one.rpartition(":") for one in text.split()]
+    return {symptom: float(chance) for symptom, _, chance in pairs}
+
+
+def _of_node_checks(scenario: ClusterScenario) -> Iterator[str]:
+    policy, names = scenario.checks.policy, [one.name for one in scenario.node_checks]
+    if policy not in CHECK_POLICIES:
+        yield f"checks.policy: {policy!r}; give one of {', '.join(CHECK_POLICIES)}"
+    elif policy != "none" and not names:
+        yield f"checks.policy: {policy}; name the checks in [[node_checks]]"
+    if len(set(names)) < len(names):
+        yield "node_checks.name: a check has one entry"
+    hidden = {one.symptom for one in scenario.faults if one.latent_s}
+    for one in scenario.node_checks:
+        place = _place_of("node_checks", one)
+        try:
+            covers = covers_of(one.covers)
+        except ValueError:
+            covers = {"": math.nan}
+        if not all(0 <= chance <= 1 for chance in covers.values()):
+            yield f"{place}.covers: {one.covers!r}; give chances, as gpu-memory:0.8 pcie:0.5"
+        elif unknown := sorted(covers.keys() - hidden):
+            known = ", ".join(sorted(hidden)) or "none"
+            yield f"{place}.covers: {unknown[0]}; faults with a latent_s are: {known}"
 
 
 def _of_rate_changes(scenario: ClusterScenario) -> Iterator[str]:

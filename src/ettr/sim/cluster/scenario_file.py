@@ -32,6 +32,7 @@ from ettr.sim.cluster.scenario_parts import (
     JobClass,
     Lemons,
     Machines,
+    NodeCheck,
     Outcomes,
     Part,
     Priority,
@@ -65,6 +66,7 @@ _LISTS: Mapping[str, type[Part]] = {
     "quotas": Quota,
     "accounts": AccountShares,
     "arrays": ArrayClass,
+    "node_checks": NodeCheck,
 }
 _OPTIONAL: Mapping[str, type[Part]] = {"fair_share": FairShare}
 _OF_A_VALUE = ("value", "source", "low", "high")

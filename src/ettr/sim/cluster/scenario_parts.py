@@ -352,6 +352,8 @@ class Checks:
         false_repair_mean_s: Mean time that a node is out after one.
         wrong_node_chance: That a fault which ends a job of several nodes is blamed on another of
             them, each as likely: that one is drained and repaired, and the true one goes on.
+        policy: Which [[node_checks]] run on the nodes of a job of whole nodes before it
+            (`CHECK_POLICIES`); it waits for them, and is put back where they find anything.
     """
 
     interval_s: int
@@ -360,6 +362,28 @@ class Checks:
     false_low_per_node_day: float
     false_repair_mean_s: float
     wrong_node_chance: float = 0.0
+    policy: str = "none"
+
+
+CHECK_POLICIES = ("none", "before-each-job", "every-day", "selector")
+"""No checks; all before each job; those that the node had not for a day; those that pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """A check that a policy may run on a node.
+
+    Attributes:
+        name: Of it.
+        run_s: For which it holds the node, and the job that is to run there.
+        covers: Chance of finding the hidden defect of each symptom: gpu-memory:0.8 pcie:0.5.
+        false_alarm_chance: On a node without a defect.
+    """
+
+    name: str
+    run_s: float
+    covers: str
+    false_alarm_chance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +407,9 @@ class FaultProcess:
         as_new_share: Of repairs after which the node is new to this process; others leave its age.
         from_day: First day on which there are any.
         to_day: The day on which they are over.
+        latent_s: Mean time in service for which a defect is hidden before it strikes; exponential.
+            Only node checks find it meanwhile. 0 for faults that strike as they arise, as those of
+            bursts and of replays do.
     """
 
     symptom: str
@@ -398,6 +425,7 @@ class FaultProcess:
     as_new_share: float
     from_day: float = 0.0
     to_day: float = math.inf
+    latent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,6 +494,7 @@ Part = (
     | FairShare
     | AccountShares
     | ArrayClass
+    | NodeCheck
 )
 
 

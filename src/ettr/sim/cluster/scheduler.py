@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,6 +74,7 @@ class Scheduler:
         self.running: dict[int, Job] = {}
         self.emptied: list[int] = []
         self.over: list[Job] = []
+        self.before_start: Callable[[Job, int], int] | None = None
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -290,6 +291,8 @@ class Scheduler:
         job.start_s, job.nodes = now_s, tuple(nodes)
         job.attempt += 1
         self.room.take(job.number, nodes, on_each, now_s + job.limit_s)
+        if self.before_start is not None and job.gpus >= self._per_node:
+            job.checked_s = self.before_start(job, now_s)
         self._hours.advance(now_s)
         self._hours.move_gpus(GpuUse.FREE, GpuUse.HELD, job.gpus)
         self.running[job.number] = job
@@ -318,7 +321,9 @@ class Scheduler:
         return job.requeue_s > 0 and job.restarts < self._rules.most_requeues
 
     def _restart_s(self, job: Job) -> int:
-        return self._scenario.checkpoints.restart_s if job.gpus >= self._per_node else 0
+        if job.gpus < self._per_node:
+            return 0
+        return self._scenario.checkpoints.restart_s + job.checked_s
 
     def _moved_s(self, job: Job, until_s: int) -> tuple[int, int, int]:
         """Work of an attempt until then, its restart, and the time of its writes."""

@@ -20,7 +20,7 @@ from ettr.sim.cluster.scenario import (
 Verdict = Literal["passed", "failed", "not validated"]
 _LATER = (
     *("write_s", "crash_loop_share", "mean_crash_loop_tries", "mean_crash_loop_s"),
-    *("failed_share", "cancelled_share"),
+    *("failed_share", "cancelled_share", "policy", "latent_s"),
 )
 """Values that scenarios had not when numbers always counted; absent, they change nothing."""
 

@@ -38,7 +38,8 @@ TRUTH: dict[str, pa.Schema] = {
             ("blamed", _STRING),
         ]
     ),
-    # what each attempt came to; saved + lost + restart (+ write, `attempts_schema`) is its length
+    # what each attempt came to; saved + lost + restart (+ write, `attempts_schema`) is its length,
+    # and the wait for checks of its nodes part of restart
     "attempts": pa.schema(
         [
             ("attempt_id", _STRING),

@@ -27,6 +27,7 @@ from ettr.sim.cluster.scenario_parts import (
     JobClass,
     Lemons,
     Machines,
+    NodeCheck,
     Outcomes,
     Part,
     Priority,
@@ -39,7 +40,9 @@ from ettr.words import counted
 
 _Rule = tuple[tuple[str, ...], object, str]
 """Names of values, whether anything reads them, and why nothing does."""
-_OF_OWN_FAULTS = ("law", "form", "per_1000_node_days", "as_new_share", "from_day", "to_day")
+_OF_OWN_FAULTS = (
+    *("law", "form", "per_1000_node_days", "as_new_share", "from_day", "to_day", "latent_s"),
+)
 """Values of a fault process that only faults which come by themselves read."""
 _OF_JOBS = (
     *("jobs", "outcomes", "users", "priorities", "checkpoints", "scheduling"),
@@ -282,6 +285,14 @@ def _of_checks(scenario: ClusterScenario, part: Checks, replay: Replay) -> Itera
     several = max(_sizes(scenario, replay), default=0) > scenario.machines.gpus_per_node
     yield ("wrong_node_chance",), coming, "no fault comes"
     yield ("wrong_node_chance",), several, "no job has several nodes"
+    is_whole = max(_sizes(scenario, replay), default=0) >= scenario.machines.gpus_per_node
+    yield ("policy",), is_whole and scenario.node_checks, "no node check runs before a job"
+
+
+def _of_node_checks(scenario: ClusterScenario, part: NodeCheck, replay: Replay) -> Iterator[_Rule]:
+    del replay
+    names = tuple(one.name for one in fields(part))
+    yield names, scenario.checks.policy != "none", "checks.policy says none"
 
 
 def _of_lemons(scenario: ClusterScenario, part: Lemons, replay: Replay) -> Iterator[_Rule]:
@@ -361,6 +372,7 @@ _RULES: Mapping[str, Callable[[ClusterScenario, Any, Replay], Iterator[_Rule]]] 
     "priorities": _of_priorities,
     "checkpoints": _of_checkpoints,
     "checks": _of_checks,
+    "node_checks": _of_node_checks,
     "lemons": _of_lemons,
     "faults": _of_faults,
     "rate_changes": _of_rate_changes,

@@ -44,6 +44,7 @@ class Job:
         stuck_s: When a node of it stopped that nobody has noticed; -1 if none has.
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
         later_tries_s: Work of each further try of a crash loop before it fails.
+        checked_s: For which this attempt waits for checks of its nodes.
     """
 
     number: int
@@ -75,6 +76,7 @@ class Job:
     requeue_s: int = 0
     later_tries_s: tuple[int, ...] = ()
     series: str = ""
+    checked_s: int = 0
 
     @property
     def shown(self) -> str:
