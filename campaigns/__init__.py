@@ -14,6 +14,7 @@ NAMES = (
     "augmentation",
     "back-tests",
     "borders",
+    "burn-alerts",
     "checkpoint-damage",
     "causes",
     "ckpt-chaos",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from ettr.attribution import FoldingRules, LogMatching, Window
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.metrics.goodput import LOST_CAP_MIN
+from ettr.metrics.objectives import Objective
 from ettr.metrics.preemptions import PreemptionRule
 from ettr.metrics.runs import CheckpointAssumptions
 from ettr.metrics.stitching import RunRule
@@ -20,7 +22,8 @@ class Assumptions:
     """What the analysis cannot read from the logs, each with the paper's value where it has one.
 
     `n_nodes` is the size of the fleet where the logs do not name all of its nodes; `site_file`
-    names a file of defaults, and each that it gave.
+    names a file of defaults, and each that it gave; `now` is when objectives are judged, the end of
+    the logs where None.
 
     Source:
         Kokolis et al. (2025) for the window, the size of large jobs and the cap of 30 minutes.
@@ -40,6 +43,8 @@ class Assumptions:
     checkpoints: CheckpointAssumptions = field(default_factory=CheckpointAssumptions)
     run_rule: RunRule = field(default_factory=RunRule)
     site_file: tuple[str, ...] = ()
+    objectives: tuple[Objective, ...] = ()
+    now: datetime | None = None
 
 
 def assumed(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
+    from ettr.analysis.objectives import ObjectivesHeld
     from ettr.analysis.previous import PeriodTrend
     from ettr.api.result import Result
     from ettr.lemons.candidates import LemonReport
@@ -41,6 +42,8 @@ class FleetAnswers:
     """Time to failure by job size; from faults and progress alone where there are no jobs."""
     goodput: Result[LostGoodput]
     """GPU-hours lost, first and second order."""
+    slo: Result[ObjectivesHeld | None]
+    """Whether the objectives of the site hold; None where it has none, or no jobs ran."""
     runs: Result[JobRuns]
     """Job runs and their ETTR."""
     models: Result[FleetModels]

@@ -205,6 +205,15 @@ class AnalysisOptions(Rating):
             help="Time that a checkpoint stops training, for runs that report none.",
         ),
     ] = None
+    slo: Annotated[
+        Path | None,
+        typer.Option(
+            "--slo",
+            metavar="FILE",
+            help="TOML file with budgets, tables [[slo]]; those of ettr.toml if absent.",
+        ),
+        times.OF_LOGS,
+    ] = None
     preemption_window: Annotated[str, times.PREEMPTION_WINDOW] = q.typed_time(PREEMPTION_WINDOW_S)
     preemption_tolerance: Annotated[str, times.PREEMPTION_TOLERANCE] = q.typed_time(
         PREEMPTION_TOLERANCE_S
@@ -216,6 +225,7 @@ class AnalysisOptions(Rating):
         Raises:
             UsageError: an option cannot be understood.
         """
+        from ettr.metrics.objectives import read_objectives
         from ettr.metrics.stitching import RunRule
 
         interval_s, restart_s, write_s = (
@@ -227,6 +237,7 @@ class AnalysisOptions(Rating):
             run_rule=RunRule(comment_pattern=_pattern("--run-id", self.run_id)),
             checkpoints=times.checkpoints(interval_s, restart_s, write_s),
             preemption=times.preemption_rule(self.preemption_window, self.preemption_tolerance),
+            objectives=() if self.slo is None else read_objectives(self.slo),
         )
         if interval_s is None:
             return made

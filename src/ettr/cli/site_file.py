@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
+from ettr.metrics.objectives import TABLE
 
 SITE_FILE = "ettr.toml"
 _OPTION = "--config"
@@ -36,6 +37,8 @@ _PARAMETERS = {
 }
 _CLASSES = "classes"
 """A table of the file: sets of nodes by name, each a list or a pattern as `--node` takes it."""
+WATCH = "watch"
+"""A table of the file: what `ettr watch` follows and serves."""
 _NOT_OF = {
     "plan": ("interval",),  # it asks which is best
     "project": ("interval",),
@@ -110,7 +113,12 @@ def site_file(words: Sequence[str]) -> tuple[SiteFile, list[str]]:
             return SiteFile(), [*taken, *rest]
     found = _read(path)
     classes = _classes(path, found.pop(_CLASSES, {}))
-    return SiteFile(str(path), _settings(path, found)), [*_in_nodes(taken, classes), *rest]
+    found.pop(WATCH, None)
+    budgets = {"slo": str(path)} if found.pop(TABLE, None) else {}
+    return SiteFile(str(path), _settings(path, found) | budgets), [
+        *_in_nodes(taken, classes),
+        *rest,
+    ]
 
 
 def _in_nodes(words: list[str], classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -166,7 +174,7 @@ def _settings(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
             meant = f"; did you mean {close[0]}" if close else ""
             raise UsageError(
                 f"{path}: no setting is called {key!r}{meant}; settings are "
-                f"{', '.join(_PARAMETERS)}, and the table {_CLASSES}"
+                f"{', '.join(_PARAMETERS)}, and the tables {_CLASSES}, {WATCH} and [[{TABLE}]]"
             )
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise UsageError(f"{path}: {key} takes text or a number, not {type(value).__name__}")

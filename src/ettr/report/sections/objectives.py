@@ -1,0 +1,106 @@
+"""Whether the site's objectives hold: what each budget allowed, what came, and its alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ettr.analysis.objectives import ObjectivesHeld, ObjectiveState, objectives_held
+from ettr.report.numbers import between, moment, number
+from ettr.report.registry import CAUSES, Command, Part
+from ettr.report.section import Section, TextTable
+from ettr.words import counted
+
+if TYPE_CHECKING:
+    from ettr.analysis import Analysis
+
+_TITLE = "Objectives of the site"
+_NONE = (
+    "No objective was judged: name budgets in tables [[slo]] of ettr.toml, or in the file of "
+    "--slo, and have job accounting in the logs."
+)
+_HEADERS = (
+    "objective", "jobs", "verdict", "allowed", "came", "came / allowed", "alert", "alerts in all",
+)  # fmt: skip
+
+
+def objectives_section(held: ObjectivesHeld | None) -> Section:
+    """One row an objective."""
+    if held is None:
+        return Section("slo", _TITLE, _NONE)
+    burning = [one for one in held.objectives if one.is_burning]
+    verdicts = ", ".join(
+        f"{n} {name}"
+        for name in ("missed", "undecided", "met", "unknown")
+        if (n := sum(one.verdict == name for one in held.objectives))
+    )
+    lead = f"Of {counted(len(held.objectives), 'objective')}: {verdicts}. "
+    lead += (
+        f"Alert: {', '.join(one.name for one in burning)}." if burning else "No alert is raised."
+    )
+    for log in held.silent:
+        lead += (
+            f" {log.source} is silent since {log.last_day}: without it no objective can be "
+            "called met."
+        )
+    return Section(
+        "slo",
+        _TITLE,
+        lead,
+        tables=(
+            TextTable(
+                f"At {moment(held.at)} UTC",
+                _HEADERS,
+                tuple(map(_row, held.objectives)),
+                frozenset(range(3, 8)),
+            ),
+        ),
+        notes=tuple(_note(one) for one in held.objectives if one.false_alarms_per_year),
+        careful="A verdict is of the window; an alert says that the rate is above the budget now.",
+    )
+
+
+def _row(one: ObjectiveState) -> tuple[str, ...]:
+    since = moment(one.alerts[-1].since) if one.is_burning else "none"
+    return (
+        f"{one.name}: {one.objective}",
+        one.of_jobs or "all",
+        one.verdict,
+        number(one.allowed, 3),
+        number(one.came, 3),
+        between(one.burn),
+        since,
+        number(len(one.alerts)),
+    )
+
+
+def _note(one: ObjectiveState) -> str:
+    alarms = number(one.false_alarms_per_year, 2)
+    return (
+        f"{one.name}: {alarms} false alarms a year where its rate is just that of the budget; "
+        f"failures vary {number(one.dispersion, 2)} times as much as independent ones. The last "
+        f"{one.window_days:g} days decide the verdict."
+    )
+
+
+def _sections(analysis: Analysis) -> tuple[Section, ...]:
+    held = analysis.ask(objectives_held)
+    return (
+        () if held is None and not analysis.assumptions.objectives else (objectives_section(held),)
+    )
+
+
+SLO = Part(
+    "slo",
+    place=85,
+    question=objectives_held,
+    section=objectives_section,
+    sections=_sections,
+    main="objectives",
+    command=Command(
+        help="Whether the budgets of a site hold, and which of them burns too fast.",
+        options=(*CAUSES, "slo", "confidence", "gpus_per_node"),
+        place=82,
+        examples=("ettr slo site", "ettr slo site --slo budgets.toml --since 90d"),
+        priced=False,
+    ),
+)
