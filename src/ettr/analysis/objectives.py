@@ -91,6 +91,7 @@ class ObjectivesHeld:
 
     Attributes:
         at: The moment: the end of the logs where none was given.
+        objectives: In the order of the file.
         silent: Logs that fell silent before it: absent data is not green.
     """
 
@@ -99,15 +100,13 @@ class ObjectivesHeld:
     silent: tuple[SilentLog, ...]
 
 
-def objectives_held(analysis: Analysis) -> ObjectivesHeld | None:
-    """Whether the objectives of the site hold; None where it has none, or no jobs ran."""
+def objectives_held(analysis: Analysis) -> ObjectivesHeld:
+    """Whether the objectives of the site hold, and which logs fell silent."""
     given = analysis.assumptions
-    if not given.objectives or not analysis.logs_read.jobs:
-        return None
     at = given.now or analysis.period.end
     silent = silent_logs(analysis, at)
-    states = tuple(_state(analysis, one, bool(silent)) for one in given.objectives)
-    return ObjectivesHeld(at, states, silent)
+    asked = given.objectives if analysis.logs_read.jobs else ()
+    return ObjectivesHeld(at, tuple(_state(analysis, one, bool(silent)) for one in asked), silent)
 
 
 def silent_logs(analysis: Analysis, at: datetime) -> tuple[SilentLog, ...]:
@@ -143,7 +142,7 @@ class _History:
 def _state(whole: Analysis, objective: Objective, is_blind: bool) -> ObjectiveState:
     filters = dict(objective.of_jobs)
     if filters:
-        whole = whole.of(replace(whole.selection, **filters))
+        whole = whole.of(replace(whole.selection, **filters))  # type: ignore[arg-type]
     history = _history(whole.covered, objective)
     words = "; ".join(f"{name} {' or '.join(names)}" for name, names in filters.items())
     if objective.above_gpus is not None:

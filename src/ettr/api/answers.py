@@ -42,8 +42,8 @@ class FleetAnswers:
     """Time to failure by job size; from faults and progress alone where there are no jobs."""
     goodput: Result[LostGoodput]
     """GPU-hours lost, first and second order."""
-    slo: Result[ObjectivesHeld | None]
-    """Whether the objectives of the site hold; None where it has none, or no jobs ran."""
+    slo: Result[ObjectivesHeld]
+    """Whether the objectives of the site hold, and which logs fell silent."""
     runs: Result[JobRuns]
     """Job runs and their ETTR."""
     models: Result[FleetModels]

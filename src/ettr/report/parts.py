@@ -25,7 +25,9 @@ def result(part: Part[Any], analysis: Analysis) -> object:
 
 def part_sections(name: str, analysis: Analysis) -> tuple[Section, ...]:
     """What the page shows of a part: a dash for GPU-hours that nobody measured, money if priced."""
-    return part_alone(name, analysis) if PARTS[name].on_page else ()
+    shown = PARTS[name].on_page
+    is_shown = shown if isinstance(shown, bool) else shown(analysis)
+    return part_alone(name, analysis) if is_shown else ()
 
 
 def part_alone(name: str, analysis: Analysis) -> tuple[Section, ...]:

@@ -74,7 +74,7 @@ class Part(Generic[AnswerT]):
     main: str = ""
     joined: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     title: str = ""
-    on_page: bool = True
+    on_page: bool | Callable[[Analysis], bool] = True
     in_python: bool = True
     command: Command | None = None
 

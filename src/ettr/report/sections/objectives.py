@@ -23,10 +23,14 @@ _HEADERS = (
 )  # fmt: skip
 
 
-def objectives_section(held: ObjectivesHeld | None) -> Section:
+def objectives_section(held: ObjectivesHeld) -> Section:
     """One row an objective."""
-    if held is None:
-        return Section("slo", _TITLE, _NONE)
+    silent = "".join(
+        f" {log.source} is silent since {log.last_day}: no objective can be called met without it."
+        for log in held.silent
+    )
+    if not held.objectives:
+        return Section("slo", _TITLE, _NONE + silent)
     burning = [one for one in held.objectives if one.is_burning]
     verdicts = ", ".join(
         f"{n} {name}"
@@ -37,11 +41,7 @@ def objectives_section(held: ObjectivesHeld | None) -> Section:
     lead += (
         f"Alert: {', '.join(one.name for one in burning)}." if burning else "No alert is raised."
     )
-    for log in held.silent:
-        lead += (
-            f" {log.source} is silent since {log.last_day}: without it no objective can be "
-            "called met."
-        )
+    lead += silent
     return Section(
         "slo",
         _TITLE,
@@ -82,11 +82,8 @@ def _note(one: ObjectiveState) -> str:
     )
 
 
-def _sections(analysis: Analysis) -> tuple[Section, ...]:
-    held = analysis.ask(objectives_held)
-    return (
-        () if held is None and not analysis.assumptions.objectives else (objectives_section(held),)
-    )
+def _has_objectives(analysis: Analysis) -> bool:
+    return bool(analysis.assumptions.objectives)
 
 
 SLO = Part(
@@ -94,8 +91,8 @@ SLO = Part(
     place=85,
     question=objectives_held,
     section=objectives_section,
-    sections=_sections,
     main="objectives",
+    on_page=_has_objectives,
     command=Command(
         help="Whether the budgets of a site hold, and which of them burns too fast.",
         options=(*CAUSES, "slo", "confidence", "gpus_per_node"),
