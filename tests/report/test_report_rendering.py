@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jinja2 import PackageLoader
 
 from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import typed_evidence
@@ -29,6 +30,7 @@ from ettr.models.compare import funnel
 from ettr.report.answers import Answer
 from ettr.report.document import plain
 from ettr.report.html import Card, Page, plotly, render
+from ettr.report.jinja import environment
 from ettr.report.next_steps import next_steps
 from ettr.report.numbers import between, bounds, duration, moment, number, percent, share_between
 from ettr.report.section import Figure, Section, TextTable
@@ -533,3 +535,36 @@ def test_an_interval_and_a_range_are_printed_apart():
     assert bounds(Interval.unknown()) == "–"
     assert Card("x", "3 (2 to 4) h", "").head == "3"
     assert Card("x", "3 (2 to 4) h", "").interval == "(2 to 4) h"
+
+
+def test_a_compiled_template_is_kept_for_the_next_process_and_a_broken_one_is_not_used(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    name = "notebook_cards.html.j2"
+    fresh = environment.__wrapped__
+    fresh().get_template(name)
+    (kept,) = tmp_path.rglob("templates/*.pyc")
+    compiled = []
+
+    def counted_compile(*given: object, **more: object) -> object:
+        compiled.append(given)
+        return fresh().compile(*given, **more)
+
+    def load() -> int:
+        compiled.clear()
+        environment = fresh()
+        monkeypatch.setattr(environment, "compile", counted_compile)
+        environment.get_template(name)
+        return len(compiled)
+
+    assert load() == 0
+    before = kept.read_bytes()
+    for broken in (b"", before[:40], b"not a template"):
+        kept.write_bytes(broken)
+        assert load() == 1
+        assert load() == 0
+    text = (Path(fresh().loader.get_source(fresh(), name)[1])).read_text("utf-8")
+    monkeypatch.setattr(PackageLoader, "get_source", lambda *_: (f"{text} changed", None, None))
+    assert load() == 1

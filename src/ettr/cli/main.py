@@ -5,6 +5,7 @@ Exit status: 0 done, 1 could not, 2 wrong use. Text goes to stdout, diagnostics 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import os
@@ -221,11 +222,15 @@ def _run(command: Callable[[], object]) -> object:
 def main() -> None:
     """Run the command line and exit with its status."""
     write_any_text()
+    # a command ends before it leaves garbage worth a look at each of its objects
+    gc.set_threshold(300_000, 50, 50)
     site, words = SiteFile(), sys.argv[1:]
     try:
         check_words(sys.argv[1:])
         site, words = site_file(sys.argv[1:])
         check_withdrawn(words)
+        if words == ["--version"]:
+            _version(True)
         name = _named(words)
         # outside standalone mode an exit comes back as its status
         _check_address_space(name)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import marshal
+import os
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib import resources
+from importlib.util import cache_from_source
+from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from ettr.report.characters import cut, harmless
@@ -27,6 +34,7 @@ def environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,
+        bytecode_cache=_CompiledTemplates(),
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -34,6 +42,33 @@ def environment() -> Environment:
     made.filters["code"] = with_code
     made.filters["one_sentence"] = first_sentence
     return made
+
+
+class _CompiledTemplates(BytecodeCache):
+    """Compiled templates next to their sources, as Python keeps its modules."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Take what was compiled of this text, if there is any."""
+        with suppress(OSError, ValueError, EOFError, TypeError):
+            checksum, code = marshal.loads(_compiled(bucket).read_bytes())  # noqa: S302
+            if checksum == bucket.checksum:
+                bucket.code = code
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep it where the package may be written to."""
+        if sys.dont_write_bytecode:
+            return
+        path = _compiled(bucket)
+        with suppress(OSError):
+            path.parent.mkdir(exist_ok=True, parents=True)
+            new = path.with_suffix(f".{os.getpid()}")
+            new.write_bytes(marshal.dumps((bucket.checksum, bucket.code)))
+            new.replace(path)
+
+
+def _compiled(bucket: Bucket) -> Path:
+    own = Path(str(resources.files("ettr.report"))) / "templates" / f"{bucket.key}.py"
+    return Path(cache_from_source(str(own)))
 
 
 def script_json(value: object) -> Markup:

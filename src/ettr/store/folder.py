@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 1 << 22
 """Parts of a table up to this size together are read once."""
+ONE_THREAD_BYTES = 1 << 24
+"""Parts of all tables up to this size together are read by one thread: more would only wait."""
 MOST_WAITING = 3
 """Tables that may wait to be written: what bounds the memory of an ingestion."""
 
@@ -103,6 +105,9 @@ class FolderStore(Store):
         # opened when the first table is asked for: to ingest a file none may be
         if self._opened is None:
             self._opened = embedded_duckdb(self.computing)
+            is_small = self._bytes_of(self._manifest.all_parts()) <= ONE_THREAD_BYTES
+            if is_small and "threads" not in dict(self.computing.options):
+                self._opened.execute("SET threads = 1")
         return self._opened
 
     @property
@@ -140,8 +145,10 @@ class FolderStore(Store):
 
     def is_small(self, name: str) -> bool:
         """Whether a table's parts are so small that they are read once, into memory."""
-        parts = self._manifest.parts.get(name, [])
-        return sum((self._folder / part).stat().st_size for part in parts) <= SMALL_BYTES
+        return self._bytes_of(self._manifest.parts.get(name, [])) <= SMALL_BYTES
+
+    def _bytes_of(self, parts: Iterable[str]) -> int:
+        return sum((self._folder / part).stat().st_size for part in parts)
 
     def summary(self, summary: EventSummary) -> str | None:
         """The name of a view of them; what has none is summed up as it is read."""
