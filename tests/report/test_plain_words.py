@@ -98,7 +98,7 @@ def test_what_the_terminal_says_first_is_readable(tmp_path):
         assert word.lower() not in text.lower(), f"{word}: say {plain}"
     # the answers come in their order, before what to do
     places = [
-        text.index(f"{place}: ") if place[0] != "1" else text.index(place)
-        for place in ("GPU time lost to failures", "Against the period before", "1. ")
+        text.index(f"{place}: ")
+        for place in ("GPU time lost to failures", "Against the period before", "Do first")
     ]
     assert all(first < then for first, then in pairwise(places))

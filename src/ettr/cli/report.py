@@ -156,16 +156,17 @@ def _one_name(clusters: tuple[str, ...]) -> str | None:
 
 def write_page(analysis: Analysis, output: Path, *, detail: bool = False) -> None:
     """Write the page, and print its head."""
+    from ettr.report.brief import brief_of_screen, brief_text
     from ettr.report.html import render
     from ettr.report.page import page
     from ettr.report.registry import PARTS
-    from ettr.report.summary import answers_text, summary_text
+    from ettr.report.summary import summary_text
 
     with progress_bar(len(PARTS), "parts") as advance:
         made = page(analysis, advance)
     write_text(output, render(made))
     if made.first is not None:
-        say(answers_text(made.first))
+        say(brief_text(brief_of_screen(made.first)))
     if detail:
         say(f"\n{summary_text(made)}")
     say(f"\nReport: {output}")

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ettr.analysis import Analysis
-from ettr.report.first_screen import first_screen
-from ettr.report.numbers import moment
-from ettr.report.parts import part_alone
-from ettr.report.text import first_sentence, without_intervals
+from ettr.report.first_screen import FirstScreen, first_screen
+from ettr.report.plain_words import share_words
+from ettr.report.text import wrapped
 
-_TOPICS = (
-    ("Lost", "goodput"),
-    ("Failures", "failures"),
-    ("Trend", "previous"),
-    ("MTTF", "mttf"),
-    ("ETTR", "runs"),
-    ("Nodes", "nodes"),
-    ("Lemons", "lemons"),
-    ("Causes", "causes"),
-)
 _CELL = "vertical-align:top;padding:4px 12px 4px 0"
 
 
@@ -35,7 +23,7 @@ class BriefLine:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """A report in at most eleven lines."""
+    """The first screen in at most ten lines."""
 
     title: str
     period: str
@@ -44,34 +32,33 @@ class Brief:
 
 def brief(analysis: Analysis) -> Brief:
     """The answers of a report, what to do first, and what to be careful with."""
-    head, period = analysis.selection_head, analysis.period
-    when = f"{moment(period.start)[:16]} to {moment(period.end)[:16]} UTC"
-    only = "" if head.is_everything else f"; {head.words}"
-    simulated = "Simulated: " if head.simulated else ""
-    return Brief(
-        f"{simulated}{', '.join(analysis.clusters) or 'a fleet'}",
-        f"{when}{only}",
-        tuple(_lines(analysis)),
-    )
+    simulated = "Simulated: " if analysis.selection_head.simulated else ""
+    clusters = ", ".join(analysis.clusters) or "a fleet"
+    return brief_of_screen(first_screen(analysis, f"{simulated}{clusters}"))
 
 
-def _lines(analysis: Analysis) -> Iterator[BriefLine]:
-    for topic, part in _TOPICS:
-        for section in part_alone(part, analysis)[:1]:
-            says = section.answer or first_sentence(section.lead)
-            yield BriefLine(topic, without_intervals(says))
-    first = first_screen(analysis, "")
-    for action in first.actions[:1]:
-        yield BriefLine("Do first", f"{action.says}.")
-    if first.careful:
-        yield BriefLine("Careful", first.careful)
+def brief_of_screen(first: FirstScreen) -> Brief:
+    """The first screen as lines."""
+    lines = []
+    for one in first.headlines:
+        more = ", ".join(filter(None, (*one.small, one.assumes)))
+        lines.append(BriefLine(one.question, one.answer + (f" ({more})" if more else "")))
+    if first.bars is not None:
+        causes = (f"{row.name} {share_words(row.share)}" for row in first.bars.rows)
+        lines.append(BriefLine("Why", ", ".join(causes)))
+    topics = ("Do first", *["Then"] * len(first.actions))
+    lines += [BriefLine(of, one.says) for of, one in zip(topics, first.actions, strict=False)]
+    careful = " ".join(filter(None, (*first.notes, first.careful)))
+    if careful:
+        lines.append(BriefLine("Careful", careful))
+    return Brief(first.title, first.period, tuple(lines))
 
 
 def brief_text(found: Brief) -> str:
-    """The lines as text."""
-    width = max((len(one.topic) for one in found.lines), default=0)
-    lines = [f"{one.topic:<{width}}  {one.says}" for one in found.lines]
-    return "\n".join([f"{found.title}, {found.period}", *lines])
+    """The lines as text, wrapped for a terminal."""
+    lines = [f"{found.title}, {found.period}"]
+    lines += [f"{one.topic}: {one.says}" for one in found.lines]
+    return "\n".join(wrapped(line, "   ") for line in lines)
 
 
 def brief_html(found: Brief) -> str:

@@ -321,27 +321,3 @@ def _careful(found: Sequence[Finding]) -> str:
     brief = brief_of(worst)
     says = f"{brief[:1].upper()}{brief[1:]}"
     return f"{says}: {which} may be {worst.effect.direction}{by}."
-
-
-def brief_lines(first: FirstScreen) -> tuple[str, ...]:
-    """The first screen in at most ten lines of plain text."""
-    lines = [f"{first.title}, {first.period}"]
-    lines += [headline_line(one) for one in first.headlines]
-    if first.bars is not None:
-        lines.append(why_line(first.bars))
-    lines += [f"{place}. {one.says}" for place, one in enumerate(first.actions, 1)]
-    careful = " ".join(filter(None, (*first.notes, first.careful)))
-    if careful:
-        lines.append(f"Careful: {careful}")
-    return tuple(lines)
-
-
-def headline_line(one: Headline) -> str:
-    """A headline as a line of text."""
-    more = ", ".join(filter(None, (*one.small, one.assumes)))
-    return f"{one.question}: {one.answer}" + (f" ({more})" if more else "")
-
-
-def why_line(bars: FailureBars) -> str:
-    """The causes with their shares, in a line."""
-    return "Why: " + ", ".join(f"{row.name} {share_words(row.share)}" for row in bars.rows)

@@ -1,15 +1,9 @@
-"""The head of a report for a terminal: the answers in ten lines, and all that they rest on."""
+"""The head of a report for a terminal: all that its answers rest on."""
 
 from __future__ import annotations
 
-from ettr.report.first_screen import FirstScreen, brief_lines
 from ettr.report.html import Page
 from ettr.report.text import wrapped
-
-
-def answers_text(first: FirstScreen) -> str:
-    """The first screen in at most ten lines, wrapped for a terminal."""
-    return "\n".join(wrapped(line, "   ") for line in brief_lines(first))
 
 
 def summary_text(page: Page) -> str:
