@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import linprog
 
 from cli.program import ettr
+from cluster_scenarios import fault, played, quiet
 from ettr.errors import UsageError
 from ettr.plan.network import (
     Collective,
@@ -19,8 +20,8 @@ from ettr.plan.network import (
     job_bandwidths,
     max_min,
     network_plan,
-    simulated_run,
 )
+from ettr.sim.cluster.scenario_parts import JobClass, Links
 
 FABRIC = Fabric(64)
 DRAWS = 200
@@ -67,15 +68,6 @@ def test_trees_cross_as_often_as_the_flow_model_says() -> None:
     hit = sum(one < 1e-3 for one in shares) / DRAWS
     found = network_plan(LinkFaults(8, 640), 64, 8).tree_crossing_chance
     assert found == pytest.approx(hit, abs=0.09)
-
-
-def test_the_simulated_run_takes_what_the_plan_says() -> None:
-    for bad, routing in ((4, Routing.STATIC), (16, Routing.STATIC), (16, Routing.ADAPTIVE)):
-        faults, rng = LinkFaults(bad, 640, routing), random.Random(bad)
-        runs = [simulated_run(faults, FABRIC, 9, rng) for _ in range(100)]
-        took, worked = (sum(one) for one in zip(*runs, strict=True))
-        plan = network_plan(faults, 64, 8)
-        assert plan.step_factor == pytest.approx(took / worked, rel=0.02)
 
 
 def test_max_min_is_that_of_linear_programs() -> None:
@@ -128,3 +120,35 @@ def test_the_command_says_what_a_run_loses_and_that_it_is_no_evidence() -> None:
     assert "adaptive (asked)" in adaptive
     for words in (("--routing", "static"), ("--bad-links", "4of640"), ("--bad-links", "9/4")):
         assert ettr(*run, *words).code == 2
+
+
+def factor_of_simulated_cluster(bad: int, routing: str, days: float) -> float:
+    """One run on 64 of 80 nodes in four pods, struck every 40 min and hashed again after each."""
+    scenario = quiet(
+        machines={"nodes": 80, "nodes_per_rack": 4, "racks_per_pod": 5},
+        period={"days": days},
+        jobs=(JobClass(512, 1.0, 1e8, 0.0, series="run"),),
+        arrivals={"jobs_per_day": 50.0 / days, "day_amplitude": 0.0, "weekend_factor": 1.0},
+        scheduling={"longest_job_s": 10**9, "most_requeues": 10**6, "requeue_delay_s": 0},
+        checkpoints={"restart_s": 0},
+        checks={"interval_s": 30, "false_high_per_node_day": 0.0, "false_low_per_node_day": 0.0},
+        faults=(fault("pcie", 560.0, crash_chance=0.0, repair_mean_s=60.0, repair_sigma=0.0),),
+        links=Links(20, bad, routing, 0.25, 0.3),
+    )
+    _, run = played(scenario)
+    attempts = run.truth()["attempts"]
+    done, held = (
+        sum(sum(attempts[name].to_pylist()) for name in names)
+        for names in (("saved_s", "lost_s"), ("network_s",))
+    )
+    return (done + held) / done
+
+
+def test_a_simulated_cluster_runs_as_slow_as_the_plan_says() -> None:
+    for bad, days in ((4, 15.0), (16, 30.0)):
+        plan = network_plan(LinkFaults(bad, 640), 64, 8)
+        found = factor_of_simulated_cluster(bad, "static", days)
+        assert found == pytest.approx(plan.step_factor, rel=0.02)
+    assert factor_of_simulated_cluster(16, "adaptive", 2.0) == 1.0
+    with pytest.raises(UsageError, match="the pods have 640 uplinks"):
+        factor_of_simulated_cluster(641, "static", 2.0)

@@ -381,24 +381,3 @@ def contention(
         shares[int(0.05 * len(shares))],
         sum(flows) / len(flows),
     )
-
-
-def simulated_run(
-    faults: LinkFaults, fabric: Fabric, failures: int, rng: random.Random
-) -> tuple[float, float]:
-    """Time that a run takes, and that of its steps without bad links, by the flow model.
-
-    Its flows are hashed again after each failure. Lives between failures are exponential, and
-    steps take the time of the life they are in.
-    """
-    bad = frozenset(rng.sample(range(fabric.links), faults.bad))
-    nodes = range(fabric.n_nodes)
-    worked = took = 0.0
-    for _ in range(failures + 1):
-        life = rng.expovariate(1.0)
-        (share,) = job_bandwidths(
-            fabric, [nodes], bad, faults.routing, rng, goodput=faults.goodput
-        ) or [1.0]
-        worked += life / step_factor(share, faults.exposed_share)
-        took += life
-    return took, worked

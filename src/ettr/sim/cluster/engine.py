@@ -49,12 +49,12 @@ class SimulatedCluster:
         check_owners(scenario, owners)
         self.log = SiteLog(scenario, file_id, owners)
         self.tally = Tally()
-        self._truth = Truth(scenario.checkpoints)
+        self._truth = Truth(scenario.checkpoints, scenario.links)
         self._calendar = Calendar()
         self._turns = Turns()
         self._hours = Hours(machines.nodes, machines.gpus_per_node)
         self._scheduler = Scheduler(
-            scenario, owners, self._calendar, self._hours, self.log, self._truth
+            scenario, owners, self._calendar, self._hours, self.log, self._truth, seed
         )
         self._health = Health(
             scenario, seed, self._calendar, self._scheduler, self._hours, self.log, replay.faults

@@ -43,6 +43,7 @@ class ClusterHours:
 
     Attributes:
         write_gpu_hours: Held up by writes of checkpoints; neither useful nor lost.
+        network_gpu_hours: Lost to bad links ([links]).
         held_share: Of all GPU-hours, those that jobs held, the utilisation; None where there are
             no GPU-hours.
         first_wait_s: Mean wait of the jobs that started, from when they were eligible until they
@@ -60,11 +61,13 @@ class ClusterHours:
     first_wait_s: float | None = None
     largest_first_wait_s: float | None = None
     highest_first_wait_s: float | None = None
+    network_gpu_hours: float = 0.0
 
     @property
     def wasted_gpu_hours(self) -> float:
-        """Lost, out of service, or held up by writes."""
-        return self.lost_gpu_hours + self.out_gpu_hours + self.write_gpu_hours
+        """Lost, out of service, or held up by writes or bad links."""
+        held_up = self.write_gpu_hours + self.network_gpu_hours
+        return self.lost_gpu_hours + self.out_gpu_hours + held_up
 
 
 @dataclass(slots=True)
@@ -144,9 +147,10 @@ def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = No
     by_fault = attempts["fault"].is_valid().to_numpy()
     preempted = pc.equal(attempts["end"], "PREEMPTED").to_numpy()
     interrupted = by_fault | preempted
-    write_gpu_s = 0.0
-    if "write_s" in attempts.column_names:  # where writes cost something (`attempts_schema`)
-        write_gpu_s = float(gpus @ attempts["write_s"].to_numpy())
+    held_up_gpu_s = {  # where they cost something (`attempts_schema`)
+        name: float(gpus @ attempts[name].to_numpy()) if name in attempts.column_names else 0.0
+        for name in ("write_s", "network_s")
+    }
     hours = {row["what"]: row["gpu_hours"] or 0.0 for row in tables["hours"].to_pylist()}
     all_hours = sum(hours.values())
     return ClusterHours(
@@ -156,7 +160,8 @@ def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = No
         out_gpu_hours=hours["out of service"] + hours["free on a draining node"],
         failed_attempts=int(by_fault.sum()),
         preemptions=int(preempted.sum()),
-        write_gpu_hours=write_gpu_s / SECONDS_PER_HOUR,
+        write_gpu_hours=held_up_gpu_s["write_s"] / SECONDS_PER_HOUR,
+        network_gpu_hours=held_up_gpu_s["network_s"] / SECONDS_PER_HOUR,
         held_share=hours["held by jobs"] / all_hours if all_hours else None,
         first_wait_s=None if waits is None else waits.mean_s,
         largest_first_wait_s=None if waits is None else waits.largest_mean_s,
@@ -331,7 +336,7 @@ def simulated_cluster(
 
 def loop_can(scenario: ClusterScenario, replay: Replay = DRAWN) -> bool:
     """Whether the loop knows all that a scenario asks for."""
-    others = (scenario.quotas, scenario.arrays, scenario.fair_share)
+    others = (scenario.quotas, scenario.arrays, scenario.fair_share, scenario.links)
     loops = scenario.outcomes.crash_loop_share > 0
     return (
         not any(others)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from ettr.errors import UsageError
+from ettr.plan.network import Routing
 from ettr.sim.cluster.policies import PREEMPTION, WAITING
 from ettr.sim.cluster.scenario_parts import (
     CHECK_POLICIES,
@@ -22,6 +23,7 @@ from ettr.sim.cluster.scenario_parts import (
     FaultProcess,
     JobClass,
     Lemons,
+    Links,
     Machines,
     NodeCheck,
     Outcomes,
@@ -42,6 +44,8 @@ from ettr.words import counted
 MOST_NODES = 100_000
 MOST_GPUS_PER_NODE = 16
 MOST_JOBS = 5e6
+MOST_UPLINKS = 1024
+"""Of one pod and rail."""
 MOST_BURST_FAULTS = 5e6
 MOST_S = 1e10
 """Longest time of a value; sums of such times fit into whole numbers of 64 bits."""
@@ -118,6 +122,7 @@ class ClusterScenario:
     accounts: tuple[AccountShares, ...] = ()
     arrays: tuple[ArrayClass, ...] = ()
     node_checks: tuple[NodeCheck, ...] = ()
+    links: Links | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     validation: Validation | None = None
@@ -147,6 +152,7 @@ def problems_of(scenario: ClusterScenario) -> Iterator[str]:
     yield from _of_rate_changes(scenario)
     yield from _of_bursts(scenario)
     yield from _of_node_checks(scenario)
+    yield from _of_links(scenario)
     names = [one.name for one in scenario.priorities]
     yield from problems_of_arrays(scenario.arrays, [one.gpus for one in scenario.jobs])
     of_tasks = {one.gpus for one in scenario.arrays}
@@ -328,6 +334,31 @@ def _of_node_checks(scenario: ClusterScenario) -> Iterator[str]:
         elif unknown := sorted(covers.keys() - hidden):
             known = ", ".join(sorted(hidden)) or "none"
             yield f"{place}.covers: {unknown[0]}; faults with a latent_s are: {known}"
+
+
+def uplinks_of(scenario: ClusterScenario) -> int:
+    """Uplinks of all pods and rails."""
+    links, machines = scenario.links, scenario.machines
+    if links is None:
+        return 0
+    pods = machines.pod_of(machines.nodes - 1) + 1
+    return pods * machines.gpus_per_node * links.uplinks
+
+
+def _of_links(scenario: ClusterScenario) -> Iterator[str]:
+    links = scenario.links
+    if links is None:
+        return
+    if links.routing not in [one.value for one in Routing]:
+        yield f"links.routing: {links.routing!r}; give one of {', '.join(Routing)}"
+    if not 1 <= links.uplinks <= MOST_UPLINKS:
+        yield f"links.uplinks: {_shown(links.uplinks)}; give 1 to {MOST_UPLINKS:,}"
+    # of no pods the message is that of the machines
+    elif scenario.machines.nodes_per_rack >= 1 and scenario.machines.racks_per_pod >= 1:  # noqa: SIM102
+        if not 0 <= links.bad <= (most := uplinks_of(scenario)):
+            yield f"links.bad: {_shown(links.bad)}; the pods have {counted(most, 'uplink')}"
+    if not 0 < links.goodput_share <= 1:
+        yield f"links.goodput_share: {links.goodput_share:g}; give a share above 0, 1 at most"
 
 
 def _of_rate_changes(scenario: ClusterScenario) -> Iterator[str]:

@@ -31,6 +31,7 @@ from ettr.sim.cluster.scenario_parts import (
     FaultProcess,
     JobClass,
     Lemons,
+    Links,
     Machines,
     NodeCheck,
     Outcomes,
@@ -68,7 +69,7 @@ _LISTS: Mapping[str, type[Part]] = {
     "arrays": ArrayClass,
     "node_checks": NodeCheck,
 }
-_OPTIONAL: Mapping[str, type[Part]] = {"fair_share": FairShare}
+_OPTIONAL: Mapping[str, type[Part]] = {"fair_share": FairShare, "links": Links}
 _OF_A_VALUE = ("value", "source", "low", "high")
 PartT = TypeVar("PartT", bound=Part)
 

@@ -387,6 +387,26 @@ class NodeCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """Bad links between the pods, one rail for each GPU of a node; a ring per rail runs over them.
+
+    Attributes:
+        uplinks: Of each pod and rail.
+        bad: Of all uplinks; which ones is drawn.
+        routing: static (each flow hashed onto one uplink, again after each start), adaptive or
+            removal. Those two keep the bandwidth.
+        goodput_share: Of a bad link's bandwidth over that of a good one.
+        exposed_share: Of a step, in which a job waits for its collectives.
+    """
+
+    uplinks: int
+    bad: int
+    routing: str
+    goodput_share: float
+    exposed_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class FaultProcess:
     """Faults of one symptom, which arise on each node by themselves.
 
@@ -495,11 +515,17 @@ Part = (
     | AccountShares
     | ArrayClass
     | NodeCheck
+    | Links
 )
 
 
 _MOST_WRITES = 10**13
 """Their time is a whole number of 64 bits; such a job runs into any time limit."""
+
+
+def done_s(slow: float, moved_s: int) -> int:
+    """What so much time makes of work and writes on a network that slows both by a factor."""
+    return moved_s if slow <= 1.0 else int(moved_s / slow + 1e-9)
 
 
 def n_writes(rules: Checkpoints, saved_s: int, work_s: int) -> int:

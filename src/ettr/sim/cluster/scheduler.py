@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from ettr.sim.cluster.bad_links import BadLinks
 from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING, Limit, held_by
 from ettr.sim.cluster.room import Calendar, EventKind, NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
@@ -17,6 +18,7 @@ from ettr.sim.cluster.scenario_parts import (
     EACH,
     FairShare,
     Quota,
+    done_s,
     kept_s,
     n_writes,
     work_and_writes_s,
@@ -51,6 +53,7 @@ class Scheduler:
         hours: Hours,
         log: SiteLog,
         truth: Truth,
+        seed: int = 0,
     ) -> None:
         self._scenario, self._rules, self._owners = scenario, scenario.scheduling, owners
         self._in_use: Counter[str] = Counter()
@@ -75,6 +78,7 @@ class Scheduler:
         self.emptied: list[int] = []
         self.over: list[Job] = []
         self.before_start: Callable[[Job, int], int] | None = None
+        self._bad_links = BadLinks(scenario, seed)
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -307,11 +311,14 @@ class Scheduler:
         self._may_go[level][job.number] = Running(
             job.number, level, now_s, job.nodes, on_each, until_s
         )
-        length_s = self._restart_s(job) + job.work_s - job.saved_s
+        length_s = job.work_s - job.saved_s
         if job.gpus >= self._per_node:
             rules = self._scenario.checkpoints
             length_s += n_writes(rules, job.saved_s, job.work_s) * rules.write_s
-        length_s = min(length_s, job.limit_s)
+        if self._scenario.links is not None:
+            job.slow = self._bad_links.slow(job.nodes, job.task, job.attempt)
+            length_s = math.ceil(length_s * job.slow)
+        length_s = min(self._restart_s(job) + length_s, job.limit_s)
         if self._comes_back(job):
             length_s = min(length_s, job.requeue_s)
         self._calendar.put(now_s + length_s, EventKind.END, job.number, job.attempt)
@@ -325,14 +332,15 @@ class Scheduler:
             return 0
         return self._scenario.checkpoints.restart_s + job.checked_s
 
-    def _moved_s(self, job: Job, until_s: int) -> tuple[int, int, int]:
-        """Work of an attempt until then, its restart, and the time of its writes."""
+    def _moved_s(self, job: Job, until_s: int) -> tuple[int, int, int, int, int]:
+        """Work of an attempt until then, 0 lost, its restart, its writes, and what links cost."""
         restart_s = min(self._restart_s(job), until_s - job.start_s)
-        moved_s = until_s - job.start_s - restart_s
+        passed_s = until_s - job.start_s - restart_s
+        moved_s = done_s(job.slow, passed_s)
         if job.gpus < self._per_node:
-            return moved_s, restart_s, 0
-        done_s, write_s = work_and_writes_s(self._scenario.checkpoints, moved_s)
-        return done_s, restart_s, write_s
+            return moved_s, 0, restart_s, 0, 0
+        work_s, write_s = work_and_writes_s(self._scenario.checkpoints, moved_s)
+        return work_s, 0, restart_s, write_s, passed_s - moved_s
 
     def end(self, number: int, attempt: int, now_s: int) -> None:
         """A job ends, is put back or is out of time, unless something came before."""
@@ -343,14 +351,13 @@ class Scheduler:
             job.requeue_s = 0
             self.interrupt(job, REQUEUED, now_s)
             return
-        done_s, restart_s, write_s = self._moved_s(job, now_s)
+        split_s = self._moved_s(job, now_s)
         state = STATES[job.outcome]
-        if job.saved_s + done_s < job.work_s:
+        if job.saved_s + split_s[0] < job.work_s:
             state = STATES[TIMEOUT]
         elif job.outcome == TIMEOUT:
             state = STATES[0]  # what it kept of an interrupted attempt brought it to its end
         self._record(job, state, now_s)
-        split_s = (done_s, 0, restart_s, write_s)
         self._truth.attempt(self._log.attempt_key(job), job.gpus, state, split_s)
         self._free(job, now_s)
         if state == FAILED and (again := next_try(job)) is not None:
@@ -394,18 +401,21 @@ class Scheduler:
         else:
             self._is_over(job)
 
-    def _split_s(self, job: Job, now_s: int) -> tuple[int, int, int, int]:
-        """Work that an interrupted attempt keeps, what it loses, its restart, and its writes."""
+    def _split_s(self, job: Job, now_s: int) -> tuple[int, int, int, int, int]:
+        """Work that an interrupted attempt keeps, what it loses, and the rest of `_moved_s`."""
         elapsed_s = now_s - job.start_s
         restart_s = min(self._restart_s(job), elapsed_s)
         moved_until_s = now_s if job.stuck_s < 0 else job.stuck_s
-        moved_s = max(0, moved_until_s - job.start_s - restart_s)
+        passed_s = max(0, moved_until_s - job.start_s - restart_s)
+        moved_s = done_s(job.slow, passed_s)
+        network_s = passed_s - moved_s
         saves_s = write_s = 0
         if job.gpus >= self._per_node:
             rules = self._scenario.checkpoints
             saves_s = kept_s(rules, job.saved_s, moved_s)
             write_s = work_and_writes_s(rules, moved_s)[1]
-        return saves_s, elapsed_s - restart_s - saves_s - write_s, restart_s, write_s
+        lost_s = elapsed_s - restart_s - saves_s - write_s - network_s
+        return saves_s, lost_s, restart_s, write_s, network_s
 
     def _requeue(self, job: Job, now_s: int) -> None:
         job.restarts += 1
@@ -488,8 +498,7 @@ class Scheduler:
         for number in sorted(self.running):
             job = self.running[number]
             self._log.attempt(job, "RUNNING", None, now_s=now_s)
-            done_s, restart_s, write_s = self._moved_s(job, now_s)
-            split_s = (done_s, 0, restart_s, write_s)
+            split_s = self._moved_s(job, now_s)
             self._truth.attempt(self._log.attempt_key(job), job.gpus, "RUNNING", split_s)
         unbegun: dict[int, list[Job]] = {}
         for job in [*self.waiting(), *self._delayed.values()]:

@@ -14,7 +14,7 @@ from ettr.errors import StoreError
 from ettr.files import write_text, written_whole
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_parts import Checkpoints
+from ettr.sim.cluster.scenario_parts import Checkpoints, Links
 from ettr.units import SECONDS_PER_HOUR
 
 _STRING, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -59,19 +59,21 @@ TRUTH: dict[str, pa.Schema] = {
     "hours": pa.schema([("what", _STRING), ("node_hours", _FLOAT), ("gpu_hours", _FLOAT)]),
 }
 """Tables of the truth and their columns."""
-_WRITES = pa.field("write_s", _INT)
+_WRITES, _NETWORK = pa.field("write_s", _INT), pa.field("network_s", _INT)
 
 
-def attempts_schema(rules: Checkpoints) -> pa.Schema:
-    """Columns of `attempts`: where writes hold up jobs, their time is one of its parts, too."""
+def attempts_schema(rules: Checkpoints, links: Links | None = None) -> pa.Schema:
+    """Columns of `attempts`: where writes or bad links hold up jobs, that is one of its parts."""
+    if links is not None:
+        return TRUTH["attempts"].append(_WRITES).append(_NETWORK)
     return TRUTH["attempts"].append(_WRITES) if rules.write_s else TRUTH["attempts"]
 
 
 class Truth:
     """Collects what truly happened to the attempts."""
 
-    def __init__(self, rules: Checkpoints) -> None:
-        self._schema = attempts_schema(rules)
+    def __init__(self, rules: Checkpoints, links: Links | None = None) -> None:
+        self._schema = attempts_schema(rules, links)
         self._attempts: list[tuple[object, ...]] = []
 
     def attempt(
@@ -79,7 +81,7 @@ class Truth:
         attempt_id: str,
         gpus: int,
         end: str,
-        split_s: tuple[int, int, int, int],
+        split_s: tuple[int, ...],
         fault: NodeFault | None = None,
         node: str | None = None,
         for_job: str | None = None,

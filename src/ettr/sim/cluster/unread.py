@@ -26,6 +26,7 @@ from ettr.sim.cluster.scenario_parts import (
     FaultProcess,
     JobClass,
     Lemons,
+    Links,
     Machines,
     NodeCheck,
     Outcomes,
@@ -192,6 +193,8 @@ def _of_machines(scenario: ClusterScenario, part: Machines, replay: Replay) -> I
         for one in scenario.bursts
         if replay.faults is None and one.per_year and one.hit_share
     }
+    if scenario.links is not None:
+        return
     yield ("racks_per_pod",), "pod" in scopes, "no burst is of a pod"
     yield ("nodes_per_rack",), scopes & {"rack", "pod"}, "no burst is of a rack or a pod"
 
@@ -289,6 +292,17 @@ def _of_checks(scenario: ClusterScenario, part: Checks, replay: Replay) -> Itera
     yield ("policy",), is_whole and scenario.node_checks, "no node check runs before a job"
 
 
+def _of_links(scenario: ClusterScenario, part: Links, replay: Replay) -> Iterator[_Rule]:
+    names = tuple(one.name for one in fields(part))
+    of_pod = scenario.machines.nodes_per_rack * scenario.machines.racks_per_pod
+    crosses = max(_sizes(scenario, replay), default=0) > scenario.machines.gpus_per_node
+    crosses = crosses and scenario.machines.nodes > of_pod
+    yield names, crosses, "no job has nodes of several pods"
+    rest = tuple(name for name in names if name != "routing")
+    yield rest, part.routing == "static", f"{part.routing} routing keeps the bandwidth"
+    yield tuple(name for name in names if name != "bad"), part.bad, "no link is bad"
+
+
 def _of_node_checks(scenario: ClusterScenario, part: NodeCheck, replay: Replay) -> Iterator[_Rule]:
     del replay
     names = tuple(one.name for one in fields(part))
@@ -372,6 +386,7 @@ _RULES: Mapping[str, Callable[[ClusterScenario, Any, Replay], Iterator[_Rule]]] 
     "priorities": _of_priorities,
     "checkpoints": _of_checkpoints,
     "checks": _of_checks,
+    "links": _of_links,
     "node_checks": _of_node_checks,
     "lemons": _of_lemons,
     "faults": _of_faults,

@@ -250,6 +250,7 @@ def mean_hours(runs: Sequence[ClusterHours]) -> ClusterHours:
         mean("first_wait_s"),
         mean("largest_first_wait_s"),
         mean("highest_first_wait_s"),
+        sum(one.network_gpu_hours for one in runs) / n,
     )
 
 

@@ -45,6 +45,7 @@ class Job:
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
         later_tries_s: Work of each further try of a crash loop before it fails.
         checked_s: For which this attempt waits for checks of its nodes.
+        slow: By how much bad links slow this attempt, 1 for not at all.
     """
 
     number: int
@@ -77,6 +78,7 @@ class Job:
     later_tries_s: tuple[int, ...] = ()
     series: str = ""
     checked_s: int = 0
+    slow: float = 1.0
 
     @property
     def shown(self) -> str:
