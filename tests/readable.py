@@ -51,13 +51,15 @@ def hold_findings() -> None:
     """Refuse unreadable findings from now on, if the program that makes them is loaded."""
     module: Any = sys.modules.get("ettr.report.findings")
     made = getattr(module, "Finding", None)
-    if not isinstance(made, type):
+    if made is None or hasattr(made, "_is_held"):
         return
+    given_init = made.__init__
 
-    def checked(*given: Any, **named: Any) -> Any:
-        one = made(*given, **named)
-        wrong = unreadable(one.says)
-        assert not wrong, f"{one.code}: {wrong}"
-        return one
+    def checked(self: Any, *given: Any, **named: Any) -> None:
+        given_init(self, *given, **named)
+        wrong = unreadable(self.says)
+        assert not wrong, f"{self.code}: {wrong}"
 
-    module.Finding = checked
+    # the class stays the same one: the JSON schema is made from it
+    made.__init__ = checked
+    made._is_held = True

@@ -353,5 +353,7 @@ def test_a_query_without_room_for_what_it_puts_aside_is_told(place: Path) -> Non
                 "SELECT list(i) FROM range(40_000_000) t(i) GROUP BY i % 3_000_000"
             ).fetchall()
 
-    with pytest.raises(StoreError, match=r"s: Out of Memory Error.*; raise --memory-limit, free memory"):
+    with pytest.raises(
+        StoreError, match=r"s: Out of Memory Error.*; raise --memory-limit, free memory"
+    ):
         ask_too_much()
