@@ -43,6 +43,7 @@ MODULES: tuple[str, ...] = (
     "pbs",
     "lsf",
     "flux",
+    "kubernetes",
     "note",
     "traces.infinitehbd",
     "traces.lanl",

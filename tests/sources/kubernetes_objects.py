@@ -1,0 +1,129 @@
+"""A simulated history as objects of Kubernetes, as `kubectl get -o json` and a watch show them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+Object = dict[str, Any]
+_REASONS = {"NODE_FAIL": "DeletionByTaintManager", "PREEMPTED": "PreemptionByScheduler"}
+
+
+def stamp(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def condition(kind: str, since: datetime, status: str = "True", **more: str) -> Object:
+    return {"type": kind, "status": status, "lastTransitionTime": stamp(since), **more}
+
+
+def job_and_pods(number: int, attempt: Object, held: list[Object]) -> list[Object]:
+    """A Job and a pod for each node that it held."""
+    name, space, uid = f"job-{attempt['job_id']}", attempt["account"] or "default", f"u{number}"
+    meta = {"namespace": space, "creationTimestamp": stamp(attempt["submit"])}
+    state, end = attempt["state"], attempt["end"]
+    status: Object = {}
+    if state == "COMPLETED":
+        status = {
+            "completionTime": stamp(end),
+            "conditions": [condition("Complete", end)],
+        }
+    elif end is not None and state != "CANCELLED":
+        reason = "DeadlineExceeded" if state == "TIMEOUT" else "BackoffLimitExceeded"
+        status = {"conditions": [condition("Failed", end, reason=reason)]}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**meta, "name": name, "uid": uid, "resourceVersion": "1"},
+        "spec": {"parallelism": attempt["n_nodes"]},
+        "status": status,
+    }
+    pods = [pod(name, uid, meta, attempt, row) for row in held]
+    if state != "CANCELLED":
+        return [job, *pods]
+    for one in (job, *pods):
+        one["metadata"]["deletionTimestamp"] = stamp(end)
+    return [{"type": "DELETED", "object": one} for one in (job, *pods)]
+
+
+def pod(name: str, uid: str, meta: Object, attempt: Object, row: Object) -> Object:
+    state, end = attempt["state"], row["end"]
+    told = []
+    status: Object = {"phase": "Running", "startTime": stamp(row["start"]), "conditions": told}
+    own = {**meta, "name": f"{name}-{row['node']}", "uid": f"{uid}-{row['node']}"}
+    own["ownerReferences"] = [{"kind": "Job", "name": name, "uid": uid, "controller": True}]
+    if state in _REASONS:
+        told.append(condition("DisruptionTarget", end, reason=_REASONS[state]))
+    if end is not None:
+        code = 0 if state == "COMPLETED" else 1
+        reason = "OOMKilled" if state == "OUT_OF_MEMORY" else "Error" if code else "Completed"
+        over = {"exitCode": code, "finishedAt": stamp(end), "reason": reason}
+        status["phase"] = "Failed" if code else "Succeeded"
+        status["containerStatuses"] = [{"name": "main", "state": {"terminated": over}}]
+    gpus = {"nvidia.com/gpu": str(int(row["n_gpus"]))}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": own,
+        "spec": {
+            "nodeName": row["node"],
+            "containers": [{"name": "main", "resources": {"limits": gpus}}],
+        },
+        "status": status,
+    }
+
+
+def node_versions(node: Object, states: list[Object], begin: datetime) -> list[Object]:
+    """A node as a watch shows it: at first, and at both ends of each time out of service."""
+    versions = [node_object(node, begin, [condition("Ready", begin)], False)]
+    for row in sorted(states, key=lambda one: one["start"]):
+        is_drain = row["state"] != "DOWN"
+        for moment, is_out in ((row["start"], True), (row["end"], False)):
+            if moment is None:
+                continue
+            silent = is_out and not is_drain
+            ready = condition(
+                "Ready",
+                begin if is_drain else moment,
+                "Unknown" if silent else "True",
+                reason="NodeStatusUnknown" if silent else "KubeletReady",
+                lastHeartbeatTime=stamp(moment),
+            )
+            versions.append(node_object(node, moment, [ready], is_out and is_drain))
+    return versions
+
+
+def node_object(node: Object, moment: datetime, told: list[Object], is_out: bool) -> Object:
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    taints[0]["timeAdded"] = stamp(moment)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": node["node"],
+            "uid": f"node-{node['node']}",
+            "creationTimestamp": "2025-01-01T00:00:00Z",
+            "resourceVersion": str(int(moment.timestamp())),
+            "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+        },
+        "spec": {"unschedulable": True, "taints": taints} if is_out else {},
+        "status": {"capacity": {"nvidia.com/gpu": str(node["n_gpus"])}, "conditions": told},
+    }
+
+
+def objects_of(tables: dict[str, pa.Table], begin: datetime) -> list[Object]:
+    """All objects of a history, those of jobs first."""
+    held: dict[str, list[Object]] = {}
+    for row in tables["allocations"].to_pylist():
+        held.setdefault(row["attempt_id"], []).append(row)
+    found: list[Object] = []
+    for number, attempt in enumerate(tables["attempts"].to_pylist()):
+        found += job_and_pods(number, attempt, held.get(attempt["attempt_id"], []))
+    states: dict[str, list[Object]] = {}
+    for row in tables["node_states"].to_pylist():
+        states.setdefault(row["node"], []).append(row)
+    for node in tables["nodes"].to_pylist():
+        found += node_versions(node, states.get(node["node"], []), begin)
+    return found

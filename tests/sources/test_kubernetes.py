@@ -1,0 +1,101 @@
+"""Kubernetes: a history as objects, what is never kept, and streams cut short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cli.program import ettr
+from cluster_scenarios import played, small
+from ettr.sources.kubernetes import SOURCE
+from source_samples import SAMPLES, read_all, rows_of
+from sources.kubernetes_objects import objects_of
+
+KEY = ("attempt_id", "state", "start", "end", "n_nodes", "n_gpus")
+
+
+def written(folder: Path, objects: list, name: str = "watch.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in objects))
+    return path
+
+
+@pytest.mark.parametrize("name", ["watch.jsonl", "list.json"])
+def test_no_secret_environment_annotation_or_output_is_kept(name):
+    batches = read_all(SOURCE, SAMPLES / "kubernetes" / name)
+    rows = [batch.tables[table].to_pylist() for batch in batches for table in batch.tables]
+    assert "PLANTED" in (SAMPLES / "kubernetes" / name).read_text()
+    assert "PLANTED" not in json.dumps(rows, default=str)
+
+
+def test_objects_say_of_a_simulated_history_what_its_tables_say(tmp_path: Path):
+    tables, _ = played(small(period={"days": 3.0}), seed=3)
+    begin = min(tables["attempts"]["submit"].to_pylist())
+    objects = objects_of(tables, begin)
+    batches = read_all(SOURCE, written(tmp_path, objects))
+    ours, theirs = rows_of(batches, "attempts"), tables["attempts"].to_pylist()
+    told = ("state", "start", "end", "n_nodes", "n_gpus")
+    by_start = {
+        (row["job_id"].rpartition("-")[2], row["submit"]): [row[name] for name in told[:3]]
+        for row in ours
+    }
+    assert by_start == {
+        (row["job_id"], row["submit"]): [row[name] for name in told[:3]] for row in theirs
+    }
+    ended = [row for row in tables["allocations"].to_pylist() if row["end"] is not None]
+    held = [row for row in rows_of(batches, "allocations") if row["end"] is not None]
+    assert sum(row["elapsed_s"] for row in held) == sum(row["elapsed_s"] for row in ended)
+    assert sum(row["elapsed_s"] * row["n_gpus"] for row in held) == pytest.approx(
+        sum(row["elapsed_s"] * row["n_gpus"] for row in ended)
+    )
+    states = [
+        {(row["node"], row["state"], row["start"], row["end"]) for row in rows}
+        for rows in (rows_of(batches, "node_states"), tables["node_states"].to_pylist())
+    ]
+    assert states[0] == states[1]
+    assert states[0]
+
+
+def test_late_and_repeated_versions_change_nothing(tmp_path: Path):
+    lines = (SAMPLES / "kubernetes/watch.jsonl").read_text().splitlines()[:14]
+    once = read_all(SOURCE, SAMPLES / "kubernetes/watch.jsonl")
+    order = [json.loads(line) for line in lines for _ in range(2)]
+    Random(5).shuffle(order)
+    again = read_all(SOURCE, written(tmp_path, order))
+    for table, columns in (
+        ("attempts", KEY),
+        ("allocations", ("node", "start", "end", "elapsed_s")),
+    ):
+        both = [
+            sorted(repr([row[name] for name in columns]) for row in rows_of(batches, table))
+            for batches in (once, again)
+        ]
+        assert both[0] == both[1]
+    events = [{row["event_id"] for row in rows_of(batches, "events")} for batches in (once, again)]
+    assert events[0] == events[1]
+
+
+def test_a_watch_read_in_two_files_gives_the_store_of_one(tmp_path: Path):
+    lines = (SAMPLES / "kubernetes/watch.jsonl").read_text().splitlines()[:14]
+    stores = []
+    for name, parts in (("one", [lines]), ("two", [lines, lines])):
+        for number, part in enumerate(parts):
+            path = tmp_path / f"{name}{number}.jsonl"
+            path.write_text("\n".join(part) + "\n" * (number + 1))
+            done = ettr("ingest", tmp_path / name, path, "--cluster", "c")
+            assert done.code == 0, done.err
+        stores.append(ettr("report", tmp_path / name, "--json").json["totals"])
+    assert stores[0] == stores[1]
+    # 2 h, 1 h and 50 min of 8 GPUs, and half an hour of one on a fourth
+    assert stores[0]["node_hours"] == pytest.approx(2 + 1 + 5 / 6 + 0.5)
+    assert stores[0]["gpu_hours"] == pytest.approx(8 * (3 + 5 / 6) + 0.5)
+
+
+def test_yaml_is_refused_with_what_to_do(tmp_path: Path):
+    (tmp_path / "pods.yaml").write_text("apiVersion: v1\nkind: PodList\nitems: []\n")
+    done = ettr("ingest", tmp_path / "store", tmp_path / "pods.yaml")
+    assert done.code != 0
+    assert "yq -o json" in done.err
