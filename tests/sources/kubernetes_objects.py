@@ -50,12 +50,16 @@ def job_and_pods(number: int, attempt: Object, held: list[Object]) -> list[Objec
 
 def pod(name: str, uid: str, meta: Object, attempt: Object, row: Object) -> Object:
     state, end = attempt["state"], row["end"]
-    told = []
-    status: Object = {"phase": "Running", "startTime": stamp(row["start"]), "conditions": told}
+    conditions = []
+    status: Object = {
+        "phase": "Running",
+        "startTime": stamp(row["start"]),
+        "conditions": conditions,
+    }
     own = {**meta, "name": f"{name}-{row['node']}", "uid": f"{uid}-{row['node']}"}
     own["ownerReferences"] = [{"kind": "Job", "name": name, "uid": uid, "controller": True}]
     if state in _REASONS:
-        told.append(condition("DisruptionTarget", end, reason=_REASONS[state]))
+        conditions.append(condition("DisruptionTarget", end, reason=_REASONS[state]))
     if end is not None:
         code = 0 if state == "COMPLETED" else 1
         reason = "OOMKilled" if state == "OUT_OF_MEMORY" else "Error" if code else "Completed"
@@ -95,7 +99,7 @@ def node_versions(node: Object, states: list[Object], begin: datetime) -> list[O
     return versions
 
 
-def node_object(node: Object, moment: datetime, told: list[Object], is_out: bool) -> Object:
+def node_object(node: Object, moment: datetime, conditions: list[Object], is_out: bool) -> Object:
     taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
     taints[0]["timeAdded"] = stamp(moment)
     return {
@@ -109,7 +113,7 @@ def node_object(node: Object, moment: datetime, told: list[Object], is_out: bool
             "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
         },
         "spec": {"unschedulable": True, "taints": taints} if is_out else {},
-        "status": {"capacity": {"nvidia.com/gpu": str(node["n_gpus"])}, "conditions": told},
+        "status": {"capacity": {"nvidia.com/gpu": str(node["n_gpus"])}, "conditions": conditions},
     }
 
 

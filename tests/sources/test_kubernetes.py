@@ -37,13 +37,13 @@ def test_objects_say_of_a_simulated_history_what_its_tables_say(tmp_path: Path):
     objects = objects_of(tables, begin)
     batches = read_all(SOURCE, written(tmp_path, objects))
     ours, theirs = rows_of(batches, "attempts"), tables["attempts"].to_pylist()
-    told = ("state", "start", "end", "n_nodes", "n_gpus")
+    columns = ("state", "start", "end", "n_nodes", "n_gpus")
     by_start = {
-        (row["job_id"].rpartition("-")[2], row["submit"]): [row[name] for name in told[:3]]
+        (row["job_id"].rpartition("-")[2], row["submit"]): [row[name] for name in columns[:3]]
         for row in ours
     }
     assert by_start == {
-        (row["job_id"], row["submit"]): [row[name] for name in told[:3]] for row in theirs
+        (row["job_id"], row["submit"]): [row[name] for name in columns[:3]] for row in theirs
     }
     ended = [row for row in tables["allocations"].to_pylist() if row["end"] is not None]
     held = [row for row in rows_of(batches, "allocations") if row["end"] is not None]

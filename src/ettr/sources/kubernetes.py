@@ -120,7 +120,7 @@ _UNITS = {
 
 
 @dataclass(slots=True)
-class _End:
+class _ContainerEnd:
     """A container that ended."""
 
     name: str
@@ -146,7 +146,7 @@ class _Pod:
     n_gpus: float
     state: str | None
     cause: str | None
-    ends: list[_End]
+    ends: list[_ContainerEnd]
     qos: str | None
 
 
@@ -273,7 +273,7 @@ def _take(seen: _Seen, line: int, value: Json) -> None:
 
 
 def _keep_event(seen: _Seen, line: int, uid: str, one: Object) -> None:
-    """Keep an Event that says what befell a node or a pod; skip all others."""
+    """Keep an Event that says what happened to a node or a pod; skip all others."""
     found = _event_fields(one)
     wanted = {"Node": _EVENTS_OF_NODES | _SIGNALS.keys(), "Pod": _EVENTS_OF_PODS}
     if found["reason"] not in wanted.get(found["about"][0], ()):
@@ -346,20 +346,20 @@ def _pod(
     seen: _Seen, line: int, uid: str, one: Object, created: datetime, is_deleted: bool
 ) -> _Pod:
     meta, spec, status = (_object(one.get(name)) for name in ("metadata", "spec", "status"))
-    told = _conditions(status)
+    conditions = _conditions(status)
     phase, reason = clean(status.get("phase")), clean(status.get("reason"))
-    disrupted = told.get("DisruptionTarget", {})
+    disrupted = conditions.get("DisruptionTarget", {})
     cause = clean(disrupted.get("reason")) if disrupted.get("status") == "True" else None
     ends = [
         end for value in _objects(status.get("containerStatuses")) for end in _ends(seen, value)
     ]
     now = [end for end in ends if end.time and _is_over(status, end)]
     start = seen.time(status.get("startTime"))
-    start = start or seen.time(_object(told.get("PodScheduled")).get("lastTransitionTime"))
+    start = start or seen.time(_object(conditions.get("PodScheduled")).get("lastTransitionTime"))
     is_over = phase in {"Succeeded", "Failed"} or is_deleted
     end = max((one.time for one in now), default=None) if is_over else None
     if is_over and end is None:
-        moments = (disrupted, told.get("Ready", {}))
+        moments = (disrupted, conditions.get("Ready", {}))
         times = [seen.time(one.get("lastTransitionTime")) for one in moments]
         end = next((t for t in times if t), None) or seen.time(meta.get("deletionTimestamp"))
     failed = any(one.exit_code for one in now) or phase == "Failed"
@@ -387,7 +387,7 @@ def _pod(
     )
 
 
-def _is_over(status: Object, end: _End) -> bool:
+def _is_over(status: Object, end: _ContainerEnd) -> bool:
     """Whether a container's end is its last, and not that before a restart."""
     for value in _objects(status.get("containerStatuses")):
         if clean(value.get("name")) == end.name:
@@ -395,14 +395,14 @@ def _is_over(status: Object, end: _End) -> bool:
     return False
 
 
-def _ends(seen: _Seen, container: Object) -> Iterator[_End]:
+def _ends(seen: _Seen, container: Object) -> Iterator[_ContainerEnd]:
     """The end of a container, and the one before its last restart."""
     for name in ("lastState", "state"):
         over = _object(_object(container.get(name)).get("terminated"))
         time = seen.time(over.get("finishedAt"))
         if time is not None:
             code, signal = over.get("exitCode"), over.get("signal")
-            yield _End(
+            yield _ContainerEnd(
                 clean(container.get("name")) or "",
                 time,
                 clean(over.get("reason")) or "",
@@ -429,9 +429,9 @@ def _owner(
     seen: _Seen, line: int, kind: str, uid: str, one: Object, created: datetime, is_deleted: bool
 ) -> _Owner:
     meta, spec, status = (_object(one.get(name)) for name in ("metadata", "spec", "status"))
-    told = _conditions(status)
+    conditions = _conditions(status)
     state, end, preempted = None, None, None
-    for name, condition in told.items():
+    for name, condition in conditions.items():
         if condition.get("status") != "True":
             continue
         since = seen.time(condition.get("lastTransitionTime"))
@@ -470,8 +470,8 @@ def _owner(
 
 def _node_signals(seen: _Seen, line: int, name: str, one: Object) -> None:
     """What a version of a node shows of when it was ready and open to pods."""
-    spec, told = _object(one.get("spec")), _conditions(_object(one.get("status")))
-    ready = told.get("Ready", {})
+    spec, conditions = _object(one.get("spec")), _conditions(_object(one.get("status")))
+    ready = conditions.get("Ready", {})
     since = seen.time(ready.get("lastTransitionTime"))
     beat = seen.time(ready.get("lastHeartbeatTime")) or since
     if since is not None:
@@ -700,8 +700,8 @@ def _outcome(
     last = [p for p in ran if p.end and end and (end - p.end).total_seconds() <= _ENDING_S]
     why = {_CAUSES.get(pod.cause or "") or pod.state or "COMPLETED": pod for pod in last or ran}
     worst = next((one for one in _WORST if one in why), state or "CANCELLED")
-    said = {"FAILED": _WORST[:-1], "CANCELLED": ("NODE_FAIL", "PREEMPTED")}
-    if state is None or worst in said.get(state, ()):
+    worse = {"FAILED": _WORST[:-1], "CANCELLED": ("NODE_FAIL", "PREEMPTED")}
+    if state is None or worst in worse.get(state, ()):
         state = worst
     if workload is not None and workload.preempted and state in {"CANCELLED", "FAILED"}:
         state = "PREEMPTED"
@@ -825,7 +825,7 @@ def _event(
 
 
 def _event_rows(seen: _Seen, jobs: dict[str, str]) -> None:
-    """Events that say what befell a node or a pod."""
+    """Events that say what happened to a node or a pod."""
     for uid, one in seen.events.items():
         kind, name, about = one["about"]
         first, last = seen.time(one["first"]), seen.time(one["last"])
@@ -852,9 +852,9 @@ def _node_rows(seen: _Seen) -> None:
     """The nodes, the problems that their conditions show, and the states that they were in."""
     for name, (line, one) in seen.nodes.items():
         _inventory(seen, name, line, one)
-        for kind, told in _conditions(_object(one.get("status"))).items():
-            since = seen.time(told.get("lastTransitionTime"))
-            if kind == "Ready" or told.get("status") != "True" or since is None:
+        for kind, conditions in _conditions(_object(one.get("status"))).items():
+            since = seen.time(conditions.get("lastTransitionTime"))
+            if kind == "Ready" or conditions.get("status") != "True" or since is None:
                 continue
             seen.rows.events.add(
                 line=line,
@@ -863,7 +863,7 @@ def _node_rows(seen: _Seen) -> None:
                 node=name,
                 code=kind,
                 severity="warning",
-                message=_words(told.get("reason"), told.get("message")),
+                message=_words(conditions.get("reason"), conditions.get("message")),
                 known_id=_known_id("condition", name, kind, str(since)),
             )
     for one in seen.events.values():
