@@ -13,7 +13,14 @@ from ettr.report.text import section_text
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.replay import BY_FAULTS, BY_JOBS, DRAWN, Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario, owners_of
-from ettr.sim.cluster.scenario_parts import ArrayClass, BurstProcess, Priority, Quota, RateChange
+from ettr.sim.cluster.scenario_parts import (
+    ArrayClass,
+    BurstProcess,
+    NodeCheck,
+    Priority,
+    Quota,
+    RateChange,
+)
 from ettr.sim.cluster.sensitivity import sensitivity, varied_values
 from ettr.sim.cluster.whatif import changed_scenario, what_if
 
@@ -42,14 +49,19 @@ def site() -> ClusterScenario:
         faults=tuple(
             fault(symptom, 300.0, law="weibull", form=0.7, as_new_share=0.5, **more)
             for symptom, more in {
-                "gpu-memory": {},
+                "gpu-memory": {"latent_s": 3600.0},
                 "node-hardware": {"node_down_chance": 0.5},
                 "nvlink": {},
             }.items()
         ),
         bursts=(BurstProcess("nvlink", "rack", 300.0, 0.5, 600.0),),
         rate_changes=(RateChange("gpu-memory", 1.0, 2.0),),
-        checks={"false_high_per_node_day": 0.2, "false_low_per_node_day": 0.2},
+        checks={
+            "false_high_per_node_day": 0.2,
+            "false_low_per_node_day": 0.2,
+            "policy": "before-each-job",
+        },
+        node_checks=(NodeCheck("diag", 600.0, "gpu-memory:0.5", 0.1),),
         lemons={"share": 0.2, "factor": 5.0},
     )
 
