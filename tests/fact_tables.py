@@ -83,6 +83,7 @@ def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
 
 def put(facts: Facts, name: str, rows: pa.Table) -> None:
     """Let some rows stand under the name of a fact, their times as microseconds."""
+    assert isinstance(facts.engine, Duck)
     facts.engine.run("DROP TABLE IF EXISTS put_rows")
     facts.engine.put_arrow("put_rows", rows)
     facts.store(name, facts.keep(name, _narrow(rows, "put_rows"), view=False))

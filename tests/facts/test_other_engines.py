@@ -6,6 +6,7 @@ finds the most rows.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -44,6 +45,8 @@ NAMES = sorted(path.stem for path in SQL.glob("*.sql"))
 NOT_TRANSLATED = {"node_lists": "hash(), DuckDB's own of 64 bits"}
 TRANSLATED = [name for name in NAMES if name not in NOT_TRANSLATED]
 MOST_ROWS = 5000
+LOGS = Path(__file__).resolve().parents[1] / "data" / "bad_morning"
+COMMANDS = ("goodput", "nodes")
 
 
 @dataclass(frozen=True)
@@ -255,6 +258,38 @@ def test_each_fact_in_a_file_has_rows_in_a_store(asked: dict[str, Asked]):
 @pytest.mark.parametrize("name", TRANSLATED)
 def test_spark_says_the_same(name: str, asked: dict[str, Asked], spark: Others):
     says_the_same(name, asked, spark)
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_says_the_same_on_spark(
+    command: str, spark: Others, tmp_path_factory: pytest.TempPathFactory
+):
+    """Whole reports take minutes: docs/how-to/use-several-machines.md has their outcome."""
+    place = tmp_path_factory.getbasetemp() / "on_spark"
+    if not place.exists():
+        logs = map(str, sorted(LOGS.iterdir()))
+        assert ettr("ingest", str(place), *logs, "--timezone", "UTC").code == 0
+    ours, theirs = (
+        ettr(command, str(place), "--json", "--engine", engine) for engine in ("duckdb", "spark")
+    )
+    assert (ours.code, theirs.code) == (0, 0), theirs.err
+    same_json(json.loads(ours.out), json.loads(theirs.out), command)
+
+
+def same_json(one: Any, other: Any, at: str) -> None:
+    """Equal, numbers to 1e-9 of themselves."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), at
+        for name in one:
+            same_json(one[name], other[name], f"{at}.{name}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), at
+        for place, pair in enumerate(zip(one, other, strict=True)):
+            same_json(*pair, f"{at}[{place}]")
+    else:
+        assert same(one, other), (at, one, other)
 
 
 @pytest.mark.postgres

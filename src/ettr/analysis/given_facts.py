@@ -57,7 +57,7 @@ def facts_of(stages: OfStore, shared: Facts | None) -> Facts:
     if shared is not None:
         return shared.under(**own)
     return facts_of_store(
-        on_duckdb(stages.store),
+        stages.store if stages.store.keeps_parquet else on_duckdb(stages.store),
         logs=stages,
         assumptions=stages.assumptions,
         taxonomy=Deferred(lambda _: stages.taxonomy),

@@ -25,6 +25,7 @@ from ettr.selection import Selection
 from ettr.sources.node_lists import expand_nodes
 from ettr.store import Store
 from ettr.store.base import Ingestion
+from ettr.store.computing import DUCKDB
 from ettr.store.opening import on_duckdb
 from ettr.tables import TABLES
 from ettr.tables.rows import DEFAULT_CLUSTER, SIMULATION, UNNAMED_NOTE, taken_note
@@ -272,6 +273,11 @@ class MaskedStore(Store):
     """The tables of a store with pseudonyms; read only."""
 
     def __init__(self, store: Store, masks: Masks) -> None:
+        if store.computing.engine != DUCKDB:
+            raise UsageError(
+                f"--anonymise: names are replaced on {DUCKDB}; leave --engine out, or leave "
+                "--anonymise out"
+            )
         self._store = on_duckdb(store)
         self._masks = masks
         duck = self.connection

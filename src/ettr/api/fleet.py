@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from ettr.report.parts import part_alone, part_document
 from ettr.report.registry import PARTS
 from ettr.selection import Selection
 from ettr.store import open_store
+from ettr.store.computing import DUCKDB, Computing
 from ettr.tables import DERIVED, TABLES
 from ettr.tables.rows import is_taken_note
 
@@ -150,6 +151,8 @@ def open_fleet(
     selection: Selection | None = None,
     gpu_hour_price: str | Price | None = None,
     name: str | None = None,
+    engine: str = DUCKDB,
+    engine_options: Mapping[str, str] | None = None,
 ) -> Fleet:
     """Open a store that `ettr ingest` made.
 
@@ -159,14 +162,17 @@ def open_fleet(
         selection: What the results are about: a period, partitions, users, nodes; all where None.
         gpu_hour_price: Such as "2.50USD": money next to GPU-hours; none where None.
         name: What to call the fleet in comparisons; the place of the store where None.
+        engine: What computes: duckdb, spark, spark://HOST:7077, or sc://HOST:15002.
+        engine_options: Its settings, such as {"spark.executor.memory": "8g"}.
 
     Raises:
-        StoreError: it is not there, or is something else.
-        UsageError: a price that cannot be understood.
+        StoreError: it is not there, or is something else; no engine answers.
+        UsageError: an engine that is not known, or a price that cannot be understood.
     """
     price = price_given(gpu_hour_price)
     with ExitStack() as stack:
-        opened = stack.enter_context(open_store(store))
+        computing = Computing(engine, tuple((engine_options or {}).items()))
+        opened = stack.enter_context(open_store(store, computing=computing))
         return Fleet(
             Analysis(opened, assumptions, selection, price), name or opened.where, stack.pop_all()
         )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from ettr.facts.duck import Duck
+    from ettr.facts.engine import FactEngine
 
 
 _SHOWN = 10
@@ -27,7 +27,7 @@ class Rows:
     """
 
     columns: tuple[str, ...]
-    _engine: Duck
+    _engine: FactEngine
     _sql: str
 
     def to_pyarrow(self) -> ArrowTable:
@@ -103,11 +103,11 @@ class Rows:
         return found
 
 
-def rows_of(engine: Duck, sql: str) -> Rows:
+def rows_of(engine: FactEngine, sql: str) -> Rows:
     """Rows of a SELECT of names in the engine, checked but not fetched."""
     select = sql.strip().rstrip(";")
-    found = engine.run(Rows((), engine, select)._wrapped("SELECT *", 0))
-    return Rows(tuple(column[0] for column in found.description or ()), engine, select)
+    names = engine.names(Rows((), engine, select)._wrapped("SELECT *", 0))
+    return Rows(tuple(names), engine, select)
 
 
 # -- Arrow tables as data frames of libraries that ettr does not bring ----------------------------

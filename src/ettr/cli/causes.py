@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
 from ettr.cli.output import complain, say_json
 from ettr.cli.printing import Answering, say_csv
@@ -31,6 +32,7 @@ def causes(
             help="With --json or --csv: list the latest N interruptions; totals have all.",
         ),
     ] = MOST_CAUSES_LISTED,
+    on: OnEngine,
     selecting: Selecting,
     rating: Annotated[
         opt.Rating,
@@ -55,10 +57,9 @@ def causes(
     from ettr.report.document import plain, plain_fields
     from ettr.report.rows import flat_rows
     from ettr.report.sections.causes import causes_section
-    from ettr.store import open_store
 
     given, selection = rating.assumptions(), selecting.selection()
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis, default = Analysis(opened, given, selection), None
         if rating.taxonomy is not None or rating.believe is not None:
             shipped = replace(rating, taxonomy=None, believe=None).assumptions()

@@ -10,6 +10,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
 from ettr.cli.printing import Answering
 from ettr.cli.selecting import Selecting
@@ -76,6 +77,7 @@ def checks(
             help="A firing counts for failures of the node up to so much later.",
         ),
     ] = "24h",
+    on: OnEngine,
     selecting: Selecting,
     rating: Annotated[
         opt.Rating,
@@ -98,7 +100,6 @@ def checks(
     from ettr.analysis.node_checks import checks_report
     from ettr.checks.catalogue import read_catalogue
     from ettr.report.sections.node_checks import advice_section, checks_section, helped_section
-    from ettr.store import open_store
 
     horizon_s = q.seconds("--horizon", horizon)
     if horizon_s <= 0:
@@ -107,7 +108,7 @@ def checks(
         raise UsageError(f"--symptom {symptom}: only --helped asks about one; give it too")
     _check_before(before, catalogue, incident, while_idle)
     offered = None if catalogue is None else read_catalogue(catalogue)
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         of_fleet = analysis
         if before is not None and analysis.selection.of_nodes:

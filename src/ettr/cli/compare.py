@@ -11,6 +11,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, Only, OptionGroup, TypedOptions, needs
 from ettr.cli.pricing import Pricing
 from ettr.cli.printing import Answering, PageFile
@@ -141,6 +142,7 @@ def compare(
         bool,
         typer.Option("--published", help="One fleet against rates that others have published."),
     ] = False,
+    on: OnEngine,
     selecting: Annotated[Selecting, Only(*_SELECTING)],
     rating: Annotated[opt.AnalysisOptions, Only(*_RATING)],
     pricing: Pricing,
@@ -174,12 +176,12 @@ def compare(
 
     selection, price = selecting.selection(), pricing.price()
     if cut.previous:
-        _show_previous(what[0], selection, price, rating, all_jobs, page, printing)
+        _show_previous(what[0], on, selection, price, rating, all_jobs, page, printing)
         return
     if price is not None:
         raise UsageError("--gpu-hour-price: failure rates hold no GPU-hours; give --previous too")
     named = list(zip(what, numbers, strict=True))
-    fleets, head = _fleets(named, cut, all_jobs, rating, selection)
+    fleets, head = _fleets(named, cut, on, all_jobs, rating, selection)
     if published:
         from ettr.analysis.published import compare_with_published
         from ettr.report.sections.compare import published_section
@@ -208,6 +210,7 @@ def compare(
 
 def _show_previous(
     where: str,
+    on: OnEngine,
     selection: Selection,
     price: Price | None,
     rating: opt.AnalysisOptions,
@@ -221,9 +224,8 @@ def _show_previous(
     from ettr.analysis.previous import period_trend
     from ettr.report.money import priced
     from ettr.report.sections.previous import previous_section
-    from ettr.store import open_store
 
-    with open_store(where) as store:
+    with on.open(where) as store:
         analysis = Analysis(store, rating.assumptions(), selection, price)
         above = None if all_jobs else common_above_gpus([analysis], rating.above_gpus)
         trend = period_trend(analysis, above)
@@ -239,6 +241,7 @@ def _show_previous(
 def _fleets(
     named: list[tuple[str, TypedFleet | None]],
     cut: Cut,
+    on: OnEngine,
     all_jobs: bool,
     rating: opt.Rating,
     selection: Selection,
@@ -251,11 +254,10 @@ def _fleets(
     from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
     from ettr.analysis.fleet_parts import common_above_gpus
     from ettr.analysis.selecting import head_of
-    from ettr.store import open_store
 
     with ExitStack() as stack:
         opened = {
-            text: stack.enter_context(open_store(text)) for text, typed in named if typed is None
+            text: stack.enter_context(on.open(text)) for text, typed in named if typed is None
         }
         stores = {
             text: Analysis(store, rating.assumptions(), selection) for text, store in opened.items()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import quantities as q
-from ettr.cli.groups import OptionGroup
+from ettr.cli.groups import Input, OptionGroup, needs
+from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +21,26 @@ if TYPE_CHECKING:
 class OnEngine(OptionGroup):
     """The engine, its settings, and its memory."""
 
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="ENGINE",
+            help="What computes: duckdb, spark, spark://HOST:7077, or sc://HOST:15002 (Spark "
+            "Connect).",
+        ),
+        needs(Input.STORE),
+    ] = "duckdb"
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine-option",
+            metavar="KEY=VALUE",
+            help="A setting of the engine: spark.executor.memory=8g, or threads=4 of DuckDB; "
+            "repeatable.",
+        ),
+        needs(Input.STORE),
+    ] = None
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -28,6 +49,7 @@ class OnEngine(OptionGroup):
             help="Memory of DuckDB, as 8GB, before it puts rows aside in TMPDIR; half of what the "
             "process may have if absent.",
         ),
+        needs(Input.STORE, Input.FILES),
     ] = None
 
     def open(
@@ -43,5 +65,14 @@ class OnEngine(OptionGroup):
         from ettr.store.computing import Computing
 
         memory = q.if_given(q.n_bytes, "--memory-limit", self.memory_limit)
-        computing = Computing(memory_bytes=None if memory is None else int(memory))
+        options = []
+        for text in self.engine_option or ():
+            key, sign, value = text.partition("=")
+            if not (key.strip() and sign):
+                raise UsageError(
+                    f"--engine-option {q.shortened(text)!r}: give KEY=VALUE, as "
+                    "spark.executor.memory=8g"
+                )
+            options.append((key.strip(), value.strip()))
+        computing = Computing(self.engine, tuple(options), None if memory is None else int(memory))
         return open_store(where, create=create, readable_by=readable_by, computing=computing)

@@ -9,6 +9,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, TypedOptions, needs
 from ettr.cli.output import complain, complain_of_selection, say, say_json, say_selection
 from ettr.cli.printing import Answering, say_csv
@@ -67,6 +68,7 @@ def explain(
         ),
         needs(Input.FLIGHT),
     ] = None,
+    on: OnEngine,
     explaining: opt.Explaining,
     look_back: Annotated[
         str,
@@ -94,11 +96,16 @@ def explain(
     elif store is None or job is None:
         raise UsageError("give a STORE and a JOB, or --flight DIR")
     else:
-        _explain_job(store, job, explaining, limited_time_s("--look-back", look_back), printing)
+        _explain_job(store, job, on, explaining, limited_time_s("--look-back", look_back), printing)
 
 
 def _explain_job(
-    store: str, job: str, explaining: opt.Explaining, look_back_s: float, printing: Answering
+    store: str,
+    job: str,
+    on: OnEngine,
+    explaining: opt.Explaining,
+    look_back_s: float,
+    printing: Answering,
 ) -> None:
     from ettr.analysis import Analysis
     from ettr.analysis.evidence import evidence_of_job
@@ -106,9 +113,8 @@ def _explain_job(
     from ettr.report.document import plain, plain_fields
     from ettr.report.job_history import job_array_section, job_history_text, job_section
     from ettr.report.rows import rows_of
-    from ettr.store import open_store
 
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis = Analysis(opened, explaining.assumptions())
         array = job_array(analysis, job)
         if array is not None:

@@ -11,6 +11,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.anonymising import Anonymising
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import OptionGroup
 from ettr.cli.options import table_names
 from ettr.cli.output import complain, complain_of_selection, end_of_selection, say
@@ -70,6 +71,7 @@ def export(
         ),
     ] = None,
     carding: Carding,
+    on: OnEngine,
     selecting: Selecting,
     analysing: opt.AnalysisOptions,
     gpus_per_node: opt.LoggedGpusPerNodeOption = None,
@@ -94,7 +96,6 @@ def export(
     from ettr.report import cards
     from ettr.report import export as exporting
     from ettr.report.document import plain_fields
-    from ettr.store import open_store
 
     selection = selecting.selection()
     chosen = exporting.check_target(to, table or (), selection)
@@ -102,7 +103,7 @@ def export(
         raise UsageError("--licence and --creator: words of a card; give --card too")
     licence = cards.check_card(to, carding.licence) if carding.card else ""
     assumptions = analysing.assumptions(gpus_per_node)
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis, _ = anonymising.analysis(
             opened, selection, lambda store, chosen: Analysis(store, assumptions, chosen)
         )

@@ -15,7 +15,8 @@ _EXPERT = (
     "--taxonomy --believe --window --burst-gap --sticky-gap --log-tolerance --confidence "
     "--above-gpus --fleet-nodes --preemption-window --preemption-tolerance --run-id "
     "--false-discovery --look-back --account --qos --cluster --node --gpu-type --gpus-per-node "
-    "--place --source --fields --start --columns --job --run-name --series --accelerators --table"
+    "--place --source --fields --start --columns --job --run-name --series --accelerators --table "
+    "--engine --engine-option --memory-limit"
 )
 _EXPERT_OF = {
     "report": "--nodes",

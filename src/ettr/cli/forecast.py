@@ -8,6 +8,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
 from ettr.cli.printing import Answering
 from ettr.cli.selecting import Selecting
@@ -28,6 +29,7 @@ def forecast(
             "--nodes", metavar="N", help="Nodes that will run; those of the last window if absent."
         ),
     ] = None,
+    on: OnEngine,
     selecting: Selecting,
     rating: Annotated[
         opt.Rating,
@@ -46,11 +48,10 @@ def forecast(
     from ettr.analysis import Analysis
     from ettr.analysis.forecasting import forecast_failures
     from ettr.report.sections.projection import forecast_section
-    from ettr.store import open_store
 
     lengths = [q.time_days("--ahead", part.strip()) for part in ahead.split(",")]
     q.positive("--nodes", nodes, "nodes")
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         found = forecast_failures(analysis, opened.where, lengths, nodes)
         head = analysis.selection_head

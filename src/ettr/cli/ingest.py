@@ -50,7 +50,7 @@ def ingest(
             "large enough to be worth it.",
         ),
     ] = None,
-    on: OnEngine,
+    on: Annotated[OnEngine, Only("memory_limit")],
     printing: Printing,
 ) -> None:
     """Read logs into a store, which is created if absent.

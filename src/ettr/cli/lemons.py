@@ -10,6 +10,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.anonymising import Anonymising
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
 from ettr.cli.output import (
     check_writable,
@@ -85,6 +86,7 @@ def lemons(
             help="With --back-test: how long a claimed node is out of service.",
         ),
     ] = DRAIN_DAYS,
+    on: OnEngine,
     selecting: Selecting,
     rating: Annotated[
         opt.Rating,
@@ -106,13 +108,12 @@ def lemons(
     """
     from ettr.analysis import Analysis
     from ettr.report.sections.lemons import lemons_section
-    from ettr.store import open_store
 
     if not 0 < false_discovery < 1:
         raise UsageError(f"--false-discovery {false_discovery}: give a share above 0 and below 1")
     _check_output(name, output, printing)
     _check_back_test(back_test, name, fit_days, score_days)
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         given, selection = rating.assumptions(), selecting.selection()
         analysis, masked = anonymising.analysis(
             opened,

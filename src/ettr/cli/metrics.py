@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, Only, TypedOptions
 from ettr.cli.output import complain_of_selection, end_of_selection, say_json
 from ettr.cli.pricing import Pricing
@@ -39,12 +40,13 @@ def metric_command(part: Registered, registered: Command) -> Callable[..., None]
     def command(
         store: opt.StoreArgument,
         *,
+        on: OnEngine,
         selecting: Selecting,
         metric: opt.MetricOptions,
         pricing: Pricing,
         printing: Answering,
     ) -> None:
-        _print_part(part.name, store, selecting, metric, printing, pricing.price())
+        _print_part(part.name, store, on, selecting, metric, printing, pricing.price())
 
     command.__doc__ = registered.help
     command.__annotations__["metric"] = Annotated[opt.MetricOptions, Only(*registered.options)]
@@ -56,6 +58,7 @@ def metric_command(part: Registered, registered: Command) -> Callable[..., None]
 def _print_part(
     name: str,
     store: str,
+    on: OnEngine,
     selecting: Selecting,
     metric: opt.MetricOptions,
     printing: Answering,
@@ -66,10 +69,9 @@ def _print_part(
     from ettr.report.head import with_selection
     from ettr.report.money import with_price
     from ettr.report.parts import part_alone, part_document, part_rows
-    from ettr.store import open_store
 
     assumptions = metric.assumptions(metric.gpus_per_node)
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis = Analysis(opened, assumptions, selecting.selection(), price)
         head = analysis.selection_head
         if printing.csv:
@@ -91,6 +93,7 @@ def failures(
             "--list", help="List each failure: when, whose, where, why, its cost and its log lines."
         ),
     ] = False,
+    on: OnEngine,
     selecting: Selecting,
     metric: Annotated[
         opt.MetricOptions,
@@ -109,7 +112,7 @@ def failures(
             "`ettr goodput`"
         )
     part = "failure_list" if listed else "failures"
-    _print_part(part, store, selecting, metric, printing, price)
+    _print_part(part, store, on, selecting, metric, printing, price)
 
 
 def nodes(
@@ -123,6 +126,7 @@ def nodes(
         int | None,
         typer.Option("--xid", metavar="CODE", min=0, help="List the GPUs that reported this XID."),
     ] = None,
+    on: OnEngine,
     selecting: Selecting,
     metric: Annotated[
         opt.MetricOptions,
@@ -137,16 +141,15 @@ def nodes(
     """
     price = pricing.price()
     if by is None and xid is None:
-        _print_part("nodes", store, selecting, metric, printing, price)
+        _print_part("nodes", store, on, selecting, metric, printing, price)
         return
     if by is not None and xid is not None:
         raise UsageError("--by and --xid: two lists; give one of them")
     from ettr.analysis import Analysis
     from ettr.analysis.node_costs import node_costs, xid_devices
     from ettr.report.sections.node_costs import costs_section, xid_section
-    from ettr.store import open_store
 
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         given = metric.assumptions(metric.gpus_per_node)
         analysis = Analysis(opened, given, selecting.selection(), price)
         head = analysis.selection_head

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
 from ettr.cli.output import complain_of_selection, end_of_selection, say_json
 from ettr.cli.printing import Answering, say_csv
@@ -21,6 +22,7 @@ def node(
         typer.Argument(metavar="[NAME]", help="The node, or CLUSTER/NODE; all nodes if absent."),
     ] = None,
     *,
+    on: OnEngine,
     selecting: Selecting,
     metric: Annotated[opt.MetricOptions, Only(*CAUSES, "confidence", "fleet_nodes")],
     printing: Answering,
@@ -37,9 +39,8 @@ def node(
     from ettr.report.parts import part_document, part_rows
     from ettr.report.rows import summary_rows
     from ettr.report.sections.node_records import node_section, records_section
-    from ettr.store import open_store
 
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis = Analysis(opened, metric.assumptions(None), selecting.selection())
         history = None if name is None else node_history(analysis.given, name)
         if printing.csv:

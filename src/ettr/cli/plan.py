@@ -14,6 +14,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, TypedOptions
 from ettr.cli.output import check_writable, say
 from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
@@ -71,6 +72,7 @@ class _Options:
     questions: PlanQuestions
     simulation: SimulationOptions
     rating: opt.Rating
+    on: OnEngine
     selecting: Selecting
     measured: tuple[str, ...] = ()
 
@@ -136,6 +138,7 @@ def plan(
         Path | None,
         typer.Option("--html", metavar="FILE.html", help="Write the planner page with sliders."),
     ] = None,
+    on: OnEngine,
     selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
@@ -150,7 +153,7 @@ def plan(
     from ettr.plan.outlook import SecondPlan
 
     options = _Options(
-        store, size, rate, times, target, schemes, questions, simulation, rating, selecting
+        store, size, rate, times, target, schemes, questions, simulation, rating, on, selecting
     )
     if measured is not None:
         options = options.with_costs(measured_costs(measured))
@@ -372,9 +375,8 @@ def _planning_rate(options: _Options) -> _NodeRate:
     from ettr.analysis import Analysis
     from ettr.analysis.own_failures import stored_rate
     from ettr.report.findings import rate_cautions
-    from ettr.store import open_store
 
-    with open_store(options.store) as opened:
+    with options.on.open(options.store) as opened:
         analysis = Analysis(opened, rating.assumptions(), options.selecting.selection())
         stored = stored_rate(analysis, opened.where)
         return _NodeRate(

@@ -11,6 +11,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, OptionGroup, TypedOptions, needs
 from ettr.cli.printing import Answering, PageFile
 from ettr.cli.quantities import MOST_GPUS_PER_NODE
@@ -213,6 +214,7 @@ def project(
     spare: SpareOptions,
     times: rates.RunTimes,
     models: ModelOptions,
+    on: OnEngine,
     selecting: Selecting,
     rating: opt.Rating,
     typed: TypedOptions,
@@ -247,7 +249,7 @@ def project(
     evidence, chosen, cautions, head = (
         (*_typed(rate, seen, rating, models), (), None)
         if store is None
-        else _stored(store, rating, models, selecting)
+        else _stored(store, on, rating, models, selecting)
     )
     gpus_per_node = scales.gpus_per_node or evidence.gpus_per_node
     found = project_fleet(
@@ -295,16 +297,15 @@ def _typed(
 
 
 def _stored(
-    store: str, rating: opt.Rating, models: ModelOptions, selecting: Selecting
+    store: str, on: OnEngine, rating: opt.Rating, models: ModelOptions, selecting: Selecting
 ) -> tuple[FleetEvidence, ChosenModels | None, tuple[str, ...], SelectionHead]:
     """What a store gives a projection, what may be wrong with its rate, what is selected."""
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
     from ettr.analysis.model_choice import stored_spans
     from ettr.report.findings import rate_cautions
-    from ettr.store import open_store
 
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         evidence = evidence_to_plan_with(analysis, opened.where)
         spans = stored_spans(analysis, planned_above_gpus(analysis))

@@ -13,6 +13,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.anonymising import Anonymising
+from ettr.cli.computing import OnEngine
 from ettr.cli.file_options import Reading, existing_files
 from ettr.cli.groups import Input, Only, TypedOptions
 from ettr.cli.output import check_writable, complain, end_of_selection, progress_bar, say
@@ -65,6 +66,7 @@ def report(
     ] = False,
     *,
     reading: Annotated[Reading, Only(*_READING)],
+    on: OnEngine,
     selecting: Selecting,
     analysing: opt.AnalysisOptions,
     pricing: Pricing,
@@ -102,7 +104,7 @@ def report(
     def of(store: Store, chosen: Selection) -> Analysis:
         return Analysis(store, assumptions, chosen, price)
 
-    with _opened(what, options, reading.source, selection, of) as read:
+    with _opened(what, on, options, reading.source, selection, of) as read:
         analysis = read
         if anonymising.anonymise is not None:
             analysis, _ = anonymising.analysis(read.store, selection, of)
@@ -210,22 +212,22 @@ def _is_one_store(what: list[str]) -> bool:
 @contextmanager
 def _opened(
     what: list[str],
+    on: OnEngine,
     options: ReadOptions,
     source: str | None,
     selection: Selection,
     analysis_of: Callable[[Store, Selection], Analysis],
 ) -> Iterator[Analysis]:
     """The analysis of the store that is named, or of a temporary one made from files."""
-    from ettr.store import open_store
 
     if _is_one_store(what):
-        with open_store(what[0]) as store:
+        with on.open(what[0]) as store:
             yield analysis_of(store, selection)
         return
     files = existing_files([Path(name) for name in what])
     with (
         tempfile.TemporaryDirectory(prefix="ettr-") as folder,
-        open_store(Path(folder) / "store", create=True) as store,
+        on.open(Path(folder) / "store", create=True) as store,
     ):
         analysis = analysis_of(store, selection)
         for one in ingest_all(store, files, options, source, analysis):

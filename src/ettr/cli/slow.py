@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ettr.cli import options as opt
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
 from ettr.cli.printing import Answering
 from ettr.cli.selecting import Selecting
@@ -25,6 +26,7 @@ def slow(
             help="Largest expected share of ordinary nodes among the claimed ones of a run.",
         ),
     ] = FALSE_DISCOVERY,
+    on: OnEngine,
     selecting: Selecting,
     rating: Annotated[opt.Rating, Only("confidence")],
     printing: Answering,
@@ -42,11 +44,10 @@ def slow(
     from ettr.analysis import Analysis
     from ettr.analysis.slow_nodes import slow_report
     from ettr.report.sections.slow_nodes import slow_section
-    from ettr.store import open_store
 
     if not 0 < false_discovery < 1:
         raise UsageError(f"--false-discovery {false_discovery}: give a share above 0 and below 1")
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         found, head = slow_report(analysis, false_discovery), analysis.selection_head
     printing.show("ettr-slow", found, slow_section, "candidates", head)

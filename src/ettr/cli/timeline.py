@@ -9,6 +9,7 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli.anonymising import Anonymising
+from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, Only, TypedOptions, needs
 from ettr.cli.output import check_writable, say
 from ettr.cli.printing import Printing
@@ -54,6 +55,7 @@ def timeline(
         ),
     ] = TIMELINE_NODES,
     *,
+    on: OnEngine,
     selecting: Selecting,
     metric: Annotated[opt.MetricOptions, Only(*CAUSES, "fleet_nodes", "gpus_per_node")],
     typed: TypedOptions,
@@ -70,13 +72,12 @@ def timeline(
     from ettr.report.html import render
     from ettr.report.sections.timeline import timeline_section
     from ettr.report.timeline_page import timeline_page
-    from ettr.store import open_store
 
     typed.check({Input.STORE: True, Input.REPORT_PAGE: printing.as_text})
     if printing.as_text:
         check_writable("--output", output)
     limits = spans.TimelineLimits(min_gpus, most_jobs, most_nodes)
-    with open_store(store) as opened:
+    with on.open(store) as opened:
         assumptions, selection = metric.assumptions(metric.gpus_per_node), selecting.selection()
         analysis, _ = anonymising.analysis(
             opened, selection, lambda store, chosen: Analysis(store, assumptions, chosen)

@@ -12,6 +12,7 @@ from threading import Timer
 from typing import Any
 
 from ettr.errors import StoreError, UsageError
+from ettr.facts.duck import Duck
 from ettr.facts.facts import Facts
 from ettr.facts.files import Fact, fact, fact_names
 from ettr.tables import TABLES
@@ -96,8 +97,8 @@ def ask(facts: Facts, sql: str, *, most_rows: int, memory_bytes: int, seconds: f
     """
     import duckdb
 
-    engine = facts.engine
     name_facts(facts, sql)
+    engine = _duck_of(facts)
     files = ", ".join(_quoted(path) for path in facts.given("files"))
     engine.run(f"SET memory_limit = '{int(memory_bytes)}B'")
     engine.run(f"SET allowed_paths = [{files}]")
@@ -132,10 +133,17 @@ def name_facts(facts: Facts, sql: str) -> None:
         UsageError: it is no single SELECT, or names a fact that one question alone has.
     """
     _check(sql)
+    duck = _duck_of(facts)
     for name in sorted(set(_WORD.findall(sql.lower())) & (fact_names() | TABLES.keys())):
         if _is_of_a_question(name):
             raise UsageError(f"{name}: is about what one question asks, and cannot be read alone")
-        facts.engine.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {facts.table(name)}")
+        duck.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {facts.table(name)}")
+
+
+def _duck_of(facts: Facts) -> Duck:
+    if not isinstance(facts.engine, Duck):
+        raise UsageError("a statement of your own runs on DuckDB; open the store without engine")
+    return facts.engine
 
 
 def _check(sql: str) -> None:

@@ -51,6 +51,10 @@ class Duck:
         self.run(f"CREATE TEMP TABLE {name} AS FROM given_rows")
         self.connection.unregister("given_rows")
 
+    def names(self, sql: str) -> list[str]:
+        """Names of the columns of a statement."""
+        return [column[0] for column in self.run(sql).description or ()]
+
     def rows(self, sql: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Rows of a statement as dictionaries."""
         found = self.run(sql, bound)

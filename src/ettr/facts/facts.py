@@ -16,7 +16,7 @@ from ettr.facts.files import Columns, Fact, fact, fact_names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ettr.facts.duck import Duck
+    from ettr.facts.engine import FactEngine
 
 Given = Mapping[str, Any]
 _NUMBER = count()
@@ -39,7 +39,7 @@ class Facts:
             facts is computed when it is first needed.
     """
 
-    def __init__(self, engine: Duck, given: Given, stored: Mapping[str, str]) -> None:
+    def __init__(self, engine: FactEngine, given: Given, stored: Mapping[str, str]) -> None:
         self.engine = engine
         self._given = dict(given)
         self._stored = dict(stored)

@@ -8,22 +8,31 @@ from typing import Any
 
 from ettr.errors import UsageError
 from ettr.facts.duck import Duck
+from ettr.facts.engine import FactEngine
 from ettr.facts.facts import Deferred, Facts
 from ettr.facts.files import made
 from ettr.facts.het_jobs import PARTS_HELD_S, het_jobs_of
 from ettr.facts.naming import naming_of
 from ettr.facts.stored import gpuless_of, kept, narrow_columns, selected
 from ettr.store import Store
+from ettr.store.computing import DUCKDB
 from ettr.tables import NODE_STATES, TABLES
 from ettr.tables.columns import Kind
 from ettr.tables.event_summaries import EVENT_SUMMARIES
 
 
 def facts_of_store(store: Store, **given: Any) -> Facts:
-    """The facts of a store on DuckDB; `given`: further values that facts take."""
-    duck = store.connection
-    if duck is None:
+    """The facts of a store on its engine; `given`: further values that facts take."""
+    engine: FactEngine
+    if store.computing.engine != DUCKDB:
+        from ettr.facts.spark import spark_of
+
+        engine, sources = spark_of(store)
+        given |= {"sources": sources, "kept_summary": lambda _name: None}
+    elif store.connection is None:
         raise UsageError(f"{store.where}: facts are made on a DuckDB; read it through on_duckdb")
+    else:
+        engine = Duck(store.connection)
     logs = {
         "small": frozenset(name for name in TABLES if store.is_small(name)),
         "sources": store.source,
@@ -34,7 +43,7 @@ def facts_of_store(store: Store, **given: Any) -> Facts:
         "gpus_per_node": None,
         "het_jobs": Deferred(het_jobs_of),
     }
-    return Facts(Duck(duck), logs | given, {})
+    return Facts(engine, logs | given, {})
 
 
 def _raw(name: str) -> Callable[[Facts], str]:

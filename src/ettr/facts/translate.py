@@ -82,7 +82,20 @@ def _named_subquery(node: Any) -> Any:
     return node
 
 
+def _in_spark(node: Any) -> Any:
+    """Spark: DuckDB's hash, of which only equality is asked, its sums, and its times."""
+    from sqlglot import exp
+
+    name = _SPARK_NAMES.get(node.name.lower()) if isinstance(node, exp.Anonymous) else None
+    return node if name is None else exp.Anonymous(this=name, expressions=node.expressions)
+
+
+_SPARK_NAMES = {
+    "make_timestamptz": "timestamp_micros",
+    "epoch_us": "unix_micros",
+    "hash": "xxhash64",
+}
 _MENDED: dict[str, tuple[Callable[[Any], Any], ...]] = {
-    "spark": (),
+    "spark": (_in_spark,),
     "postgres": (_series, _whole_division, _half_up, _named_subquery),
 }

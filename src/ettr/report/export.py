@@ -17,6 +17,7 @@ from ettr.analysis import Analysis
 from ettr.analysis.derived import table_sql
 from ettr.analysis.given_facts import documented_facts
 from ettr.errors import UsageError
+from ettr.facts.duck import Duck
 from ettr.files import DRAFT_ENDING, written_whole
 from ettr.report.rows import write_header, write_rows
 from ettr.selection import Selection
@@ -213,7 +214,9 @@ def _write_facts(
             database.execute(f'CREATE VIEW {place} AS SELECT {columns} FROM main."{one.name}"')  # noqa: S608 - of ours
         else:
             source = analysis.facts.table(one.name)
-            types = {row[0]: row[1] for row in engine.run(f"DESCRIBE {source}").fetchall()}
+            types = {}
+            if isinstance(engine, Duck):
+                types = {row[0]: row[1] for row in engine.run(f"DESCRIBE {source}").fetchall()}
             wide = [
                 f'CAST("{name}" AS DECIMAL(38, 0)) AS "{name}"'
                 for name in types

@@ -136,6 +136,13 @@ class Store(ABC):
         """
         return None
 
+    keeps_parquet = False
+    """Whether its tables are files of Parquet, which another engine can read."""
+
+    def parts_of(self, name: str) -> tuple[str, ...]:
+        """Paths of the files of one table, or of a summary; none where the engine has the rows."""
+        return ()
+
     def part_files(self) -> tuple[str, ...]:
         """Files of which the tables are views; none where the engine has the rows."""
         return ()

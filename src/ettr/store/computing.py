@@ -51,7 +51,8 @@ class Computing:
         """A DuckDB whose clock is UTC, that puts aside on disk what exceeds its memory.
 
         Raises:
-            duckdb.Error: the file cannot be opened, or an option is not one of DuckDB's.
+            duckdb.Error: the file cannot be opened.
+            UsageError: an option is not one of DuckDB's.
         """
         import duckdb
 
@@ -64,8 +65,13 @@ class Computing:
         given |= settings if self.engine != DUCKDB else settings | dict(self.options)
         try:
             duck = duckdb.connect(path or ":memory:", read_only=read_only, config=given)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(aside, ignore_errors=True)
+            first = str(error).split("\n", 1)[0]
+            if self.engine == DUCKDB and any(name in first for name, _ in self.options):
+                raise UsageError(
+                    f"--engine-option: {first}; DuckDB's duckdb_settings() lists what there is"
+                ) from error
             raise
         weakref.finalize(duck, shutil.rmtree, aside, ignore_errors=True)
         duck.execute("SET TimeZone = 'UTC'")

@@ -179,6 +179,14 @@ class FolderStore(Store):
         rows.sort(key=lambda row: int(row["ingested"]))
         return tuple(IngestedFile(**{name: row[name] for name in names}) for row in rows)
 
+    keeps_parquet = True
+
+    def parts_of(self, name: str) -> tuple[str, ...]:
+        """The parts of one table; that they are whole is for who reads them to find out."""
+        return tuple(
+            str(self._folder.absolute() / one) for one in self._manifest.parts.get(name, ())
+        )
+
     def part_files(self) -> tuple[str, ...]:
         """The parts of all tables."""
         return tuple(str(self._folder / part) for part in self._manifest.all_parts())

@@ -1,0 +1,273 @@
+"""Spark as the engine of facts: it reads a store's Parquet itself, and hands out what is asked for.
+
+What reaches this process is bounded by Spark's own `spark.driver.maxResultSize`, 1 GiB unless set.
+A fact is kept by its executors (`localCheckpoint`), so that no plan holds those behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from ettr.errors import StoreError, UsageError
+from ettr.facts.files import Columns, Rows
+from ettr.facts.translate import translated
+from ettr.store.computing import DUCKDB, Computing
+from ettr.tables.columns import Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ettr.store import Store
+    from ettr.tables import Table
+
+_PORTS = {"spark": 7077, "sc": 15002}
+_PATIENCE_S = 10.0
+_TYPES = {
+    Kind.STRING: "string",
+    Kind.INT: "bigint",
+    Kind.FLOAT: "double",
+    Kind.BOOL: "boolean",
+    Kind.TIME: "timestamp",
+}
+_TOO_LARGE = "spark.driver.maxResultSize"
+
+
+class Spark:
+    """Statements in DuckDB's dialect on one session of Spark, whose facts are temporary views."""
+
+    def __init__(self, session: Any, where: str) -> None:
+        self._session, self._where = session, where
+
+    def source(self, table: Table, parts: Sequence[str]) -> str:
+        """The name of a view over the parts of a stored table, with every column of its schema."""
+        typed = ", ".join(f"`{column.name}` {_TYPES[column.kind]}" for column in table)
+        name = f"stored_{table.name}"
+        with self._in_words(name):
+            if parts:
+                rows = self._session.read.schema(typed).parquet(*parts)
+            else:
+                rows = self._session.createDataFrame([], typed)
+            rows.createOrReplaceTempView(name)
+        return name
+
+    def create(self, name: str, sql: str, bound: Mapping[str, Any], *, view: bool) -> None:
+        """Keep what a statement selects, as rows or as a view."""
+        with self._in_words(name):
+            rows = self._selected(sql, bound)
+            (rows if view else rows.localCheckpoint()).createOrReplaceTempView(name)
+
+    def put(self, name: str, columns: Sequence[tuple[str, str]], rows: Rows) -> None:
+        """Keep few rows that were made elsewhere."""
+        import pyarrow as pa
+
+        types = {"VARCHAR": pa.string(), "BIGINT": pa.int64(), "DOUBLE": pa.float64()}
+        types |= {"INTEGER": pa.int64(), "BOOLEAN": pa.bool_()}
+        values = [*zip(*rows, strict=True)] or [()] * len(columns)
+        arrays = {
+            column: pa.array(_plain_values(of_column), types[kind])
+            for (column, kind), of_column in zip(columns, values, strict=True)
+        }
+        self.put_arrow(name, pa.table(arrays))
+
+    def put_arrow(self, name: str, rows: pa.Table) -> None:
+        """Keep rows that were made elsewhere, in Arrow's types."""
+        with self._in_words(name):
+            self._session.createDataFrame(rows).createOrReplaceTempView(name)
+
+    def names(self, sql: str) -> list[str]:
+        """Names of the columns of a statement."""
+        with self._in_words("a statement"):
+            found: list[str] = self._selected(sql, {}).columns
+            return found
+
+    def rows(self, sql: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Rows of a statement as dictionaries."""
+        found = self.arrow(sql, bound)
+        columns = {name: found.column(name).to_pylist() for name in found.column_names}
+        whole = [[_number(value) for value in values] for values in columns.values()]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*whole, strict=True)]
+
+    def columns(self, sql: str, bound: Mapping[str, Any]) -> Columns:
+        """Columns of a statement as arrays."""
+        found = self.arrow(sql, bound)
+        return {name: _array(found.column(name)) for name in found.column_names}
+
+    def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
+        """Rows of a statement as an Arrow table."""
+        with self._in_words("a statement"):
+            return self._selected(sql, bound).toArrow()
+
+    def _selected(self, sql: str, bound: Mapping[str, Any]) -> Any:
+        return self._session.sql(translated(sql, "spark", bound))
+
+    @contextmanager
+    def _in_words(self, what: str) -> Iterator[None]:
+        """Spark's own errors in a sentence."""
+        from pyspark.errors import PySparkException
+
+        errors: list[type[Exception]] = [PySparkException, ConnectionError]
+        if "py4j.protocol" in sys.modules:
+            errors.append(sys.modules["py4j.protocol"].Py4JError)
+        try:
+            yield
+        except tuple(errors) as error:
+            text = str(error)
+            if _TOO_LARGE in text:
+                raise StoreError(
+                    f"{self._where}: the rows of {what} are more than may come to this process; "
+                    f"select less (--since, --partition), or give --engine-option {_TOO_LARGE}=4g"
+                ) from error
+            first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+            raise StoreError(f"{self._where}: Spark cannot compute {what}: {first}") from error
+
+
+def spark_of(store: Store) -> tuple[Spark, Callable[[str], str]]:
+    """Spark for the questions about a store, and what names its tables there.
+
+    Raises:
+        UsageError: the engine is not known, or its library is not installed.
+        StoreError: it cannot be reached, or the store is not a folder of Parquet.
+    """
+    from ettr.tables import TABLES
+
+    computing = store.computing
+    if not store.keeps_parquet:
+        raise StoreError(
+            f"{store.where}: --engine {computing.engine} reads a store that is a folder of "
+            "Parquet; leave --engine out, or ingest the logs into a folder"
+        )
+    engine = Spark(session_of(computing), computing.engine)
+    made: dict[str, str] = {}
+
+    def source(name: str) -> str:
+        if name not in made:
+            made[name] = engine.source(TABLES[name], store.parts_of(name))
+        return made[name]
+
+    return engine, source
+
+
+def session_of(computing: Computing) -> Any:
+    """A session of the engine that was asked for, its clock UTC.
+
+    Raises:
+        UsageError: the engine is not known, or its library is not installed.
+        StoreError: it cannot be reached.
+    """
+    engine = computing.engine
+    scheme, is_url, _ = engine.partition("://")
+    if engine != "spark" and not (is_url and scheme in _PORTS):
+        raise UsageError(
+            f"--engine {engine}: give {DUCKDB}, spark (this machine, or what Spark's own settings "
+            "say), spark://HOST:7077, or sc://HOST:15002 for Spark Connect"
+        )
+    odd = [key for key, _ in computing.options if not key.startswith("spark.")]
+    if odd:
+        raise UsageError(
+            f"--engine-option {odd[0]}: settings of Spark begin with spark., as "
+            "spark.executor.memory=8g"
+        )
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UsageError(
+            f"--engine {engine}: pyspark is not installed; pip install 'ettr[spark]'"
+        ) from error
+    if is_url:
+        _check_there(engine, scheme)
+    builder = SparkSession.builder
+    for key, value in computing.options:
+        builder = builder.config(key, value)
+    try:
+        if scheme == "sc":
+            session = builder.remote(engine).create()
+        else:
+            session = _classic(builder.master(engine) if is_url else builder, engine)
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+    except StoreError:
+        raise
+    except ImportError as error:
+        raise UsageError(
+            f"--engine {engine}: Spark Connect needs more of pyspark; pip install 'ettr[spark]' "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    except Exception as error:
+        raise StoreError(f"{engine}: cannot be opened: {_first_line(error)}") from error
+    return session
+
+
+def _classic(builder: Any, engine: str) -> Any:
+    """A session in this process's own Java; of a context that is there, with its own settings."""
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        raise StoreError(
+            f"--engine {engine}: Spark needs Java 17 or later here; install it, or give "
+            "sc://HOST:15002 of a Spark Connect server, which needs none"
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        session = builder.getOrCreate()
+    finally:
+        # PySpark's own handler outlives its session and fails then
+        signal.signal(signal.SIGINT, handler)
+    session.sparkContext.setLogLevel("ERROR")
+    return session.newSession()
+
+
+def _check_there(engine: str, scheme: str) -> None:
+    """Find out in seconds what Spark finds out in minutes: whether anyone answers."""
+    hosts = engine.partition("://")[2].split("/")[0].split(";")[0].split(",")
+    why = "no host is named"
+    for host in filter(None, hosts):
+        try:
+            parts = urlsplit(f"//{host}")
+            place = parts.hostname or "", parts.port or _PORTS[scheme]
+            with socket.create_connection(place, timeout=_PATIENCE_S):
+                return
+        except (OSError, ValueError) as error:
+            why = _first_line(error)
+    raise StoreError(f"{engine}: no server answers: {why}; give {scheme}://HOST:{_PORTS[scheme]}")
+
+
+def _first_line(error: Exception) -> str:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error).strip()
+    return why.splitlines()[0] if why else type(error).__name__
+
+
+def _plain_values(values: Sequence[object]) -> list[object]:
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value
+
+
+def _array(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """A column as facts hand it out: null is NaN in numbers, None elsewhere."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.float64() if kind.scale else pa.int64())
+        kind = column.type
+    if column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        column = column.cast(pa.float64())
+    elif column.null_count or not pa.types.is_primitive(kind):
+        found = np.empty(len(column), dtype=np.object_)
+        found[:] = column.to_pylist()
+        return found
+    return np.asarray(column.to_numpy())
