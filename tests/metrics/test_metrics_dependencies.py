@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ettr.metrics.run_rules import RunRule
 from ettr.metrics.runs import job_runs
-from ettr.metrics.stitching import RunRule, jobs_of_runs, parse_dependency
+from ettr.metrics.stitching import jobs_of_runs, parse_dependency
 from ettr.tables import ATTEMPTS
 from fact_tables import facts_of
 from synthetic.tables import every_table

@@ -22,8 +22,8 @@ from ettr.metrics.run_progress import (
     records_of,
     split_scheduled,
 )
-from ettr.metrics.runs import CheckpointAssumptions, Scenario, job_runs
-from ettr.metrics.stitching import RunRule
+from ettr.metrics.run_rules import CheckpointAssumptions, RunRule, Scenario
+from ettr.metrics.runs import job_runs
 from ettr.progress import EVENTS, Goodput, ProgressRecorder, RunState, goodput_of_file
 from ettr.progress.goodput import Row
 from ettr.progress.timeline import ScheduledAttempt

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ettr.metrics.run_rules import RunRule
 from ettr.metrics.runs import JobRun, JobRuns, job_runs
-from ettr.metrics.stitching import RunRule
 from ettr.report.sections.runs import runs_section
 from ettr.tables import ATTEMPTS, PROGRESS
 from fact_tables import facts_of

@@ -17,7 +17,8 @@ from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.analysis import Analysis
 from ettr.errors import UsageError
 from ettr.metrics.goodput import CRASH_LOOP_FAILURES
-from ettr.metrics.stitching import RunRule, jobs_of_runs
+from ettr.metrics.run_rules import RunRule
+from ettr.metrics.stitching import jobs_of_runs
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.run import loop_can, simulate_into, simulated_cluster
 from ettr.sim.cluster.scenario import ClusterScenario

@@ -10,47 +10,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ettr.analysis import questions
-from ettr.analysis.asking import AnswerT, Given, answer, taken_by
+from ettr.analysis.asking import AnswerT, Given, answer, is_of_covered_time, taken_by
 from ettr.analysis.shared import SharedStages
-from ettr.attribution.background import (
-    CoOccurrences,
-    FalseAttribution,
-    FalseFailuresBySize,
-)
-from ettr.attribution.job_history import JobHistory, explain
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
-from ettr.metrics.availability import Availability
-from ettr.metrics.black_holes import BlackHole, HungRun, black_holes, hung_runs
-from ettr.metrics.clock_shifts import ClockShift, clock_shifts
-from ettr.metrics.faults import FleetFaults
-from ettr.metrics.goodput import LostGoodput
-from ettr.metrics.mttf import MttfBySize, gpus_of_a_node
 from ettr.metrics.node_classes import GPU, ClassRate, with_spread
-from ettr.metrics.outages import SetDown, set_down
-from ettr.metrics.preemptions import (
-    Preemption,
-    PreemptionLinks,
-    preemption_links,
-    selected_preemptions,
-)
-from ettr.metrics.quality import (
-    DataQuality,
-    EarlyStart,
-    LeftOut,
-    Runaways,
-    early_start,
-    left_out,
-    runaways,
-)
-from ettr.metrics.rates import RatesBySymptom
-from ettr.metrics.runs import JobRuns
-from ettr.metrics.sizes import SizeMix
 from ettr.metrics.status import StatusMix, status_mix
-from ettr.metrics.stitching import RunJobs, jobs_of_runs
-from ettr.metrics.trend import RateTrend
-from ettr.metrics.user_failures import UserFailures
 from ettr.selection import Selection
 
 if TYPE_CHECKING:
@@ -61,10 +26,26 @@ if TYPE_CHECKING:
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.node_names import OtherName
+    from ettr.attribution.background import CoOccurrences, FalseAttribution, FalseFailuresBySize
+    from ettr.attribution.job_history import JobHistory
     from ettr.lemons.candidates import LemonReport
+    from ettr.metrics.availability import Availability
+    from ettr.metrics.black_holes import BlackHole, HungRun
+    from ettr.metrics.clock_shifts import ClockShift
+    from ettr.metrics.faults import FleetFaults
+    from ettr.metrics.goodput import LostGoodput
+    from ettr.metrics.mttf import MttfBySize
     from ettr.metrics.node_records import NodeRecords
-    from ettr.metrics.rates import RatesWithoutFalse
+    from ettr.metrics.outages import SetDown
+    from ettr.metrics.preemptions import Preemption, PreemptionLinks
+    from ettr.metrics.quality import DataQuality, EarlyStart, LeftOut, Runaways
+    from ettr.metrics.rates import RatesBySymptom, RatesWithoutFalse
     from ettr.metrics.recovery_times import SymptomTimes
+    from ettr.metrics.runs import JobRuns
+    from ettr.metrics.sizes import SizeMix
+    from ettr.metrics.stitching import RunJobs
+    from ettr.metrics.trend import RateTrend
+    from ettr.metrics.user_failures import UserFailures
 
 
 class Analysis(SharedStages):
@@ -79,7 +60,7 @@ class Analysis(SharedStages):
         Raises:
             TypeError: it takes more than a question may.
         """
-        if question in questions.OF_COVERED_TIME and self.covered is not self:
+        if is_of_covered_time(question) and self.covered is not self:
             return self.covered.ask(question)
         if question not in self._answers:
             self._answers[question] = answer(question, self.given)
@@ -119,6 +100,8 @@ class Analysis(SharedStages):
     @cached_property
     def failure_rows(self) -> list[dict[str, Any]]:
         """Each failure with its cause and the ids of its evidence, in order of time."""
+        from ettr.analysis import questions
+
         return self.ask(questions.failure_rows)
 
     @cached_property
@@ -131,17 +114,23 @@ class Analysis(SharedStages):
     @cached_property
     def co_occurrence(self) -> CoOccurrences:
         """Which symptoms come together in one failure."""
-        return self.ask(questions.co_occurrence)
+        from ettr.analysis import failure_questions
+
+        return self.ask(failure_questions.co_occurrence)
 
     @cached_property
     def false_attribution(self) -> FalseAttribution:
         """How often the window would blame a completed attempt."""
-        return self.ask(questions.false_attribution)
+        from ettr.analysis import failure_questions
+
+        return self.ask(failure_questions.false_attribution)
 
     @cached_property
     def false_failures(self) -> FalseFailuresBySize:
         """How many failures chance explains, from the rate of faults that ended nothing."""
-        return self.ask(questions.false_failures)
+        from ettr.analysis import failure_questions
+
+        return self.ask(failure_questions.false_failures)
 
     @cached_property
     def rates_without_false(self) -> RatesWithoutFalse | None:
@@ -159,6 +148,8 @@ class Analysis(SharedStages):
         Raises:
             UsageError: there is no such job.
         """
+        from ettr.attribution.job_history import explain
+
         return explain(self.facts, self.het_jobs.job_of(job_id), look_back_s)
 
     @cached_property
@@ -179,31 +170,43 @@ class Analysis(SharedStages):
     @cached_property
     def user_failures(self) -> UserFailures:
         """Failures of the users' own making."""
+        from ettr.analysis import questions
+
         return self.ask(questions.user_failures)
 
     @cached_property
     def sizes(self) -> SizeMix:
         """Job sizes."""
+        from ettr.analysis import questions
+
         return self.ask(questions.sizes)
 
     @cached_property
     def rates(self) -> RatesBySymptom:
         """Failures per node-day by symptom."""
-        return self.ask(questions.rates)
+        from ettr.analysis import failure_questions
+
+        return self.ask(failure_questions.rates)
 
     @cached_property
     def trend(self) -> RateTrend:
         """Failures per node-day over time."""
-        return self.ask(questions.trend)
+        from ettr.analysis import failure_questions
+
+        return self.ask(failure_questions.trend)
 
     @cached_property
     def mttf(self) -> MttfBySize:
         """Time to failure by job size; from faults and progress alone where there are no jobs."""
-        return self.ask(questions.mttf)
+        from ettr.analysis import failure_questions
+
+        return self.ask(failure_questions.mttf)
 
     @cached_property
     def gpus_per_node(self) -> float | None:
         """`mttf.gpus_per_node`, without the rest of it."""
+        from ettr.metrics.mttf import gpus_of_a_node
+
         if not self.logs_read.jobs or "mttf" in self.__dict__:
             return self.mttf.gpus_per_node
         given = self.assumptions.gpus_per_node
@@ -219,21 +222,29 @@ class Analysis(SharedStages):
         Of a selection they are those that ended in its period, whole, if any of their attempts is
         selected. Where there are no jobs, the runs are those that progress records name.
         """
-        return self.ask(questions.runs)
+        from ettr.analysis import loss_questions
+
+        return self.ask(loss_questions.runs)
 
     def runs_listed(self, listed: int) -> JobRuns:
         """The same, with so many runs listed and measured by their progress."""
-        given = Given(self.given, taken_by(questions.runs))
-        return questions.runs_listed(self.facts, given, listed)
+        from ettr.analysis import loss_questions
+
+        given = Given(self.given, taken_by(loss_questions.runs))
+        return loss_questions.runs_listed(self.facts, given, listed)
 
     @cached_property
     def goodput(self) -> LostGoodput:
         """GPU-hours lost, first and second order."""
-        return self.ask(questions.goodput)
+        from ettr.analysis import loss_questions
+
+        return self.ask(loss_questions.goodput)
 
     @cached_property
     def logs_preemptions(self) -> PreemptionLinks:
         """Preemptions that failures caused, in all of the logs."""
+        from ettr.metrics.preemptions import preemption_links
+
         given = self.assumptions
         return preemption_links(
             self.facts,
@@ -246,17 +257,23 @@ class Analysis(SharedStages):
     @cached_property
     def preemptions(self) -> tuple[Preemption, ...]:
         """Preemptions that failures caused, of the selection."""
+        from ettr.metrics.preemptions import selected_preemptions
+
         return selected_preemptions(self.facts, self.logs_preemptions)
 
     @cached_property
     def resubmitted(self) -> dict[str, RunJobs]:
         """By attempt, the jobs of runs with a failure that their owner submitted again."""
+        from ettr.metrics.stitching import jobs_of_runs
+
         return jobs_of_runs(self.facts, self.assumptions.run_rule)
 
     @cached_property
     def nodes(self) -> Availability:
         """Node availability."""
-        return self.ask(questions.nodes)
+        from ettr.analysis import loss_questions
+
+        return self.ask(loss_questions.nodes)
 
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
         """Nodes that may be lemons."""
@@ -314,21 +331,29 @@ class Analysis(SharedStages):
     @cached_property
     def quality(self) -> DataQuality:
         """How far the logs can be trusted."""
-        return self.ask(questions.quality)
+        from ettr.analysis import loss_questions
+
+        return self.ask(loss_questions.quality)
 
     @cached_property
     def clock_shifts(self) -> tuple[ClockShift, ...]:
         """Logs whose times differ by a constant, as after a wrong time zone."""
+        from ettr.metrics.clock_shifts import clock_shifts
+
         return clock_shifts(self.facts)
 
     @cached_property
     def black_holes(self) -> tuple[BlackHole, ...]:
         """Nodes that ended the selected jobs of many users within seconds of their start."""
+        from ettr.metrics.black_holes import black_holes
+
         return black_holes(self.facts)
 
     @cached_property
     def hung_runs(self) -> tuple[HungRun, ...]:
         """Selected runs that probably hung after a fault: failures that no log calls one."""
+        from ettr.metrics.black_holes import hung_runs
+
         return hung_runs(self.facts)
 
     @cached_property
@@ -350,16 +375,22 @@ class Analysis(SharedStages):
     @cached_property
     def set_down(self) -> SetDown | None:
         """Selected failures whose node somebody set DOWN at their end."""
+        from ettr.metrics.outages import set_down
+
         return set_down(self.facts)
 
     @cached_property
     def runaways(self) -> Runaways | None:
         """Attempts that the accounting holds for running, though they are over."""
+        from ettr.metrics.quality import runaways
+
         return runaways(self.facts)
 
     @cached_property
     def early_start(self) -> EarlyStart | None:
         """What makes the period begin long before the logs do; None where it was selected."""
+        from ettr.metrics.quality import early_start
+
         if self.selection.since is not None:
             return None
         return early_start(self.facts, self.logs_period, self.dump_windows)
@@ -367,6 +398,8 @@ class Analysis(SharedStages):
     @cached_property
     def left_out(self) -> LeftOut | None:
         """What the dump of the accounting seems to lack; None: no jobs, or a selection of them."""
+        from ettr.metrics.quality import left_out
+
         if not self.logs_read.jobs or not self.selection.is_everything:
             return None
         return left_out(self.facts, self.status)

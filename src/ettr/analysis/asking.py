@@ -26,8 +26,20 @@ AnswerT = TypeVar("AnswerT")
 Question = Callable[..., AnswerT]
 
 
+_OF_COVERED_TIME: set[Question[Any]] = set()
 WHOLE = "analysis"
 """The one parameter of a question that compares selections: it takes the whole analysis."""
+
+
+def of_covered_time(question: Question[AnswerT]) -> Question[AnswerT]:
+    """Decorate a question of the time alone in which errors of nodes were recorded."""
+    _OF_COVERED_TIME.add(question)
+    return question
+
+
+def is_of_covered_time(question: Question[Any]) -> bool:
+    """Whether a question is of that time alone."""
+    return question in _OF_COVERED_TIME
 
 
 class HasAnswers(Protocol):

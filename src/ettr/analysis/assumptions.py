@@ -9,11 +9,8 @@ from pathlib import Path
 
 from ettr.attribution import FoldingRules, LogMatching, Window
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
-from ettr.metrics.goodput import LOST_CAP_MIN
 from ettr.metrics.objectives import Objective
-from ettr.metrics.preemptions import PreemptionRule
-from ettr.metrics.runs import CheckpointAssumptions
-from ettr.metrics.stitching import RunRule
+from ettr.metrics.run_rules import LOST_CAP_MIN, CheckpointAssumptions, PreemptionRule, RunRule
 from ettr.taxonomy import Taxonomy
 
 

@@ -71,7 +71,15 @@ def facts_of(stages: OfStore, shared: Facts | None) -> Facts:
 
 def documented_facts() -> list[FactText]:
     """All facts that a statement may read, those made in Python too."""
+    know_every_fact()
     return documented()
+
+
+def know_every_fact() -> None:
+    """Load what makes facts in Python that only some questions read."""
+    import ettr.analysis.loss_questions
+    import ettr.analysis.questions
+    import ettr.metrics.black_holes  # noqa: F401
 
 
 def attribution_values(given: Assumptions) -> dict[str, object]:

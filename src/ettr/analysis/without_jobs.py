@@ -17,9 +17,9 @@ from ettr.metrics.faults import FleetFaults
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.mttf import MttfBySize, projected_line
 from ettr.metrics.rates import EstimatedRate, estimated_rate
+from ettr.metrics.run_rules import RunRule
 from ettr.metrics.runs import JobRun, JobRuns, job_runs
 from ettr.metrics.sizes import SizeUnit
-from ettr.metrics.stitching import RunRule
 
 
 def recorded_runs(facts: Facts, given: Assumptions, long_enough_h: float, listed: int) -> JobRuns:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ettr.analysis import Analysis, Assumptions
 from ettr.analysis.derived import table_sql
+from ettr.analysis.given_facts import know_every_fact
 from ettr.api.answers import FleetAnswers
 from ettr.api.result import Result
 from ettr.api.rows import Rows, rows_of
@@ -89,6 +90,7 @@ class Fleet(FleetAnswers):
         """
         import duckdb
 
+        know_every_fact()
         facts = self.analysis.facts
         try:
             name_facts(facts, select)

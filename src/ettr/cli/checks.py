@@ -19,7 +19,7 @@ from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
     from ettr.analysis.check_choice import JobToCome
-    from ettr.metrics.runs import Scenario
+    from ettr.metrics.run_rules import Scenario
 
 
 def checks(

@@ -226,7 +226,7 @@ class AnalysisOptions(Rating):
             UsageError: an option cannot be understood.
         """
         from ettr.metrics.objectives import read_objectives
-        from ettr.metrics.stitching import RunRule
+        from ettr.metrics.run_rules import RunRule
 
         interval_s, restart_s, write_s = (
             q.if_typed(times.limited_time_s, f"--{name}", getattr(self, name))

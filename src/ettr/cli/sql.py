@@ -48,9 +48,10 @@ def sql(
     failures, exposure ...). Times are microseconds since 1970, UTC, in columns that end in _us. A
     statement can read the store and nothing else. Selections hold for facts of what is selected.
     """
-    from ettr.analysis.given_facts import documented_facts
+    from ettr.analysis.given_facts import documented_facts, know_every_fact
     from ettr.facts.asking import text_of
 
+    know_every_fact()
     if show is not None:
         if statement is not None:
             raise UsageError("--show prints the file of a fact; leave the statement out")

@@ -16,8 +16,7 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
     from ettr.attribution import FoldingRules, LogMatching, Window
-    from ettr.metrics.preemptions import PreemptionRule
-    from ettr.metrics.runs import CheckpointAssumptions
+    from ettr.metrics.run_rules import CheckpointAssumptions, PreemptionRule
 
 LONGEST_TIME_S = 366 * SECONDS_PER_DAY
 USUAL_WINDOW = f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}"
@@ -85,7 +84,7 @@ def log_matching(tolerance: str) -> LogMatching:
 
 def preemption_rule(longest: str, tolerance: str) -> PreemptionRule:
     """How far a preemption may lie from the restart that it made room for, and from its line."""
-    from ettr.metrics.preemptions import PreemptionRule
+    from ettr.metrics.run_rules import PreemptionRule
 
     return PreemptionRule(
         limited_time_s("--preemption-window", longest),
@@ -101,7 +100,7 @@ def checkpoints(
     Raises:
         UsageError: an interval of 0, or not above the time of a write.
     """
-    from ettr.metrics.runs import CheckpointAssumptions
+    from ettr.metrics.run_rules import CheckpointAssumptions
 
     q.positive("--interval", interval_s, "seconds")
     interval_min, restart_min, save_min = (

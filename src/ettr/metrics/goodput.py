@@ -23,12 +23,12 @@ from ettr.metrics.crash_loops import (
 )
 from ettr.metrics.preemptions import Preemption, PreemptionLinks
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
+from ettr.metrics.run_rules import LOST_CAP_MIN
 from ettr.metrics.sizes import SizeClass, size_class, size_end_of
 from ettr.metrics.status import share
 from ettr.metrics.stitching import RunJobs
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
-LOST_CAP_MIN = 30.0
 CRASH_LOOP_FAILURES = 3
 
 

@@ -16,10 +16,11 @@ from ettr.facts import Facts
 from ettr.facts.files import Columns
 from ettr.facts.node_lives import kinds_of_nodes
 from ettr.metrics.availability import Service
-from ettr.metrics.goodput import LOST_CAP_MIN, lost_gpu_s
+from ettr.metrics.goodput import lost_gpu_s
 from ettr.metrics.instants import moment, to_datetime
 from ettr.metrics.outages import Outage
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
+from ettr.metrics.run_rules import LOST_CAP_MIN
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 NodeName = tuple[str, str]

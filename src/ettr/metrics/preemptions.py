@@ -25,20 +25,6 @@ from ettr.units import MICROSECONDS_PER_SECOND
 CLOCK_SLACK_S = 2
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionRule:
-    """When a preemption counts as caused by a restart; both lengths in seconds.
-
-    Attributes:
-        rule_window_s: Longest time from the end of the preempted attempt to the restart.
-        log_tolerance_s: Longest time between the end of the preempted attempt and its line in the
-            controller's log; a restart may be as much later.
-    """
-
-    rule_window_s: float = PREEMPTION_WINDOW_S
-    log_tolerance_s: float = PREEMPTION_TOLERANCE_S
-
-
 # cluster and job id
 JobKey = tuple[str, str]
 

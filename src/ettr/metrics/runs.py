@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 import ettr.metrics.clock_shifts  # noqa: F401  # makes the fact `shifted_jobs`
-from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.facts import Facts, made
 from ettr.facts.files import Columns, Rows
@@ -32,8 +31,9 @@ from ettr.metrics.run_progress import (
     records_of,
     split_scheduled,
 )
+from ettr.metrics.run_rules import CheckpointAssumptions, RunRule, Scenario
 from ettr.metrics.sizes import SizeClass, known_sum, size_class, size_ends_of
-from ettr.metrics.stitching import RunRule, under_rule
+from ettr.metrics.stitching import under_rule
 from ettr.progress.split import RunState
 from ettr.progress.timeline import ScheduledAttempt
 from ettr.selection import Selection
@@ -43,81 +43,6 @@ MIN_SCHEDULED_H = 24.0
 LISTED_RUNS = 200
 MIN_GPUS = 8
 STILL_RUNNING = ("RUNNING", "SUSPENDED", "COMPLETING")
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What a run without progress is assumed to do; `lost_share` of an interval goes at each end.
-
-    An interval here includes the save that ends it.
-    """
-
-    checkpoint_interval_min: float
-    restart_min: float
-    save_min: float
-    lost_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointAssumptions:
-    """A band of scenarios, from the worst to the best, around the one in the middle.
-
-    Source:
-        Kokolis et al. (2025), v1: checkpoints every 60 min and restarts of 5 min, half an interval
-        lost: the middle one. The others are ours.
-    """
-
-    worst: Scenario = Scenario(120.0, 15.0, 5.0, 1.0)
-    middle: Scenario = Scenario(60.0, 5.0, 0.0, 0.5)
-    best: Scenario = Scenario(10.0, 1.0, 0.0, 0.0)
-
-    def check(self) -> None:
-        """Accept the assumptions.
-
-        Raises:
-            UsageError: a scenario with an interval that is not above its save, or a negative time.
-        """
-        for name in ("worst", "middle", "best"):
-            case: Scenario = getattr(self, name)
-            if (
-                case.checkpoint_interval_min <= case.save_min
-                or min(case.restart_min, case.save_min) < 0
-                or not 0 <= case.lost_share <= 1
-            ):
-                raise UsageError(
-                    f"{name} scenario {case}: give an interval above the save time, times of 0 or "
-                    "more, and a lost share between 0 and 1"
-                )
-
-    def narrowed(
-        self,
-        interval_min: float | None = None,
-        restart_min: float | None = None,
-        save_min: float | None = None,
-    ) -> CheckpointAssumptions:
-        """The same scenarios with an interval, a restart or a save of known length.
-
-        Where the save is not known, a short interval is not half spent in saving: a save takes no
-        larger share of it than in the usual worst case.
-
-        Raises:
-            UsageError: as `check` does.
-        """
-        usual = CheckpointAssumptions().worst
-        most = usual.save_min / usual.checkpoint_interval_min
-
-        def known(case: Scenario) -> Scenario:
-            interval = case.checkpoint_interval_min if interval_min is None else interval_min
-            return replace(
-                case,
-                checkpoint_interval_min=interval,
-                restart_min=case.restart_min if restart_min is None else restart_min,
-                save_min=min(case.save_min, most * interval) if save_min is None else save_min,
-            )
-
-        made = CheckpointAssumptions(known(self.worst), known(self.middle), known(self.best))
-        made.check()
-        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,55 +24,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from ettr.errors import UsageError
 from ettr.facts import Facts, made
 from ettr.facts.files import Rows
+from ettr.metrics.run_rules import RunRule
 from ettr.selection import Selection
 from ettr.tables import ATTEMPTS
 from ettr.tables.columns import Kind
 from ettr.units import SECONDS_PER_HOUR
-
-GAP_H = 12.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunRule:
-    """How attempts become runs.
-
-    `id_column` names a column of `attempts` that holds the user's run id; `comment_pattern` is a
-    regular expression whose first group is the run id within the comment.
-    """
-
-    gap_h: float = GAP_H
-    id_column: str | None = None
-    comment_pattern: str | None = None
-
-    def check(self) -> None:
-        """Accept the rule.
-
-        Raises:
-            UsageError: a negative gap, a column that is not there, a pattern without a group.
-        """
-        import re
-
-        if self.gap_h < 0:
-            raise UsageError(f"gap_h {self.gap_h} is negative; give hours, such as 12")
-        if self.id_column is not None and self.id_column not in ATTEMPTS.names:
-            raise UsageError(
-                f"no column {self.id_column!r} in `attempts`; give one of "
-                f"{', '.join(ATTEMPTS.names)}"
-            )
-        if self.comment_pattern is None:
-            return
-        try:
-            groups = re.compile(self.comment_pattern).groups
-        except re.error as error:
-            raise UsageError(f"comment pattern {self.comment_pattern!r}: {error}") from error
-        if not groups:
-            raise UsageError(
-                f"comment pattern {self.comment_pattern!r} has no group; put the run id in "
-                "brackets, as in run=([a-z0-9-]+)"
-            )
 
 
 @dataclass(frozen=True, slots=True)

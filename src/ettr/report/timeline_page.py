@@ -13,8 +13,8 @@ from datetime import datetime
 
 from ettr.analysis.selecting import SelectionHead
 from ettr.analysis.timeline import JobEnd, Timeline, TimelineJob
-from ettr.metrics.goodput import LOST_CAP_MIN
 from ettr.metrics.instants import to_seconds
+from ettr.metrics.run_rules import LOST_CAP_MIN
 from ettr.report.characters import cut, harmless
 from ettr.report.document import JsonValue
 from ettr.report.head import selection_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ettr.analysis import questions
+from ettr.analysis import failure_questions
 from ettr.analysis.evidence import EvidenceCoverage, evidence_coverage
 from ettr.attribution.background import CoOccurrences, FalseAttribution, FalseFailuresBySize
 from ettr.metrics.logs_read import LogsRead
@@ -202,9 +202,9 @@ ATTRIBUTION: Part[None] = Part(
     in_python=False,
     sections=_sections,
     joined={
-        "co_occurrence": questions.co_occurrence,
-        "false_attribution": questions.false_attribution,
-        "false_failures": questions.false_failures,
+        "co_occurrence": failure_questions.co_occurrence,
+        "false_attribution": failure_questions.false_attribution,
+        "false_failures": failure_questions.false_failures,
         "evidence": evidence_coverage,
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ettr.analysis import questions
+from ettr.analysis import failure_questions, questions
 from ettr.analysis.false_rates import rates_without_false
 from ettr.metrics.black_holes import black_holes, hung_runs
 from ettr.metrics.outages import set_down
@@ -252,7 +252,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
 FAILURES = Part(
     "failures",
     place=30,
-    question=questions.rates,
+    question=failure_questions.rates,
     sections=_sections,
     main="by_symptom",
     joined={
@@ -261,11 +261,11 @@ FAILURES = Part(
         "black_holes": black_holes,
         "hung_runs": hung_runs,
         "set_down": set_down,
-        "by_class": questions.by_class,
-        "of_gpu_nodes": questions.of_gpu_nodes,
-        "of_class": questions.of_class,
-        "direction": questions.direction,
-        "trend": questions.trend,
+        "by_class": failure_questions.by_class,
+        "of_gpu_nodes": failure_questions.of_gpu_nodes,
+        "of_class": failure_questions.of_class,
+        "direction": failure_questions.direction,
+        "trend": failure_questions.trend,
         "rows": questions.failure_rows,
     },
     title="How often it fails, and why",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ettr.analysis import questions
+from ettr.analysis import loss_questions
 from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
 from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
 from ettr.metrics.preemptions import PreemptionLinks
@@ -258,7 +258,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
 GOODPUT = Part(
     "goodput",
     place=80,
-    question=questions.goodput,
+    question=loss_questions.goodput,
     sections=_sections,
     main="by_cause",
     title="What failures cost",

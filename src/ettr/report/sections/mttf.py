@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ettr.analysis import questions
+from ettr.analysis import failure_questions
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.rates import RateWithoutFalse
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
@@ -218,7 +218,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
 MTTF = Part(
     "mttf",
     place=70,
-    question=questions.mttf,
+    question=failure_questions.mttf,
     sections=_sections,
     main="classes",
     joined={"rate_without_false": rate_without_false},

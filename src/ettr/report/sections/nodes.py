@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ettr.analysis import questions
+from ettr.analysis import loss_questions
 from ettr.analysis.node_faults import node_faults
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
@@ -213,7 +213,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
 NODES = Part(
     "nodes",
     place=140,
-    question=questions.nodes,
+    question=loss_questions.nodes,
     sections=_sections,
     main="by_reason",
     joined={"faults": node_faults},

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from ettr.analysis import questions
+from ettr.analysis import loss_questions, questions
 from ettr.metrics.coverage import Coverage
 from ettr.metrics.quality import DataQuality
 from ettr.metrics.unknown_checks import LONGEST_NAME
@@ -252,7 +252,7 @@ LOGS = Part("logs", place=20, question=questions.logs, in_python=False)
 QUALITY = Part(
     "quality",
     place=210,
-    question=questions.quality,
+    question=loss_questions.quality,
     sections=_sections,
     main="files",
     command=Command(

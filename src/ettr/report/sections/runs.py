@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ettr.analysis import questions
+from ettr.analysis import loss_questions
 from ettr.metrics.run_progress import ScheduledSplit
-from ettr.metrics.runs import JobRun, JobRuns, Scenario
+from ettr.metrics.run_rules import Scenario
+from ettr.metrics.runs import JobRun, JobRuns
 from ettr.metrics.trend import WINDOW_DAYS
 from ettr.report.charts import named_rows, points, share_axis, spans
 from ettr.report.numbers import (
@@ -562,7 +563,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
 RUNS = Part(
     "runs",
     place=90,
-    question=questions.runs,
+    question=loss_questions.runs,
     sections=_sections,
     main="runs",
     command=Command(
