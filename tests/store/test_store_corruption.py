@@ -240,6 +240,13 @@ def test_a_part_that_a_later_dump_rewrote_has_the_checksum_of_what_is_left(tmp_p
         assert states(store) == {"1": "COMPLETED", "2": "FAILED"}
 
 
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system on which a reader cannot keep the parts that it reads."""
+    monkeypatch.setattr(layout, "hold", lambda *_: lambda: None)
+
+
+@pytest.mark.usefixtures("no_locks")
 def test_a_store_that_another_process_changed_meanwhile_is_no_damage(place: Path) -> None:
     with open_store(place) as reader:
         reader.rows("attempts")
@@ -249,6 +256,7 @@ def test_a_store_that_another_process_changed_meanwhile_is_no_damage(place: Path
             reader.rows("attempts")
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_a_command_reads_again_what_another_process_changed_meanwhile(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +280,7 @@ def test_a_command_reads_again_what_another_process_changed_meanwhile(
     assert len(tries) == 2
 
 
+@pytest.mark.usefixtures("no_locks")
 def test_a_query_under_way_when_another_process_ingests_is_told_so(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

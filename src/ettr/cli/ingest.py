@@ -74,6 +74,20 @@ def ingest(
             say(_line(one))
 
 
+def compact(store: opt.StoreArgument, *, printing: Printing) -> None:
+    """Make few files of the many that small ingestions leave; every answer stays the same.
+
+    `ettr ingest` does so by itself, a few files at a time. Who reads meanwhile is not disturbed. A
+    database looks after its own tables, and nothing is done.
+    """
+    from ettr.store import open_store
+
+    with open_store(store) as opened:
+        before, after = opened.compact()
+    if not printing.summary({"store": opened.where, "parts_before": before, "parts": after}):
+        say(f"{opened.where}: {counted(before, 'part')} before, {after:,} now")
+
+
 def _line(one: Ingested) -> str:
     if one.unchanged:
         return f"{one.name}: {one.source}, already in the store, unchanged"

@@ -42,6 +42,7 @@ _METRICS = "One metric at a time"
 _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "report", "report"),
     ("From logs to answers", "ingest", "ingest"),
+    ("From logs to answers", "compact", "ingest"),
     ("From logs to answers", "collect", "collect"),
     ("From logs to answers", "explain", "explain"),
     ("From logs to answers", "timeline", "timeline"),

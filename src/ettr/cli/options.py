@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 StoreArgument = Annotated[
     str,
     typer.Argument(
-        metavar="STORE", help="A folder, a file ending in .duckdb, or postgres://USER@HOST/DB."
+        metavar="STORE",
+        help="A folder, s3://BUCKET/PREFIX, a file ending in .duckdb, or postgres://USER@HOST/DB.",
     ),
 ]
 OptionalStoreArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="STORE", help="A folder, a file ending in .duckdb, or postgres://USER@HOST/DB."
+        metavar="STORE",
+        help="A folder, s3://BUCKET/PREFIX, a file ending in .duckdb, or postgres://USER@HOST/DB.",
     ),
 ]
 LoggedGpusPerNodeOption = Annotated[

@@ -154,6 +154,16 @@ class Store(ABC):
         Rows that an earlier reading of the same file left are replaced at the commit.
         """
 
+    def compact(self) -> tuple[int, int]:
+        """Make few parts of many: how many there were, and are; none where an engine has the rows.
+
+        Who reads meanwhile goes on with the old ones.
+
+        Raises:
+            StoreError: they cannot be written, or a part is corrupt; the store is as it was.
+        """
+        return 0, 0
+
     @abstractmethod
     def close(self) -> None:
         """Give the engine back."""

@@ -35,7 +35,10 @@ _PATIENCE_S = 60
 _AT_ONCE = 50_000
 _TYPES = {Kind.STRING: "TEXT", Kind.FLOAT: "DOUBLE PRECISION"}
 MOTHERDUCK = ("md:", "motherduck:")
-KEPT = "a folder, a file ending in .duckdb, or postgres://USER@HOST/DATABASE"
+KEPT = (
+    "a folder, s3://BUCKET/PREFIX (or gs, az), a file ending in .duckdb, or "
+    "postgres://USER@HOST/DATABASE"
+)
 
 
 class Engine(ABC):

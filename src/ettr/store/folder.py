@@ -16,7 +16,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -54,7 +54,7 @@ from ettr.store.layout import (
     others_in,
     sweep,
 )
-from ettr.store.merging import Merge, PartWriter, duck_errors, merging_engine
+from ettr.store.merging import Merge, PartWriter, compacted, duck_errors, merging_engine
 from ettr.tables import EVENTS, FILES, TABLES, Table
 from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
 
@@ -94,7 +94,8 @@ class FolderStore(Store):
                     f"{folder}: no store here; `ettr ingest {folder} FILE...` makes one"
                 )
             _make(folder, readable_by or Access.OWNER)
-        self._manifest = layout.read(folder)
+        self._let_go = layout.hold(folder, self)
+        self._manifest = self._read_manifest()
         self._sources: dict[str, tuple[list[str], str]] = {}
         if readable_by is not None:
             self._open_to(readable_by)
@@ -194,19 +195,40 @@ class FolderStore(Store):
     @contextmanager
     def ingestion(self, file_id: str) -> Iterator[Ingestion]:
         """Start to ingest one file; holds the store's lock until the end."""
-        with locked(self._folder):
-            self._manifest = layout.read(self._folder)
-            sweep(self._folder, self._manifest.all_parts())
+        with self._writing():
             work = _FolderIngestion(self, file_id)
             try:
                 yield work
+            finally:
+                work.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._alone():
+            self._manifest = self._read_manifest()
+            self._let_go()  # its own parts are named as long as nobody else may write
+            self._sweep()
+            try:
+                yield
             except OSError as error:
                 raise cannot_write(self._folder, error) from error
             finally:
-                work.close()
                 # what is on disk decides: an interrupt may come before the commit is noted here
-                self._manifest = layout.read(self._folder)
-                sweep(self._folder, self._manifest.all_parts())
+                self._manifest = self._read_manifest()
+                self._sweep()
+                self._let_go = layout.hold(self._folder, self)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Keep every other process from writing."""
+        return locked(self._folder)
+
+    def _read_manifest(self) -> Manifest:
+        """What the store holds now."""
+        return layout.read(self._folder)
+
+    def _sweep(self) -> None:
+        """Remove what the manifest does not name."""
+        sweep(self._folder, self._manifest.all_parts())
 
     def _open_to(self, access: Access) -> None:
         try:
@@ -220,6 +242,7 @@ class FolderStore(Store):
             self._opened.close()
             self._opened = None
             self._sources.clear()
+        self._let_go()
 
     def check_integrity(self) -> None:
         """Check every part again, and read to its end each that has no checksum."""
@@ -238,9 +261,9 @@ class FolderStore(Store):
             stamp = _stamp(path)
             if leads_elsewhere(self._folder, part):
                 raise corrupt(path, "it is, or lies behind, a symbolic link")
-            if stamp is None and part not in layout.read(self._folder).all_parts():
+            if stamp is None and part not in self._read_manifest().all_parts():
                 raise ChangedStoreError(
-                    f"{self._folder}: another process ingested into this store while it was read; "
+                    f"{self.where}: another process ingested into this store while it was read; "
                     "run the command again"
                 )
             if stamp is None or self._verified.get(path) != stamp:
@@ -248,8 +271,60 @@ class FolderStore(Store):
                 self._verified[path] = stamp
         return paths
 
-    def _publish(self, parts: dict[str, list[str]], ingested: int) -> None:
-        """Make these parts the store's, each with its checksum."""
+    def compact(self) -> tuple[int, int]:
+        """Make one part of each table, but for very large ones."""
+        with self._writing(), merging_engine(self.computing) as duck:
+            before = len(self._manifest.all_parts())
+            while not self._compacted(duck):
+                self._manifest = self._read_manifest()
+            return before, len(self._manifest.all_parts())
+
+    def _compacted(self, duck: Any) -> bool:
+        parts = {}
+        for name, table in TABLES.items():
+            merge = Merge(duck, table, "", partial(self._new_part, "compacted"))
+            try:
+                whole = compacted(merge, self._verified_parts(name), most=1)
+            except duck_errors() as error:
+                self.check_integrity()
+                raise cannot_write(self._folder, error) from error
+            parts[name] = [str(path.relative_to(self._folder)) for path in whole]
+        is_done = parts == {name: self._manifest.parts.get(name, []) for name in TABLES}
+        return is_done or self._finish(parts, self._manifest.ingested)
+
+    def _new_part(self, prefix: str, name: str, label: str) -> Path:
+        return new_part(self._folder, name, f"{prefix}-{label}")
+
+    def _finish(self, parts: dict[str, list[str]], ingested: int) -> bool:
+        """Add summaries to merged parts, see all on disk, and publish them."""
+        parts |= self._summaries([self._folder / part for part in parts[EVENTS.name]])
+        for paths in parts.values():
+            for part in paths:
+                flush(self._folder / part)
+        # a file is there after a power cut only if its folder was flushed too
+        for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
+            flush(folder)
+        return self._publish(parts, ingested)
+
+    def _summaries(self, events: list[Path]) -> dict[str, list[str]]:
+        """Summaries of these parts of the events: those that are there, and what is missing."""
+        kept = [path for name in EVENT_SUMMARIES for path in self._verified_parts(name)]
+        try:
+            engine = partial(embedded_duckdb, self.computing)
+            made = summaries_of(engine, events, kept, partial(new_summary, self._folder))
+        except duck_errors() as error:
+            self.check_integrity()
+            raise cannot_write(self._folder, error) from error
+        return {
+            name: [str(path.relative_to(self._folder)) for path in paths]
+            for name, paths in made.items()
+        }
+
+    def _publish(self, parts: dict[str, list[str]], ingested: int) -> bool:
+        """Make these parts the store's, each with its checksum.
+
+        False where another process changed the store since its manifest was read.
+        """
         held = Manifest(parts, {}, ingested)
         unsealed = self._manifest.all_parts().difference(self._manifest.crc32)
         for part in sorted(held.all_parts()):
@@ -258,8 +333,14 @@ class FolderStore(Store):
                 check_values(path)  # an older ettr wrote it: no checksum may bless what is corrupt
             held.crc32[part] = self._manifest.crc32.get(part) or crc32_of(path)
             self._verified[path] = _stamp(path)
-        layout.write(self._folder, held, access_mode(self._folder))
+        if not self._write_manifest(held):
+            return False
         self._manifest = held
+        return True
+
+    def _write_manifest(self, held: Manifest) -> bool:
+        layout.write(self._folder, held, access_mode(self._folder))
+        return True
 
 
 class _FolderIngestion(Ingestion):
@@ -270,7 +351,6 @@ class _FolderIngestion(Ingestion):
         self.computing = store.computing
         self._folder = store._folder
         self._file_id = file_id
-        self._turn = store._manifest.ingested + 1
         self._writers: dict[str, PartWriter] = {}
         self._paths: dict[str, Path] = {}
         # tables are written, in order, while the next batch is read
@@ -301,45 +381,35 @@ class _FolderIngestion(Ingestion):
         target.chmod(access_mode(self._folder))
 
     def commit(self, file_row: dict[str, Any]) -> None:
-        import pyarrow as pa
-
-        row = {**file_row, "file_id": self._file_id, "ingested": self._turn}
-        self.write(FILES.name, pa.Table.from_pylist([row], schema=FILES.arrow_schema))
         self._settle(0)
         self._finish_parts()
-        parts: dict[str, list[str]] = {}
         with self._engine.result() as duck:
-            for name, table in TABLES.items():
-                try:
-                    merged = Merge(duck, table, self._file_id, self._part).run(
-                        self._store._verified_parts(name), self._paths.get(name)
-                    )
-                except duck_errors() as error:
-                    self._store.check_integrity()
-                    raise cannot_write(self._folder, error) from error
-                parts[name] = [str(path.relative_to(self._folder)) for path in merged]
-        parts |= self._summaries([self._folder / part for part in parts[EVENTS.name]])
-        for paths in parts.values():
-            for part in paths:
-                flush(self._folder / part)
-        # a file is there after a power cut only if its folder was flushed too
-        for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
-            flush(folder)
-        self._store._publish(parts, self._turn)
+            while not self._committed(duck, file_row):
+                # another process was first: the rows join what it left
+                self._store._manifest = self._store._read_manifest()
 
-    def _summaries(self, events: list[Path]) -> dict[str, list[str]]:
-        """Summaries of these parts of the events: those that are there, and what is missing."""
-        kept = [path for name in EVENT_SUMMARIES for path in self._store._verified_parts(name)]
-        try:
-            engine = partial(embedded_duckdb, self.computing)
-            made = summaries_of(engine, events, kept, partial(new_summary, self._folder))
-        except duck_errors() as error:
-            self._store.check_integrity()
-            raise cannot_write(self._folder, error) from error
-        return {
-            name: [str(path.relative_to(self._folder)) for path in paths]
-            for name, paths in made.items()
-        }
+    def _committed(self, duck: Any, file_row: dict[str, Any]) -> bool:
+        """Merge the new parts with those of the manifest, and publish what that makes."""
+        import pyarrow as pa
+
+        turn = self._store._manifest.ingested + 1
+        row = {**file_row, "file_id": self._file_id, "ingested": turn}
+        new = self._paths | {FILES.name: self._part(FILES.name, "new")}
+        writer = PartWriter(new[FILES.name], FILES)
+        writer.write(pa.Table.from_pylist([row], schema=FILES.arrow_schema))
+        writer.close()
+        parts: dict[str, list[str]] = {}
+        for name, table in TABLES.items():
+            try:
+                merge = Merge(duck, table, self._file_id, self._part)
+                merged = compacted(
+                    merge, merge.run(self._store._verified_parts(name), new.get(name))
+                )
+            except duck_errors() as error:
+                self._store.check_integrity()
+                raise cannot_write(self._folder, error) from error
+            parts[name] = [str(path.relative_to(self._folder)) for path in merged]
+        return self._store._finish(parts, turn)
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many tables are unwritten, and raise what went wrong."""
@@ -362,7 +432,8 @@ class _FolderIngestion(Ingestion):
             writer.close()
 
     def _part(self, name: str, label: str) -> Path:
-        return new_part(self._folder, name, f"{self._file_id}-{self._turn}-{label}")
+        turn = self._store._manifest.ingested + 1
+        return new_part(self._folder, name, f"{self._file_id}-{turn}-{label}")
 
 
 _NUMBER = count()

@@ -9,9 +9,10 @@ import os
 import re
 import shutil
 import stat
+import weakref
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -111,11 +112,37 @@ def others_in(folder: Path) -> bool:
     return any(not (path.name == LOCK or _is_draft(path)) for path in folder.iterdir())
 
 
+def hold(folder: Path, owner: object) -> Callable[[], object]:
+    """Keep every part of a store from being swept away until `owner` is gone, or this is called.
+
+    By a shared lock of the folder, which needs no right to write. Where a file system has none, a
+    reader may find that a part is gone, and begins again.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    return weakref.finalize(owner, os.close, handle)
+
+
 def sweep(folder: Path, named: Collection[str]) -> None:
-    """Remove drafts, and part files that the manifest does not name; no link is followed."""
+    """Remove drafts, and part files that the manifest does not name; no link is followed.
+
+    Parts stay while anybody has the store open to read: a later sweep takes them.
+    """
     for path in folder.iterdir():
         if _is_draft(path):
             path.unlink(missing_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _sweep_parts(folder, named)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(handle)
+
+
+def _sweep_parts(folder: Path, named: Collection[str]) -> None:
     root = folder / PARTS
     for table in _real_folders(root):
         for path in table.glob("*.parquet"):
@@ -238,10 +265,19 @@ def read(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(_text(path))
+        text = _text(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    return parsed(text, path)
+
+
+def parsed(text: str, path: Path | str) -> Manifest:
+    """The manifest that a text holds; raises as `read` does."""
+    try:
+        content = json.loads(text)
         if not isinstance(content, dict):
             raise ValueError("it holds no object")
-        _check_kind(folder, content)
+        _check_kind(path, content)
         # either key alone shows that both were written
         sealed = _OF_PARTS in content or _OF_ITSELF in content
         if sealed and content.pop(_OF_ITSELF, None) != _seal(content):
@@ -251,13 +287,25 @@ def read(folder: Path) -> Manifest:
             )
         held = Manifest(_parts(content), _checksums(content), _ingested(content))
         _check_whole(held, sealed)
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: cannot be read as a store's manifest: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from error
     return held
+
+
+def _unreadable(path: Path | str, error: Exception) -> StoreError:
+    return StoreError(f"{path}: cannot be read as a store's manifest: {error}")
 
 
 def write(folder: Path, manifest: Manifest, mode: int = Access.OWNER.file_mode) -> None:
     """Replace the manifest of a store, whole or not at all."""
+    with written_whole(folder / MANIFEST, mode, durable=True) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(sealed(manifest).encode())
+    flush(folder)
+
+
+def sealed(manifest: Manifest) -> str:
+    """The text of a manifest, with a checksum of itself."""
     content: Json = {
         "format": STORE_FORMAT,
         "version": STORE_VERSION,
@@ -265,11 +313,7 @@ def write(folder: Path, manifest: Manifest, mode: int = Access.OWNER.file_mode) 
         "parts": manifest.parts,
         _OF_PARTS: manifest.crc32,
     }
-    text = json.dumps({**content, _OF_ITSELF: _seal(content)}, indent=1)
-    with written_whole(folder / MANIFEST, mode, durable=True) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text.encode())
-    flush(folder)
+    return json.dumps({**content, _OF_ITSELF: _seal(content)}, indent=1)
 
 
 def _text(path: Path) -> str:
@@ -283,14 +327,14 @@ def _text(path: Path) -> str:
         return file.read().decode("utf-8")
 
 
-def _check_kind(folder: Path, content: Json) -> None:
+def _check_kind(path: Path | str, content: Json) -> None:
     """Accept a manifest of this format and of a version that is known."""
     if content.get("format") != STORE_FORMAT:
-        raise StoreError(f"{folder / MANIFEST}: is no {STORE_FORMAT} manifest")
+        raise StoreError(f"{path}: is no {STORE_FORMAT} manifest")
     version = _whole_number(content, "version", least=1)
     if version > STORE_VERSION:
         raise StoreError(
-            f"{folder}: written by a newer ettr (store version {version}, this one reads "
+            f"{path}: written by a newer ettr (store version {version}, this one reads "
             f"{STORE_VERSION}); upgrade ettr, or ingest the logs into a new store"
         )
 

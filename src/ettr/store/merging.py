@@ -55,6 +55,10 @@ class Merge:
             ]
         return [path for path in left if path is not None] + ([newest] if _n_rows(newest) else [])
 
+    def together(self, paths: list[Path]) -> Path:
+        """One part with the rows of several."""
+        return self._rewrite(f"SELECT * FROM {_parquet(*paths)}", "whole")  # noqa: S608
+
     def _count(self, relation: str) -> int:
         found = self._duck.execute(f"SELECT count(*) FROM {relation}").fetchall()  # noqa: S608
         return int(found[0][0])
@@ -149,6 +153,36 @@ class Merge:
 
     def _unless_empty(self, path: Path) -> Path | None:
         return path if _n_rows(path) else None
+
+
+MOST_OF_A_LEVEL = 7
+"""Parts of a table of about one size that a store keeps; one more, and they become one part."""
+_LEVEL_BYTES, _LARGEST_BYTES = 1 << 16, 1 << 30
+
+
+def compacted(merge: Merge, paths: list[Path], most: int = MOST_OF_A_LEVEL) -> list[Path]:
+    """Paths of the same rows in fewer parts, where a level holds more parts than `most`.
+
+    Parts of each level are up to eight times as large as those below. A row is so written again
+    once a level, and the parts of a table grow with the logarithm of its rows. Very large parts
+    stay as they are.
+
+    Args:
+        most: of parts of one level; 1 for all in one part.
+    """
+    while True:
+        by_level: dict[int, list[Path]] = {}
+        for path in paths:
+            size_bytes = path.stat().st_size
+            if size_bytes < _LARGEST_BYTES:
+                level = 0 if most == 1 else max(size_bytes // _LEVEL_BYTES, 1).bit_length() // 3
+                by_level.setdefault(level, []).append(path)
+        full = next((level for level in sorted(by_level) if len(by_level[level]) > most), None)
+        if full is None:
+            return paths
+        # with those of lower levels, which are fewer and smaller
+        several = [path for level in by_level if level <= full for path in by_level[level]]
+        paths = [*(path for path in paths if path not in several), merge.together(several)]
 
 
 def same_key(table: Table) -> str:

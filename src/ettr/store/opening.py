@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ettr.errors import StoreError
+from ettr.errors import StoreError, UsageError
 from ettr.store.base import IngestedFile, Ingestion, Store, known
 from ettr.store.computing import Computing
 from ettr.store.folder import embedded_duckdb
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _DUCKDB_ENDINGS = (".duckdb", ".ddb")
+SCHEMES = ("s3", "gs", "az")
+"""Beginnings of URLs of stores in object storage."""
 
 
 def open_store(
@@ -31,7 +33,7 @@ def open_store(
 
     Args:
         where: a folder, a DuckDB file (its name ends in .duckdb or .ddb where it is to be made),
-            or the URL of a PostgreSQL database.
+            or the URL of a prefix in object storage or of a PostgreSQL database.
         computing: the engine that answers questions, and its memory; DuckDB if None.
         readable_by: who may read its files; the owner of a new store, and of one that exists whom
             it had, if None.
@@ -47,6 +49,12 @@ def open_store(
     text, computing = str(where), computing or Computing()
     if "\0" in text:
         raise StoreError(f"{text!r}: no path or URL has a zero character in it")
+    if text.partition("://")[0] in SCHEMES:
+        from ettr.store.bucket import BucketStore
+
+        if readable_by is not None:
+            raise UsageError("--readable-by is for files; in object storage grant the rights there")
+        return BucketStore(text, create=create, computing=computing)
     if "://" in text:
         return BackendStore(
             open_url(text, create=create, readable_by=readable_by, computing=computing), computing
