@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ettr.checks.back_test import NodeMoment
 from ettr.checks.beliefs import after_idle, after_pass, after_survival, survival
 from ettr.checks.selector import Offer, Prospect, choose
 
@@ -63,7 +62,6 @@ class Outcome:
     useful: float = 0.0
     lost: float = 0.0
     checks: float = 0.0
-    moments: list[NodeMoment] = field(default_factory=list)
     incidents: np.ndarray = field(default_factory=lambda: np.zeros((NODES, KINDS)))
     hours: float = 0.0
 
@@ -125,19 +123,12 @@ def run(
     known: Knowledge,
     jobs: int,
     seed: int,
-    recorded: bool = False,
 ) -> Outcome:
     """Jobs one after the other on nodes drawn at random; None is the oracle, who sees defects."""
     rates = fleet.rates
     defect = np.zeros((NODES, KINDS), dtype=bool)
     watch = Watch(known, np.zeros((NODES, KINDS)))
     out = Outcome()
-    idle_since = np.zeros(NODES)
-
-    def note(node: int, hours: float, ran: float, check: int | None, kinds: np.ndarray) -> None:
-        if recorded:
-            kind = int(kinds[0]) if len(kinds) else None
-            out.moments.append(NodeMoment(int(node), hours, ran, check, kind))
 
     for job in range(jobs):
         # a stream for each job: policies meet the same luck
@@ -157,9 +148,6 @@ def run(
                 who = nodes[runs[check]]
                 found = defect[who] & (rng.random((len(who), KINDS)) < fleet.coverage[check])
                 defect[who] &= ~found
-                for node, kinds in zip(who, found, strict=True) if recorded else ():
-                    note(node, idle_since[node], 0.0, int(check), np.flatnonzero(kinds))
-                    idle_since[node] = 0.0
                 passed = after_pass(watch.belief[who], known.coverage[check])
                 watch.belief[who] = np.where(found, 0.0, passed)
         left = JOB_H
@@ -169,10 +157,6 @@ def run(
             watch.belief[nodes] = after_survival(
                 watch.belief[nodes], known.rates[nodes], known.strike_per_h, ran
             )
-            for at, node in enumerate(nodes if recorded else ()):
-                hit = [first[1]] if ran < left and at == first[0] else []
-                note(node, idle_since[node] + ran, ran, None, np.array(hit, dtype=int))
-                idle_since[node] = 0.0
             left -= ran
             out.useful += ran * IN_JOB
             out.hours += ran
@@ -183,7 +167,6 @@ def run(
                 out.lost += fleet.incident_h * IN_JOB
                 out.hours += fleet.incident_h
         idle_h = out.hours - began
-        idle_since[others] += idle_h
         defect[others] |= idle_luck < -np.expm1(-rates[others] * idle_h)
         watch.belief[others] = after_idle(watch.belief[others], known.rates[others], idle_h)
     return out

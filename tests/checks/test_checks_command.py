@@ -144,6 +144,23 @@ def test_what_to_run_before_a_job_can_be_run(site: Path, tmp_path: Path) -> None
     assert "Nothing pays" in ettr(*asked, "--incident", "1s").out
 
 
+def test_a_coverage_that_the_history_contradicts_is_named(tmp_path: Path) -> None:
+    store = site_of(tmp_path, *(job(n, "n1", 10 * n, 10 * n + 9, "NODE_FAIL") for n in range(12)))
+    rows = ["time,time_end,node,severity,check"]
+    rows += [f"{at(h)},{at(h + 0.1)},n1,ok,{CHECK}" for h in range(0, 130, 5)]
+    (tmp_path / "checks.csv").write_text("\n".join(rows) + "\n")
+    words = ("--source", "table", "--table", "events", "--cluster", "c")
+    assert ettr("ingest", store, tmp_path / "checks.csv", *words).code == 0
+    asked = ("checks", store, "--before", "1", "node", "9h", "--catalogue", tmp_path / "c.toml")
+    for share, agrees in ((0.9, False), (0.05, True)):
+        covers = CATALOGUE.replace('"long"', f'"{CHECK}"').replace("0.9", str(share), 1)
+        (tmp_path / "c.toml").write_text(covers)
+        (check,) = ettr(*asked, "--json").json["checks"]
+        assert check["history"]["agrees"] is agrees
+        assert check["history"]["expected_missed"] == pytest.approx(12 * (1 - share))
+        assert ("DOES NOT HOLD" in ettr(*asked).out) is not agrees
+
+
 def test_the_belief_falls_with_a_pass_and_with_hours_survived(site: Path, tmp_path: Path) -> None:
     (tmp_path / "checks.toml").write_text(CATALOGUE)
     before = ("checks", site, "--before", "1", "node", "1h", "--node")

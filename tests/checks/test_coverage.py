@@ -10,9 +10,11 @@ from ettr.checks.coverage import (
     BlamedEnd,
     NodeChange,
     alarms_of,
+    catches,
     coverage_by_symptom,
     effect_of,
     firings_of,
+    history_of,
     median_interval,
 )
 
@@ -115,3 +117,27 @@ def test_nodes_that_were_bad_from_the_start_do_not_pass_for_an_effect():
         decided += found.verdict != "not decided"
     assert decided <= 5
     assert effect_of([]).rate_ratio.estimate is None
+
+
+def test_the_back_test_holds_for_a_true_coverage_and_fails_when_it_is_wrong():
+    middle = 180 * DAY
+    agrees = {"halves": 0, "typed": 0}
+    wrong = {"halves": 0, "too high": 0, "too low": 0}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        failures, firings, watched = planted(rng, 0.7, 2.0)
+        # half of what fired is taken out of service: no failure comes of it
+        out = {place: [own[0][0] + HOUR] for place, own in firings.items() if rng.random() < 0.5}
+        came = [one for one in failures if one.place not in out]
+        found = catches("c", came, firings, out, watched, 24 * HOUR)
+        assert len(found) == len(failures)
+        agrees["halves"] += history_of(found, middle, None, 0.9).agrees
+        agrees["typed"] += history_of(found, middle, 0.7, 0.9).agrees
+        wrong["too high"] += not history_of(found, middle, 0.95, 0.9).agrees
+        wrong["too low"] += not history_of(found, middle, 0.35, 0.9).agrees
+        # from the middle on it finds next to nothing
+        later = [(time, caught and time < middle) for time, caught in found]
+        wrong["halves"] += not history_of(later, middle, None, 0.9).agrees
+    # 36 of 40 on average at 90 %, exact tests more
+    assert min(agrees.values()) >= 32
+    assert min(wrong.values()) >= 38

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,16 @@ from ettr.checks.coverage import (
     Alarms,
     BlamedEnd,
     CheckEffect,
+    CoverageHistory,
     NodeChange,
     Span,
     SymptomCoverage,
     alarms_of,
+    catches,
     coverage_by_symptom,
     effect_of,
     firings_of,
+    history_of,
 )
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
@@ -33,6 +36,7 @@ from ettr.units import (
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
     from ettr.analysis.check_choice import CheckAdvice
+    from ettr.checks.catalogue import OfferedCheck
 
 ANY = "any"
 """In place of a symptom: all failures that blame one node."""
@@ -50,6 +54,7 @@ class CheckRecord:
         minutes_a_run: Mean of the passes whose end is known; null where none is.
         node_hours: Of all runs; null where their number or length is not known.
         coverage: Of each symptom whose failures it could have seen coming; first of any.
+        history: Whether its coverage held; null where too little came.
     """
 
     name: str
@@ -59,6 +64,7 @@ class CheckRecord:
     node_hours: float | None
     alarms: Alarms
     coverage: tuple[SymptomCoverage, ...]
+    history: CoverageHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +199,33 @@ def _seconds(moment_us: float) -> float:
 
 
 def checks_report(
-    analysis: Analysis, horizon_s: float, helped: str | None = None, symptom: str | None = None
+    analysis: Analysis,
+    horizon_s: float,
+    helped: str | None = None,
+    symptom: str | None = None,
+    catalogue: Sequence[OfferedCheck] = (),
 ) -> tuple[ChecksReport, CheckLogs]:
     """What each check of a store did, and what that rests on.
 
     Args:
         helped: A check of which is asked whether it helped, against `symptom` or any failure.
+        catalogue: Whose coverage is held against the history.
 
     Raises:
         UsageError: no log has a result of that check, or a failure of that symptom.
     """
     logs = check_logs(analysis)
     confidence = analysis.assumptions.confidence
-    records = tuple(_record(logs, name, horizon_s, confidence) for name in logs.names)
+    typed = {one.name: one.covers for one in catalogue if one.covers}
+    # all verdicts together hold at the level of confidence
+    each = 1 - (1 - confidence) / max(len(logs.names), 1)
+    records = tuple(
+        replace(
+            _record(logs, name, horizon_s, confidence),
+            history=_history(logs, name, horizon_s, typed.get(name), each),
+        )
+        for name in logs.names
+    )
     asked = None if helped is None else _helped(logs, helped, symptom or ANY, confidence)
     found = ChecksReport(
         horizon_s / SECONDS_PER_HOUR,
@@ -239,6 +259,26 @@ def _record(logs: CheckLogs, name: str, horizon_s: float, confidence: float) -> 
         alarms_of(logs.failures, firings, logs.outages_s, logs.runs, horizon_s, confidence),
         tuple(covered),
     )
+
+
+def _history(
+    logs: CheckLogs,
+    name: str,
+    horizon_s: float,
+    covers: Mapping[str, float] | None,
+    confidence: float,
+) -> CoverageHistory | None:
+    failures, share = logs.of_any, None
+    if covers is not None:
+        failures = tuple(one for one in logs.failures if covers.get(one.symptom))
+        if not failures:
+            return None
+        share = sum(covers[one.symptom] for one in failures) / len(failures)
+    found = catches(
+        *(name, failures, logs.reports.get(name, {}), logs.outages_s),
+        *(logs.watched(name), horizon_s),
+    )
+    return history_of(found, sum(logs.period_s) / 2, share, confidence)
 
 
 def _helped(logs: CheckLogs, check: str, symptom: str, confidence: float) -> HelpedReport:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import comb
-from scipy.stats import binom
+from scipy.stats import binom, hypergeom
 
 from ettr.checks.beliefs import Floats
 from ettr.defaults import CONFIDENCE
@@ -154,6 +154,89 @@ def coverage_by_symptom(
         )
         for name in sorted({*seen, *own}, key=lambda name: (-seen[name] - own[name], name))
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageHistory:
+    """Whether incidents after passed checks agree with the coverage that was stated before.
+
+    Attributes:
+        stated_share: By the catalogue, or by the first half of the logs.
+        caught: Defects that it fired on before they struck, or that were taken out of service for
+            it: of the second half, or with a catalogue of all.
+        missed: Failures that came although it had not fired; `expected_missed` by the stated share.
+        agrees: False where so few or many are unlikely at the level of confidence of all checks.
+    """
+
+    stated_share: float
+    by_catalogue: bool
+    caught: int
+    missed: int
+    expected_missed: float
+    agrees: bool
+
+
+def catches(
+    check: str,
+    failures: Iterable[BlamedEnd],
+    firings: Mapping[Place, Sequence[Span]],
+    outages_s: Mapping[Place, Sequence[float]],
+    watched: Mapping[Place, Span],
+    horizon_s: float,
+) -> list[tuple[float, bool]]:
+    """When a defect came out on a watched node, and whether the check had fired on it by then."""
+    found = []
+    ends: defaultdict[Place, list[float]] = defaultdict(list)
+    for one in failures:
+        ends[one.place].append(one.end_s)
+        begin, end = watched.get(one.place, (np.inf, -np.inf))
+        if begin <= one.end_s <= end + horizon_s and one.alone != check:
+            lead = lead_s(firings.get(one.place, ()), one.end_s, horizon_s)
+            found.append((one.end_s, lead is not None))
+    for place, own in firings.items():
+        ended, outages = sorted(ends[place]), outages_s.get(place, ())
+        for first, last in own:
+            near = _any_within(ended, first - LATE_S, last + horizon_s)
+            if not near and _any_within(outages, first, last + horizon_s):
+                found.append((first, True))
+    return found
+
+
+def history_of(
+    found: Iterable[tuple[float, bool]],
+    middle_s: float,
+    typed_share: float | None,
+    confidence: float,
+) -> CoverageHistory | None:
+    """The stated coverage against what came; None where either half has nothing.
+
+    By the exact binomial law of the catalogue's share; else by Fisher's exact test of both halves.
+    """
+    halves = [Counter[bool](), Counter[bool]()]
+    for time_s, is_caught in found:
+        halves[time_s >= middle_s][is_caught] += 1
+    before, after = halves
+    if typed_share is not None:
+        both = before + after
+        if not (n := both.total()):
+            return None
+        agrees = share_interval(both[True], n, confidence).contains(typed_share)
+        expected = n * (1 - typed_share)
+        return CoverageHistory(typed_share, True, both[True], both[False], expected, agrees)
+    if not before.total() or not after.total():
+        return None
+    share = before[True] / before.total()
+    ways = hypergeom(before.total() + after.total(), before[True] + after[True], after.total())
+    law = ways.pmf(np.arange(after.total() + 1))
+    chance = float(law[law <= law[after[True]] * (1 + 1e-9)].sum())
+    return CoverageHistory(
+        share,
+        False,
+        after[True],
+        after[False],
+        after.total() * (1 - share),
+        chance >= 1 - confidence,
+    )
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:

@@ -99,7 +99,12 @@ def checks(
     from ettr.analysis.check_choice import check_advice
     from ettr.analysis.node_checks import checks_report
     from ettr.checks.catalogue import read_catalogue
-    from ettr.report.sections.node_checks import advice_section, checks_section, helped_section
+    from ettr.report.sections.node_checks import (
+        advice_section,
+        checks_section,
+        coverage_findings,
+        helped_section,
+    )
 
     horizon_s = q.seconds("--horizon", horizon)
     if horizon_s <= 0:
@@ -114,7 +119,7 @@ def checks(
         if before is not None and analysis.selection.of_nodes:
             # nodes that are asked about are the job's; what is known of checks is the fleet's
             of_fleet = analysis.of(analysis.selection.without_nodes)
-        found, logs = checks_report(of_fleet, horizon_s, helped, symptom)
+        found, logs = checks_report(of_fleet, horizon_s, helped, symptom, offered or ())
         if before is not None:
             job = _job(before, incident, analysis.assumptions.checkpoints.middle, not while_idle)
             asked_nodes = frozenset(analysis.facts.distinct("held", "cluster", "node"))
@@ -122,7 +127,7 @@ def checks(
             found = replace(found, advice=advice)
         head = analysis.selection_head
     asked = [
-        *([advice_section(found.advice)] if found.advice else []),
+        *([advice_section(found.advice, coverage_findings(found.checks))] if found.advice else []),
         *([helped_section(found.helped)] if found.helped else []),
     ]
     if asked and printing.as_text:

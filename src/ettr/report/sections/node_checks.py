@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ettr.analysis.check_choice import CheckAdvice
 from ettr.analysis.node_checks import ANY, CheckRecord, ChecksReport, HelpedReport
+from ettr.report.findings import TOO_HIGH, TOO_LOW, Effect, Finding
 from ettr.report.numbers import DASH, hours_between, number, percent, ratio_between, share_between
 from ettr.report.section import Section, TextTable
 from ettr.words import by_number
@@ -20,10 +23,38 @@ def checks_section(report: ChecksReport) -> Section:
         *report.notes,
     )
     careful = "A check that fires all day covers everything: compare with the share by chance."
+    wrong = [one.says for one in coverage_findings(report.checks)]
     return Section(
         *("checks", "Health checks", _checks_lead(report), (), tables, notes),
-        careful=careful if report.checks else "",
+        careful=" ".join([*wrong, careful]) if report.checks else "",
     )
+
+
+def coverage_findings(checks: Iterable[CheckRecord]) -> tuple[Finding, ...]:
+    """Checks whose stated coverage does not agree with what came after they passed."""
+    found = []
+    for record in checks:
+        one = record.history
+        if one is None or one.agrees:
+            continue
+        whose = "The catalogue" if one.by_catalogue else "The first half of the logs"
+        high = one.missed > one.expected_missed
+        ratio = one.missed / one.expected_missed if one.expected_missed else None
+        says = (
+            f"THE COVERAGE OF {record.name} DOES NOT HOLD: {whose} says "
+            f"{percent(one.stated_share)}, so that of "
+            f"{by_number('{n} [defect|defects]', one.caught + one.missed)} "
+            f"{number(one.expected_missed)} should have come without an alarm, and {one.missed} "
+            "did. "
+            + (
+                "It finds less, or ran too rarely: what it is expected to save is too high."
+                if high
+                else "It finds more: what it is expected to save is too low."
+            )
+        )
+        moved = Effect(("saving by checks",), TOO_HIGH if high else TOO_LOW, ratio)
+        found.append(Finding("check-coverage", says, moved, one.caught + one.missed))
+    return tuple(found)
 
 
 def helped_section(found: HelpedReport) -> Section:
@@ -129,8 +160,8 @@ def _coverage(report: ChecksReport) -> TextTable:
     )
 
 
-def advice_section(found: CheckAdvice) -> Section:
-    """Which checks to run before a job, and on which nodes."""
+def advice_section(found: CheckAdvice, doubts: Iterable[Finding] = ()) -> Section:
+    """Which checks to run before a job, and on which nodes, with what contradicts it."""
     return Section(
         "before",
         f"Before {found.nodes:,} nodes for {number(found.hours)} h",
@@ -148,6 +179,7 @@ def advice_section(found: CheckAdvice) -> Section:
             "Judge it by the useful share of the node time, not by the time between incidents: "
             "checking everything lengthens that, and may cost more than it saves.",
         ),
+        careful=" ".join(one.says for one in doubts),
     )
 
 
