@@ -19,8 +19,10 @@ def condition(kind: str, since: datetime, status: str = "True", **more: str) -> 
     return {"type": kind, "status": status, "lastTransitionTime": stamp(since), **more}
 
 
-def job_and_pods(number: int, attempt: Object, held: list[Object]) -> list[Object]:
-    """A Job and a pod for each node that it held."""
+def job_and_pods(
+    number: int, attempt: Object, held: list[Object], lost: set[tuple[str, datetime]]
+) -> list[Object]:
+    """A Job and a pod for each node that it held; `lost`: nodes that went, and when."""
     name, space, uid = f"job-{attempt['job_id']}", attempt["account"] or "default", f"u{number}"
     meta = {"namespace": space, "creationTimestamp": stamp(attempt["submit"])}
     state, end = attempt["state"], attempt["end"]
@@ -40,7 +42,7 @@ def job_and_pods(number: int, attempt: Object, held: list[Object]) -> list[Objec
         "spec": {"parallelism": attempt["n_nodes"]},
         "status": status,
     }
-    pods = [pod(name, uid, meta, attempt, row) for row in held]
+    pods = [pod(name, uid, meta, attempt, row, lost) for row in held]
     if state != "CANCELLED":
         return [job, *pods]
     for one in (job, *pods):
@@ -48,7 +50,14 @@ def job_and_pods(number: int, attempt: Object, held: list[Object]) -> list[Objec
     return [{"type": "DELETED", "object": one} for one in (job, *pods)]
 
 
-def pod(name: str, uid: str, meta: Object, attempt: Object, row: Object) -> Object:
+def pod(
+    name: str,
+    uid: str,
+    meta: Object,
+    attempt: Object,
+    row: Object,
+    lost: set[tuple[str, datetime]],
+) -> Object:
     state, end = attempt["state"], row["end"]
     conditions = []
     status: Object = {
@@ -58,7 +67,7 @@ def pod(name: str, uid: str, meta: Object, attempt: Object, row: Object) -> Obje
     }
     own = {**meta, "name": f"{name}-{row['node']}", "uid": f"{uid}-{row['node']}"}
     own["ownerReferences"] = [{"kind": "Job", "name": name, "uid": uid, "controller": True}]
-    if state in _REASONS:
+    if state == "PREEMPTED" or (state == "NODE_FAIL" and (row["node"], end) in lost):
         conditions.append(condition("DisruptionTarget", end, reason=_REASONS[state]))
     if end is not None:
         code = 0 if state == "COMPLETED" else 1
@@ -95,7 +104,10 @@ def node_versions(node: Object, states: list[Object], begin: datetime) -> list[O
                 reason="NodeStatusUnknown" if silent else "KubeletReady",
                 lastHeartbeatTime=stamp(moment),
             )
-            versions.append(node_object(node, moment, [ready], is_out and is_drain))
+            # what a health check found, as node-problem-detector shows it
+            since, status = (row["start"], "True") if is_out else (moment, "False")
+            found = condition("HealthCheck", since, status, message=row["reason"] or "")
+            versions.append(node_object(node, moment, [ready, found], is_out and is_drain))
     return versions
 
 
@@ -122,9 +134,10 @@ def objects_of(tables: dict[str, pa.Table], begin: datetime) -> list[Object]:
     held: dict[str, list[Object]] = {}
     for row in tables["allocations"].to_pylist():
         held.setdefault(row["attempt_id"], []).append(row)
+    lost = {(row["node"], row["start"]) for row in tables["node_states"].to_pylist()}
     found: list[Object] = []
     for number, attempt in enumerate(tables["attempts"].to_pylist()):
-        found += job_and_pods(number, attempt, held.get(attempt["attempt_id"], []))
+        found += job_and_pods(number, attempt, held.get(attempt["attempt_id"], []), lost)
     states: dict[str, list[Object]] = {}
     for row in tables["node_states"].to_pylist():
         states.setdefault(row["node"], []).append(row)

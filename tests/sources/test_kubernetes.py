@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 
@@ -10,7 +12,12 @@ import pytest
 
 from cli.program import ettr
 from cluster_scenarios import played, small
+from ettr.sim.cluster.run import simulate_into
+from ettr.sim.cluster.scenario_file import scenario_text
+from ettr.sim.cluster.text_logs import write_logs
 from ettr.sources.kubernetes import SOURCE
+from ettr.sources.registry import named
+from ettr.store import open_store
 from source_samples import SAMPLES, read_all, rows_of
 from sources.kubernetes_objects import objects_of
 
@@ -99,3 +106,68 @@ def test_yaml_is_refused_with_what_to_do(tmp_path: Path):
     done = ettr("ingest", tmp_path / "store", tmp_path / "pods.yaml")
     assert done.code != 0
     assert "yq -o json" in done.err
+
+
+def test_prometheus_gives_the_outages_of_the_objects_to_a_step(tmp_path: Path):
+    """The states of a simulated history, sampled each minute; a shorter one may be missing."""
+    tables, _ = played(small(period={"days": 3.0}), seed=3)
+    states = [row for row in tables["node_states"].to_pylist() if row["state"] == "DOWN"]
+    begin, step = min(tables["attempts"]["submit"].to_pylist()).replace(second=0), 60
+    series = []
+    for node in sorted({row["node"] for row in states}):
+        spans = [(row["start"], row["end"]) for row in states if row["node"] == node]
+        times = [begin + timedelta(seconds=step * place) for place in range(3 * 1440)]
+        values = [
+            [
+                time.timestamp(),
+                str(int(not any(a <= time and (b is None or time < b) for a, b in spans))),
+            ]
+            for time in times
+        ]
+        labels = {"condition": "Ready", "status": "true", "node": node}
+        name = {"__name__": "kube_node_status_condition"}
+        series.append({"metric": name | labels, "values": values})
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": series}}
+    path = written(tmp_path, [answer], "range.json")
+    found = rows_of(read_all(named("prometheus"), path), "node_states")
+    key = itemgetter("node", "start")
+    assert len(found) == len(states) > 1
+    for ours, theirs in zip(sorted(found, key=key), sorted(states, key=key), strict=True):
+        assert ours["node"] == theirs["node"]
+        for name in ("start", "end"):
+            if theirs[name] is None or ours[name] is None:
+                assert name == "end"
+                continue
+            assert 0 <= (ours[name] - theirs[name]).total_seconds() < step
+
+
+def test_slurm_files_and_objects_of_one_history_give_the_same_failures_and_rate(tmp_path: Path):
+    """The kernel log lies beside both: on a node it is the same under either scheduler."""
+    scenario, _ = scenario_text("small")
+    with open_store(tmp_path / "sim", create=True) as store:
+        simulate_into(store, small(period={"days": 3.0}), 3, scenario, "small", tmp_path / "truth")
+        (tmp_path / "logs").mkdir()
+        logs = write_logs(store, tmp_path / "logs", "simulated")
+        tables = {
+            name: store.rows(name) for name in ("attempts", "allocations", "nodes", "node_states")
+        }
+    begin = min(tables["attempts"]["submit"].to_pylist())
+    objects = written(tmp_path, objects_of(tables, begin))
+    accounting, events, kernel, _ = logs
+    found = []
+    for name, files in (
+        ("slurm", (accounting, events, kernel)),
+        ("kubernetes", (objects, kernel)),
+    ):
+        done = ettr("ingest", tmp_path / name, *files, "--cluster", "small", "--timezone", "UTC")
+        assert done.code == 0, done.err
+        found.append(ettr("failures", tmp_path / name, "--json").json)
+    slurm, kubernetes = (one["all_jobs"] for one in found)
+    assert slurm["failures"] == kubernetes["failures"] > 0
+    ends = [
+        [[row[name] for name in ("end", "state", "node", "symptom")] for row in one["rows"]]
+        for one in found
+    ]
+    assert ends[0] == ends[1]
+    # the objects are taken at the last time that they show, minutes before the simulation's end
+    assert kubernetes["node_days"] == pytest.approx(slurm["node_days"], rel=0.01)

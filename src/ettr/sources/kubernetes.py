@@ -472,10 +472,14 @@ def _node_signals(seen: _Seen, line: int, name: str, one: Object) -> None:
     """What a version of a node shows of when it was ready and open to pods."""
     spec, conditions = _object(one.get("spec")), _conditions(_object(one.get("status")))
     ready = conditions.get("Ready", {})
+    # what node-problem-detector saw then is why
+    bad = [(kind, one) for kind, one in conditions.items() if kind != "Ready"]
+    wrong = [clean(one.get("message")) or kind for kind, one in bad if one.get("status") == "True"]
+    problems = "; ".join(wrong)[:TEXT_LIMIT] or None
     since = seen.time(ready.get("lastTransitionTime"))
     beat = seen.time(ready.get("lastHeartbeatTime")) or since
     if since is not None:
-        words = _words(ready.get("reason"), ready.get("message"))
+        words = problems or _words(ready.get("reason"), ready.get("message"))
         is_silent = ready.get("status") == "Unknown"
         flags = "NOT_RESPONDING" if is_silent else None
         what = _READY if ready.get("status") == "True" else _NOT_READY
@@ -491,7 +495,9 @@ def _node_signals(seen: _Seen, line: int, name: str, one: Object) -> None:
         moment = min((time for _, time in out if time), default=beat)
         why = ", ".join(key for key, _ in out if not key.startswith("node.kubernetes.io/")) or None
         if moment is not None:
-            seen.signals[name].append(_Signal(moment, _CORDONED, line, why or "unschedulable"))
+            seen.signals[name].append(
+                _Signal(moment, _CORDONED, line, why or problems or "unschedulable")
+            )
     elif beat is not None:
         seen.signals[name].append(_Signal(beat, _OPEN, line))
 
@@ -581,7 +587,7 @@ def _emit(seen: _Seen) -> None:
     for top in seen.owners.values():
         is_queued = top.kind in _KINDS_OF_JOBS | {"VolcanoJob"} and top.uid not in of_top
         if is_queued and top.owner is None:
-            _attempt(seen, "/".join(top.key), [], top, 0, True, workloads)
+            _attempt(seen, ":".join(top.key), [], top, 0, True, workloads)
     _pod_events(seen, jobs)
     _node_rows(seen)
     _event_rows(seen, jobs)
@@ -604,19 +610,19 @@ def _attempt_of(seen: _Seen, pod: _Pod) -> tuple[tuple[str, str], _Owner | None]
     space, restart = pod.key[0], pod.labels.get(_RESTART, "")
     name, group = (pod.labels.get(label) for label in _GROUP)
     if name is not None:
-        return (f"{space}/{name}-{group or 0}", f"{space}/{name}/{group}/{restart}"), None
+        return (f"{space}:{name}-{group or 0}", f"{space}:{name}/{group}/{restart}"), None
     if top is not None and top.kind not in _SERVICES | {"StatefulSet"}:
-        return ("/".join(top.key), f"{top.uid}/{restart}"), top
+        return (":".join(top.key), f"{top.uid}/{restart}"), top
     for kind, label in _LABELS:  # a Job between them may be gone, of an earlier run
         if label in pod.labels:
-            job = f"{space}/{pod.labels[label]}"
+            job = f"{space}:{pod.labels[label]}"
             top = seen.names.get((kind, (space, pod.labels[label])))
             return (job, f"{top.uid if top else job}/{restart}"), top
     if named is None:
-        return ("/".join(pod.key), pod.uid), None
+        return (":".join(pod.key), pod.uid), None
     if named[0] in _SERVICES or named[0] == "StatefulSet":
         return None
-    return (f"{space}/{named[1]}", f"{named[2]}/{restart}"), None
+    return (f"{space}:{named[1]}", f"{named[2]}/{restart}"), None
 
 
 def _attempt(
@@ -640,7 +646,7 @@ def _attempt(
     close = end or seen.last
     held = _held(ran, close)
     n_nodes, n_gpus = _width(held)
-    space = job_id.partition("/")[0]
+    space = job_id.partition(":")[0]
     removed = seen.removed.get(lead.key) if state == "CANCELLED" else None
     elapsed_s = (close - start).total_seconds() if close and start else None
     seen.kept.add(lead.line)
@@ -650,7 +656,7 @@ def _attempt(
         submit=submit,
         state=state,
         job_id_raw=lead.uid,
-        name=job_id.partition("/")[2],
+        name=job_id.partition(":")[2],
         account=space,
         partition=(workload.queue if workload else None)
         or (top.queue if top else None)

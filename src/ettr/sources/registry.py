@@ -44,6 +44,7 @@ MODULES: tuple[str, ...] = (
     "lsf",
     "flux",
     "kubernetes",
+    "prometheus",
     "note",
     "traces.infinitehbd",
     "traces.lanl",

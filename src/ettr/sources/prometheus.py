@@ -1,0 +1,263 @@
+"""Answers of Prometheus as saved JSON: states of nodes and events, as far as samples show them.
+
+A query over a range gives a value each step: what began and ended between two samples is not in
+it, and each edge is late by up to a step. A gauge of the last XID keeps its value: its repeats
+cannot be seen and are never counted. Attempts are not read: an accounting log or the objects of
+Kubernetes have them.
+
+Format: prometheus.io, HTTP API; metrics of kube-state-metrics, dcgm-exporter and node-exporter as
+their projects list them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from ettr.sources.base import ReadOptions, Source
+from ettr.sources.json_records import Json, json_records, short
+from ettr.sources.lines import json_part
+from ettr.sources.log_rows import LogRows
+from ettr.sources.origin import Origin
+from ettr.sources.times import time_of
+from ettr.tables.rows import Batch
+from ettr.tables.text import clean
+
+NAME = "prometheus"
+
+Samples = list[tuple[datetime, float]]
+
+_NODES = (
+    "node",
+    "Hostname",
+    "hostname",
+    "nodename",
+    "kubernetes_node",
+    "exported_node",
+    "instance",
+)
+_PORT = re.compile(r":\d{1,5}\Z")
+_HEAD = re.compile(rb'"resultType"\s*:\s*"(?:matrix|vector)"')
+# a gap of so many steps is one in which nobody asked
+_GAP_STEPS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """One series of an answer."""
+
+    line: int
+    name: str
+    labels: dict[str, str]
+    node: str
+    samples: Samples
+    step_s: float
+
+
+def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
+    """States of nodes and events from all series whose metric is known; the others are skipped."""
+    rows = LogRows(NAME, origin, options)
+    line = 0
+    for record in json_records(origin, lists=("result",)):
+        value = record.value
+        data = value.get("data") if isinstance(value, dict) else None
+        found = data.get("result") if isinstance(data, dict) else None
+        if not isinstance(found, list):
+            line = max(line + 1, record.line)
+            rows.count_read()
+            error = record.error or "no answer with data.result"
+            rows.reject(line, "bad-json", error, record.raw)
+            continue
+        for one in found:
+            line = max(line + 1, record.line)
+            rows.count_read()
+            _take(rows, line, one)
+    yield rows.batch()
+
+
+def _take(rows: LogRows, line: int, one: Json) -> None:
+    metric = one.get("metric") if isinstance(one, dict) else None
+    if not isinstance(one, dict) or not isinstance(metric, dict):
+        rows.reject(line, "bad-json", "no series: it has no metric", short(one))
+        return
+    labels = {str(name): text for name, value in metric.items() if (text := clean(value))}
+    name = labels.get("__name__", "")
+    reader = _READERS.get(name)
+    if name.startswith("slurm_nodes_"):
+        rows.note("counts of nodes (slurm_nodes_...) name no node: no state can be read from them")
+    if reader is None:
+        rows.count_skipped()
+        return
+    node = next((labels[label] for label in _NODES if label in labels), None)
+    samples = _samples(one)
+    if node is None or not samples:
+        detail = "no label names the node" if node is None else "no sample with a time and a value"
+        rows.reject(line, "missing-field", detail, short(one))
+        return
+    gaps = [(b[0] - a[0]).total_seconds() for a, b in pairwise(samples)]
+    step_s = median(gaps) if gaps else 0.0
+    series = _Series(line, name, labels, _PORT.sub("", node), samples, step_s)
+    if gaps:
+        rows.note(
+            f"sampled every {step_s:g} s: what lasted less may be missing, and each edge is late "
+            "by up to that"
+        )
+    if any(gap > _GAP_STEPS * step_s for gap in gaps):
+        rows.note("series have gaps: nobody sampled, and what happened then is not known")
+    before = len(rows.events)
+    reader(rows, series)
+    if len(rows.events) == before:
+        rows.count_folded()
+
+
+def _samples(one: dict[str, Any]) -> Samples:
+    """Times and values in the order of time, those that are no numbers left out."""
+    values = one.get("values")
+    listed = values if isinstance(values, list) else [one.get("value")]
+    found: Samples = []
+    for pair in listed:
+        if not isinstance(pair, list) or len(pair) != 2:
+            continue
+        try:
+            value = float(pair[1])
+        except (TypeError, ValueError):
+            continue
+        time = time_of(pair[0])
+        if time is not None and math.isfinite(value):
+            found.append((time, value))
+    return sorted(dict(found).items())
+
+
+def _spans(
+    series: _Series, is_in: Callable[[float], bool]
+) -> Iterator[tuple[datetime, datetime | None]]:
+    """From when until when a series was so, by its samples; None where it still is at the last."""
+    since: datetime | None = None
+    for time, value in series.samples:
+        if is_in(value) and since is None:
+            since = time
+        elif not is_in(value) and since is not None:
+            yield since, time
+            since = None
+    if since is not None:
+        yield since, None
+
+
+def _states(
+    rows: LogRows, series: _Series, state: str, reason: str, is_in: Callable[[float], bool]
+) -> None:
+    for start, end in _spans(series, is_in):
+        rows.derive(
+            "node_states",
+            line=series.line,
+            node=series.node,
+            state=state,
+            reason=reason,
+            start=start,
+            end=end,
+        )
+
+
+def _condition(rows: LogRows, series: _Series) -> None:
+    """kube-state-metrics: the condition Ready is a state, each other one that is true an event."""
+    kind, status = series.labels.get("condition"), series.labels.get("status")
+    if kind == "Ready" and status == "true":
+        _states(rows, series, "DOWN", "NodeNotReady", lambda value: value == 0)
+    elif kind not in {None, "Ready"} and status == "true":
+        for start, end in _spans(series, lambda value: value > 0):
+            _event(rows, series, start, "node-condition", kind, end)
+
+
+def _cordon(rows: LogRows, series: _Series) -> None:
+    _states(rows, series, "DRAIN", "unschedulable", lambda value: value > 0)
+
+
+def _event(
+    rows: LogRows,
+    series: _Series,
+    time: datetime,
+    check: str,
+    code: str | None,
+    end: datetime | None = None,
+) -> None:
+    gpu = next(
+        (series.labels[one] for one in ("pci_bus_id", "UUID", "gpu") if one in series.labels), None
+    )
+    rows.events.add(
+        line=series.line,
+        time=time,
+        time_end=end,
+        check=check,
+        node=series.node,
+        code=code,
+        severity="warning" if check == "node-condition" else "unknown",
+        entity_type="GPU" if gpu else None,
+        entity=gpu,
+        message=f"{series.name}, sampled every {series.step_s:g} s",
+    )
+
+
+def _last_xid(rows: LogRows, series: _Series) -> None:
+    """The gauge of the last XID: a change is one event, a value that stays is none."""
+    rows.note(
+        "dcgm-exporter's gauge keeps the last XID: repeats of it, and what the first sample shows, "
+        "are not counted; kernel logs have them"
+    )
+    for (_, before), (time, value) in pairwise(series.samples):
+        if value != before and value > 0:
+            _event(rows, series, time, "xid", str(int(value)))
+
+
+def _increase(check: str, code: str) -> Callable[[LogRows, _Series], None]:
+    """A counter: an event where it has grown; that it begins again at 0 is none."""
+
+    def read_counter(rows: LogRows, series: _Series) -> None:
+        for (_, before), (time, value) in pairwise(series.samples):
+            if value > before:
+                _event(rows, series, time, check, code)
+
+    return read_counter
+
+
+def _boot(rows: LogRows, series: _Series) -> None:
+    """The time of the last boot: where it changes, the node booted then."""
+    for (_, before), (_, value) in pairwise(series.samples):
+        booted = time_of(value)
+        # clocks are set by a few seconds
+        if value - before > 60 and booted is not None:
+            _event(rows, series, booted, "node-exporter", "reboot")
+
+
+_READERS: dict[str, Callable[[LogRows, _Series], None]] = {
+    "kube_node_status_condition": _condition,
+    "kube_node_spec_unschedulable": _cordon,
+    "DCGM_FI_DEV_XID_ERRORS": _last_xid,
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": _increase("dcgm-exporter", "ecc-dbe"),
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": _increase("dcgm-exporter", "row-remap-failure"),
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": _increase("dcgm-exporter", "remapped-rows"),
+    "node_edac_uncorrectable_errors_total": _increase("node-exporter", "edac-uncorrectable"),
+    "node_boot_time_seconds": _boot,
+}
+
+
+def matches(head: bytes, _name: str) -> float:
+    """How sure it is that this is an answer of Prometheus's HTTP API."""
+    return 0.95 if json_part(head) and _HEAD.search(head[:4096]) else 0.0
+
+
+SOURCE = Source(
+    name=NAME,
+    title="Prometheus range queries (saved JSON of its HTTP API)",
+    tables=("node_states", "events"),
+    matches=matches,
+    read=read,
+    options=("--cluster",),
+    guide="sources/kubernetes.md",
+    how_to_get="curl -G URL/api/v1/query_range -d query=... -d start=... -d end=... -d step=60",
+)
