@@ -68,6 +68,8 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         value = record.value
         data = value.get("data") if isinstance(value, dict) else None
         found = data.get("result") if isinstance(data, dict) else None
+        if isinstance(value, dict) and "metric" in value:
+            found = [value]  # a series of an answer that is damaged elsewhere
         if not isinstance(found, list):
             line = max(line + 1, record.line)
             rows.count_read()
@@ -204,7 +206,7 @@ def _event(
 
 
 def _last_xid(rows: LogRows, series: _Series) -> None:
-    """The gauge of the last XID: a change is one event, a value that stays is none."""
+    """The gauge of the last XID: a change is one event, a value that stays is not."""
     rows.note(
         "dcgm-exporter's gauge keeps the last XID: repeats of it, and what the first sample shows, "
         "are not counted; kernel logs have them"
@@ -215,7 +217,7 @@ def _last_xid(rows: LogRows, series: _Series) -> None:
 
 
 def _increase(check: str, code: str) -> Callable[[LogRows, _Series], None]:
-    """A counter: an event where it has grown; that it begins again at 0 is none."""
+    """A counter: an event where it has grown; not where it begins again at 0."""
 
     def read_counter(rows: LogRows, series: _Series) -> None:
         for (_, before), (time, value) in pairwise(series.samples):
