@@ -50,6 +50,33 @@ def test_a_run_that_passes_again_is_kept(tmp_path: Path) -> None:
     assert found["gate_gpu_hours"] is None, "no check says what it cost"
 
 
+def test_checks_of_a_cluster_and_a_period_are_those_that_state_theirs(tmp_path: Path) -> None:
+    head = {"gate": "g", "kind": "k", "step": 1}
+    rows = [
+        {"run": "a", "passed": True, "cluster": "virt", "time": "2026-11-21T15:19:40+02:00"},
+        {"run": "b", "passed": False, "cluster": "west", "time": "2026-11-21 13:20:30"},
+        {"run": "c", "passed": False},
+        {"run": "d", "passed": True, "time": "yesterday"},
+    ]
+    (tmp_path / "gates.jsonl").write_text("".join(json.dumps(head | one) + "\n" for one in rows))
+    site = store_of(tmp_path / "site", tmp_path / "gates.jsonl")
+    rows = ettr("sql", site, "SELECT run, time_us FROM gates ORDER BY run", "--json").json
+    # no time is guessed: that of d is rejected
+    assert [(one["run"], one["time_us"]) for one in rows] == [
+        ("a", 1_795_267_180_000_000),
+        ("b", 1_795_267_230_000_000),
+        ("c", None),
+    ]
+    for words, checked in (
+        ((), 3),
+        (("--since", "2026-11-21T13:20:00"), 1),
+        (("--cluster", "virt"), 1),
+        (("--user", "root"), 0),
+    ):
+        found = ettr("report", site, *words, "--json").json["below_ettr"]
+        assert found["checked_runs"] == checked
+
+
 def test_without_checks_nothing_is_measured_below_ettr(tmp_path: Path) -> None:
     found = ettr("report", store_of(tmp_path / "site"), "--json").json["below_ettr"]
     factors = ("input_stall", "redundant_work", "run_kept", "effective_ratio", "gate_gpu_hours")

@@ -86,6 +86,7 @@ class GradeResult:
             asked for.
         gpu_hours: What the run cost, as stated.
         notes: What was not graded, and what the grades rest on.
+        time: When the grader ran; None where its log does not say.
     """
 
     rule: str
@@ -100,6 +101,7 @@ class GradeResult:
     gpu_hours: float | None
     hazards: tuple[HazardGrade, ...]
     notes: tuple[str, ...]
+    time: str | None = None
 
 
 def counts_by_hazard(items: Iterable[GradedItem]) -> dict[str, TemplateCounts]:

@@ -87,6 +87,7 @@ def grade_file(
         of.gpu_hours,
         graded,
         tuple(notes),
+        results.time,
     )
 
 

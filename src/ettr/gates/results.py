@@ -50,12 +50,14 @@ class Results:
     Attributes:
         totals: By hazard, where the file has no items; else empty.
         model: As the file names it.
+        time: When the grader ran; None where the file does not say.
     """
 
     kind: str
     model: str
     items: tuple[GradedItem, ...]
     totals: Mapping[str, HazardTotal]
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,9 @@ def _inspect(path: Path, log: dict[str, Any], samples: list[Any], reading: Resul
             )
         )
     model = of_run.get("model") if isinstance(of_run, dict) else None
-    return Results("inspect-ai", str(model or path.stem), tuple(items), {})
+    made = _mapping(log, "eval").get("created")
+    time = made if isinstance(made, str) else None
+    return Results("inspect-ai", str(model or path.stem), tuple(items), {}, time)
 
 
 def _mapping_of(value: Any) -> dict[str, Any]:

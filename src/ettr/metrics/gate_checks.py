@@ -16,6 +16,8 @@ from ettr.estimates.exact import share_interval
 from ettr.facts import Facts
 from ettr.metrics.run_progress import InputWaits
 from ettr.metrics.runs import JobRun, JobRuns
+from ettr.selection import Selection
+from ettr.units import MICROSECONDS_PER_SECOND
 
 MEASURED = "progress"
 REDUNDANT = "redundant-work"
@@ -103,16 +105,28 @@ class OfBelowEttr(Protocol):
 
     runs: JobRuns
     confidence: float
-    selected: object
+    selected: Selection | None
 
 
 def below_ettr(facts: Facts, given: OfBelowEttr) -> BelowEttr:
     """Which part of what was trained is kept, by factors; None for each that nothing measures.
 
-    Checks have no time and no node: of a selection of the store nothing is known.
+    Checks have no node and no job: of a selection of these nothing is known. Of a period and of
+    clusters those count that state theirs.
     """
-    rows = list(facts.rows("gates")) if given.selected is None else []
+    rows = list(facts.rows("gates"))
+    if (chosen := given.selected) is not None:
+        rows = [row for row in rows if _is_of(row, chosen)]
     return _below(rows, given.runs.runs, given.confidence)
+
+
+def _is_of(row: Mapping[str, Any], chosen: Selection) -> bool:
+    time_us = row["time_us"]
+    if chosen.may_split_runs or (chosen.cluster and row["cluster"] not in chosen.cluster):
+        return False
+    if not chosen.has_period:
+        return True
+    return time_us is not None and chosen.holds(time_us / MICROSECONDS_PER_SECOND)
 
 
 @dataclass(frozen=True, slots=True)

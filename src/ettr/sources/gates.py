@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ettr.errors import SourceError
@@ -13,6 +14,7 @@ from ettr.sources.json_records import head_objects, json_records
 from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
+from ettr.sources.times import within_years
 from ettr.tables.rows import TEXT_LIMIT, Batch
 from ettr.tables.text import clean
 
@@ -112,7 +114,7 @@ def _of_grade(document: Record) -> Record:
     wanted = document.get("wanted")
     is_open = document.get("passed") is False and document.get("grade") is None
     return {
-        **{key: document.get(key) for key in ("run", "step", "gpu_hours")},
+        **{key: document.get(key) for key in ("run", "step", "gpu_hours", "time", "cluster")},
         "gate": f"{document.get('rule')}{f', {wanted} or better' if wanted else ''}",
         "kind": "grade",
         "value": ends.get("estimate"),
@@ -143,6 +145,11 @@ def _keep(rows: LogRows, line: int, record: Record, raw: str) -> None:
         name = wrong[0] if wrong else "passed"
         rows.reject(line, "bad-number", f"{name} is {record.get(name)!r:.100}", raw)
         return
+    made = _moment(rows, record.get("time"))
+    if made is _BAD:
+        hint = "; give one with its zone, as 2026-03-01T12:00:00Z, or --timezone"
+        rows.reject(line, "bad-timestamp", f"time is {record.get('time')!r:.100}{hint}", raw)
+        return
     evidence = clean(record.get("evidence"))
     rows.add(
         NAME,
@@ -151,6 +158,8 @@ def _keep(rows: LogRows, line: int, record: Record, raw: str) -> None:
         **numbers,
         step=None if step is None else int(step),
         passed=passed,
+        time=made,
+        cluster=clean(record.get("cluster")),
         evidence=None if evidence is None else evidence[:TEXT_LIMIT],
     )
 
@@ -169,6 +178,19 @@ def _number(value: object) -> Any:
     except ValueError:
         return _BAD
     return number if math.isfinite(number) and abs(number) <= _MOST else _BAD
+
+
+def _moment(rows: LogRows, value: object) -> Any:
+    text = clean(value)
+    if text is None:
+        return None
+    try:
+        stamp = datetime.fromisoformat(text)
+    except ValueError:
+        return _BAD
+    if stamp.tzinfo is not None:
+        return within_years(stamp.astimezone(UTC)) or _BAD
+    return (rows.options.timezone and rows.local_time(text)) or _BAD
 
 
 def _passed(value: object) -> Any:
@@ -196,6 +218,6 @@ SOURCE = Source(
     tables=(NAME,),
     matches=matches,
     read=read,
-    options=("--run-name",),
+    options=("--run-name", "--cluster", "--timezone"),
     how_to_get="ettr gate grade log.eval --reference ref.eval --run r7 --step 4000 --json",
 )

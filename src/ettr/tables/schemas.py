@@ -326,6 +326,8 @@ GATES = Table(
         _float("high", "upper end of `value`", "no upper end is known"),
         Column("passed", Kind.BOOL, "whether the run may go on", "not decided, or nothing asked"),
         _float("gpu_hours", "what the check cost", "not measured"),
+        _time("time", "when the check was made", "not stated"),
+        _string("cluster", "cluster on which the run trained", "not stated"),
         _string("evidence", "further words, cut at 500 characters", "none"),
         *_PROVENANCE,
     ),
