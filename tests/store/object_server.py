@@ -18,6 +18,7 @@ class ObjectServer(ThreadingHTTPServer):
 
     Attributes:
         requests: method and path of each request so far.
+        day: of March 2026, which it is for objects that are put.
         before, after: called with each request before and after it is carried out; one of which
             `before` is true is not carried out, and has no answer.
         faults: by the beginning of a method and path, how often to answer with what: 503, `cut`
@@ -30,6 +31,7 @@ class ObjectServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.objects: dict[str, bytes] = {}
         self.requests: list[str] = []
+        self.day, self.days = 1, dict[str, int]()
         self.faults: dict[str, list[str]] = {}
         self.is_conditional, self.is_read_only = True, False
         self.before: Callable[[str], bool] = lambda label: False
@@ -89,13 +91,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PUT":
             if self.server.is_conditional and self.headers.get("if-none-match") and key in objects:
                 return 412, b"<Error><Code>PreconditionFailed</Code></Error>"
-            objects[key] = body
+            objects[key], self.server.days[key] = body, self.server.day
             return 200, b""
         if self.command == "POST":
-            for found in ElementTree.fromstring(body).iter():  # noqa: S314 - of our own client
-                if found.tag.endswith("Key"):
-                    objects.pop(f"{key.rstrip('/')}/{found.text}", None)
-            return 200, b"<DeleteResult></DeleteResult>"
+            root = ElementTree.fromstring(body)  # noqa: S314 - of our own client
+            keys = [found.text or "" for found in root.iter() if found.tag.endswith("Key")]
+            for one in keys:
+                objects.pop(f"{key.rstrip('/')}/{one}", None)
+            rows = "".join(f"<Deleted><Key>{escape(one)}</Key></Deleted>" for one in keys)
+            return 200, f"<DeleteResult>{rows}</DeleteResult>".encode()
         if "list-type" in query:
             return 200, self._listed(key.rstrip("/"), query.get("prefix", [""])[0])
         if key not in objects:
@@ -105,7 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _listed(self, bucket: str, prefix: str) -> bytes:
         rows = "".join(
             f"<Contents><Key>{escape(key[len(bucket) + 1 :])}</Key><Size>{len(data)}</Size>"
-            "<LastModified>2026-03-01T12:00:00.000Z</LastModified><ETag>e</ETag></Contents>"
+            f"<LastModified>2026-03-{self.server.days[key]:02}T12:00:00.000Z</LastModified>"
+            "<ETag>e</ETag></Contents>"
             for key, data in sorted(self.server.objects.items())
             if key.startswith(f"{bucket}/{prefix}")
         )

@@ -32,7 +32,7 @@ from ettr.store import layout
 from ettr.store.base import corrupt, crc32_of
 from ettr.store.computing import Computing
 from ettr.store.folder import FolderStore
-from ettr.store.layout import PARTS, Access, Manifest, make_folder
+from ettr.store.layout import PARTS, Access, Manifest
 
 _MANIFESTS = "manifest/"
 _DIGITS = 20
@@ -198,8 +198,7 @@ class BucketStore(FolderStore):
         """Bring parts that the cache lacks, or has cut short, into it."""
         wanted = [part for part in parts if not (self._folder / part).exists()]
         for folder in {(self._folder / part).parent for part in wanted}:
-            make_folder(self._folder / PARTS, _MODE)
-            make_folder(folder, _MODE)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._at_once(self._download, wanted)
 
     def _download(self, part: str) -> None:
