@@ -14,6 +14,7 @@ from typing import Any
 
 from ettr.sources.lines import json_part, node_of_name
 from ettr.sources.node_lists import NodeLists
+from ettr.sources.shippers import is_shipped, shipped_lines
 from ettr.sources.times import time_of
 from ettr.tables.text import clean, text_of
 
@@ -86,6 +87,8 @@ def wrapping_of(head: bytes) -> Wrapping | None:
         return _blocks_of_nodes
     if _EXPORTED.search(head[:4096]):
         return _exported
+    if is_shipped(head):
+        return shipped_lines
     if json_part(head)[:1] == b"{":
         if re.match(rb'\s*\{\s*"dmesg"\s*:', head):
             return _ring_buffer_json

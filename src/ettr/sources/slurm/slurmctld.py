@@ -17,6 +17,7 @@ from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists, listed_nodes
 from ettr.sources.origin import Origin
+from ettr.sources.shippers import shipped_head, shipped_texts
 from ettr.sources.times import MONTHS, has_local_stamps, within_years
 from ettr.tables.rows import Batch
 
@@ -162,7 +163,7 @@ _OWN_WORDS = re.compile(
 
 def matches(head: bytes, _name: str) -> float:
     """How surely the lines are the controller's: by their stamps and by its own words."""
-    lines = first_texts(head)
+    lines = first_texts(shipped_head(head))
     for stamp in (_STAMP, _CLOCK):
         stamped = [line for line in lines if stamp.match(line)]
         if stamped and len(stamped) >= 0.5 * len(lines):
@@ -178,7 +179,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         UsageError: the stamps have no zone and the user gave none.
     """
     log = _ControllerLog(LogRows(NAME, origin, options))
-    for number, line in numbered_texts(origin):
+    for number, line in shipped_texts(origin) or numbered_texts(origin):
         log.add(number, line)
         if log.rows.is_full:
             yield log.rows.batch()
@@ -311,7 +312,7 @@ SOURCE = Source(
     matches=matches,
     read=read,
     local_time=True,
-    prints_local=has_local_stamps(_STAMP),
+    prints_local=lambda head: has_local_stamps(_STAMP)(shipped_head(head)),
     options=("--timezone", "--cluster", "--start"),
     how_to_get="the file that SlurmctldLogFile names in slurm.conf; its stamps are in the "
     "controller's own zone",

@@ -1,0 +1,202 @@
+"""Lines that log shippers keep in JSON of their own, taken out again: one table of forms.
+
+A record becomes the line that it holds: a line of slurmctld as it is, with its own stamp, every
+other one behind the record's time and host. A line a record, an array of records, and the answers
+of the APIs are read alike; line numbers are places of records then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ettr.sources.json_records import (
+    Json,
+    JsonObject,
+    RecordShape,
+    head_objects,
+    records_within,
+    salvage,
+)
+from ettr.sources.lines import LINE_LIMIT_BYTES, blocks, json_part
+from ettr.sources.origin import Origin
+from ettr.sources.times import time_of
+from ettr.tables.text import clean, text_of
+
+
+class ShipperForm(NamedTuple):
+    """Where records of a shipper have their time, their line and their host; keys by dots."""
+
+    name: str
+    times: tuple[str, ...]
+    lines: tuple[str, ...]
+    hosts: tuple[str, ...]
+
+
+FORMS = (
+    ShipperForm(
+        "Loki (logcli -o jsonl)",
+        ("timestamp",),
+        ("line",),
+        ("labels/host", "labels/hostname", "labels/node_name", "labels/node", "labels/instance"),
+    ),
+    ShipperForm(
+        "Elasticsearch, OpenSearch",
+        ("_source/@timestamp",),
+        ("_source/message",),
+        ("_source/host/name", "_source/host/hostname", "_source/hostname", "_source/host"),
+    ),
+    ShipperForm(
+        "Cloud Logging",
+        ("timestamp",),
+        ("textPayload", "jsonPayload/message", "jsonPayload/MESSAGE"),
+        (
+            "jsonPayload/_HOSTNAME",
+            "jsonPayload/hostname",
+            "resource/labels/node_name",
+            "labels/compute.googleapis.com/resource_name",
+            "resource/labels/instance_id",
+        ),
+    ),
+    ShipperForm(
+        "Fluent Bit",
+        ("date", "@timestamp", "time"),
+        ("log", "MESSAGE"),
+        ("kubernetes/host", "_HOSTNAME", "hostname", "host"),
+    ),
+    ShipperForm("Beats", ("@timestamp",), ("message",), ("host/name", "host/hostname", "host")),
+    ShipperForm("CloudWatch", ("timestamp",), ("message",), ("logStreamName",)),
+    ShipperForm("Vector", ("timestamp",), ("message",), ("host", "hostname")),
+)
+# what the records of a form have that those of no other source do
+_NEEDED = {
+    "CloudWatch": ("logStreamName", "ingestionTime", "eventId"),
+    "Vector": ("source_type",),
+}
+_KERNEL_KEYS = ("_TRANSPORT", "SYSLOG_IDENTIFIER", "labels/transport", "jsonPayload/_TRANSPORT")
+_UNIX_SYSLOG = re.compile(
+    r"\A(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<host>[\w.-]{1,255}) "
+)
+_OWN_STAMP = re.compile(r"\A\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_UPTIME = re.compile(r"\A\[\s*\d{1,9}\.\d+\]")
+_STREAMS = "stream"
+
+
+def at(value: Json, path: str) -> Json:
+    """What lies at keys within keys; None where nothing does."""
+    for key in path.split("/"):
+        if isinstance(value, dict) and path in value:  # a key that has slashes itself
+            return value[path]
+        if not isinstance(value, dict):
+            return None
+        rest = path.partition("/")[2]
+        value, path = value.get(key), rest or path
+    return value
+
+
+def form_of(value: JsonObject) -> ShipperForm | None:
+    """The form of a record; None where it is of no shipper."""
+    for form in FORMS:
+        needed = _NEEDED.get(form.name)
+        if needed is not None and not any(key in value for key in needed):
+            continue
+        has_line = any(isinstance(at(value, path), str) for path in form.lines)
+        if has_line and any(time_of(at(value, path)) for path in form.times):
+            return form
+    return None
+
+
+def _is_record(value: JsonObject) -> bool:
+    is_stream = isinstance(value.get(_STREAMS), dict) and isinstance(value.get("values"), list)
+    return is_stream or form_of(value) is not None
+
+
+_SHAPE = RecordShape(_is_record)
+
+
+def is_shipped(head: bytes) -> bool:
+    """Whether the first bytes of a log are records of a shipper."""
+    if not json_part(head):
+        return False
+    return any(_is_record(value) for value in head_objects(head, shape=_SHAPE))
+
+
+def shipped_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines within, in blocks, each with its newline; an empty one for what is no record."""
+    held = b""
+    rest = iter(parts)
+    for block in rest:
+        lines = (held + block).split(b"\n")
+        held = lines.pop()
+        if any(line.lstrip()[:1] not in (b"{", b"") or not _is_whole(line) for line in lines[:2]):
+            held = b"\n".join([*lines, held]) + b"".join(rest)
+            break
+        yield b"".join(_line(salvage(text_of(line), (), _SHAPE)) for line in lines)
+    if held.strip():
+        values = salvage(text_of(held[: 64 * LINE_LIMIT_BYTES]), (), _SHAPE)
+        yield b"".join(_line([value]) for value in values)
+
+
+def shipped_head(head: bytes) -> bytes:
+    """The first bytes of a log as the lines within, or as they are where no shipper wrote them."""
+    return b"".join(shipped_lines([head + b"\n"])) if is_shipped(head) else head
+
+
+def shipped_texts(origin: Origin) -> Iterator[tuple[int, str]] | None:
+    """The lines of a log of a shipper with their numbers; None of any other log."""
+    if not is_shipped(origin.head):
+        return None
+    lines = (line for block in shipped_lines(blocks(origin)) for line in block.split(b"\n")[:-1])
+    return ((number, text_of(line)) for number, line in enumerate(lines, 1))
+
+
+def _is_whole(line: bytes) -> bool:
+    return not line.strip() or line.rstrip().endswith(b"}")
+
+
+def _line(values: list[Json]) -> bytes:
+    """The lines of some records; an empty line where they have none."""
+    found: list[bytes] = []
+    for value in values:
+        records: list[Json] = [value]
+        if isinstance(value, dict) and not _is_record(value):
+            records = records_within(value, _SHAPE)
+        for record in records:
+            if isinstance(record, dict):
+                found += _lines_of(record)
+    return b"".join(found) or b"\n"
+
+
+def _lines_of(record: JsonObject) -> Iterator[bytes]:
+    stream = record.get(_STREAMS)
+    if isinstance(stream, dict):
+        values = record.get("values")
+        for pair in values if isinstance(values, list) else ():
+            if isinstance(pair, list) and len(pair) >= 2:
+                stamp = clean(pair[0]) or ""
+                seconds = int(stamp) / 1e9 if stamp.isdigit() and len(stamp) < 22 else pair[0]
+                one = {"timestamp": seconds, "line": pair[1], "labels": stream}
+                if form_of(one):
+                    yield _plain(one, FORMS[0])
+        return
+    form = form_of(record)
+    if form is not None:
+        yield _plain(record, form)
+
+
+def _plain(record: JsonObject, form: ShipperForm) -> bytes:
+    """The line of a record behind its time and host, unless the line has its own stamp."""
+    text = next((str(one) for path in form.lines if isinstance(one := at(record, path), str)), "")
+    text = text.strip().replace("\n", "#012")
+    if _OWN_STAMP.match(text):
+        return text.encode("utf-8", "replace") + b"\n"
+    time = next((time for path in form.times if (time := time_of(at(record, path)))), None)
+    host = next((one for path in form.hosts if (one := clean(at(record, path)))), None)
+    if own := _UNIX_SYSLOG.match(text):
+        host, text = own["host"], text[own.end() :]
+    is_kernel = any(at(record, path) == "kernel" for path in _KERNEL_KEYS)
+    if (is_kernel or _UPTIME.match(text)) and not text.startswith("kernel"):
+        text = f"kernel: {text}"
+    who = re.sub(r"[^\w.-]", "-", host).strip("-.") + " " if host else ""
+    return f"{time:%Y-%m-%dT%H:%M:%S.%f}+00:00 {who}{text}\n".encode("utf-8", "replace")
