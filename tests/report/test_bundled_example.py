@@ -87,7 +87,7 @@ def test_the_note_says_the_rate_of_the_example_and_the_published_one(
     (note,) = report["quality"]["site_notes"]
     assert "injected" in note
     assert "6.5 failures per 1,000 node-days" in note
-    times = int(re.findall(r"some (\d+) times", note)[0])
+    times = int(re.findall(r"about (\d+) times", note)[0])
     rate = report["failures"]["all_jobs"]["per_1000_node_days"]["estimate"]
     assert rate / PUBLISHED_PER_1000_NODE_DAYS == pytest.approx(times, rel=0.1)
 

@@ -99,6 +99,6 @@ def test_what_the_terminal_says_first_is_readable(tmp_path):
     # the answers come in their order, before what to do
     places = [
         text.index(f"{place}: ")
-        for place in ("GPU time lost to failures", "Against the period before", "Do first")
+        for place in ("GPU time lost to failures", "Compared with the period before", "Do first")
     ]
     assert all(first < then for first, then in pairwise(places))

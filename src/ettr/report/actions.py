@@ -60,7 +60,7 @@ def _nodes(analysis: Analysis) -> Iterator[Action]:
     holes = sorted({one.node for one in analysis.black_holes})
     for node in holes[:1]:
         ended = sum(one.ended for one in analysis.black_holes if one.node == node)
-        says = f"Drain {node} and test it: it ended {counted(ended, 'job')} at the start"
+        says = f"Drain {node} and test it: it ended {counted(ended, 'job')} right after the start"
         yield Action(says, "node-records", f"ettr node STORE {node}", _lost_on(analysis, {node}))
     claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
     names = {one.node for one in claimed}
@@ -78,7 +78,7 @@ def _nodes(analysis: Analysis) -> Iterator[Action]:
     failures = analysis.failure_list.failures
     theirs = sum(one.node in names for one in failures)
     hours = _lost_on(analysis, names)
-    verb = "Pull" if section == "lemons" else "Test"
+    verb = "Drain" if section == "lemons" else "Test"
     share = f"{theirs:,} of {counted(len(failures), 'failure')}"
     how = "ettr lemons STORE" if section == "lemons" else "ettr node STORE"
     says = f"{verb} {nodes_words(sorted(names))}: {share}{_hours(analysis, hours)}"
@@ -100,8 +100,8 @@ def _hours(analysis: Analysis, hours: float) -> str:
         return ""
     days = (analysis.period.end - analysis.period.start).total_seconds() / SECONDS_PER_DAY
     if days < _LEAST_DAYS:
-        return f", {plainly(hours)} GPU-hours"
-    return f", {plainly(hours * _MONTH_DAYS / days)} GPU-hours a month"
+        return f", {plainly(hours)} GPU-hours lost"
+    return f", {plainly(hours * _MONTH_DAYS / days)} GPU-hours lost a month"
 
 
 def _hangs(analysis: Analysis) -> Iterator[Action]:
@@ -109,7 +109,7 @@ def _hangs(analysis: Analysis) -> Iterator[Action]:
     if not hung:
         return
     hours = sum(one.gpu_hours or 0.0 for one in hung)
-    says = f"End hung jobs by a watchdog: {counted(len(hung), 'run')}{_hours(analysis, hours)}"
+    says = f"End hung jobs with a watchdog: {counted(len(hung), 'run')}{_hours(analysis, hours)}"
     yield Action(says, "failures", "", hours)
 
 
@@ -119,7 +119,7 @@ def _loops(analysis: Analysis) -> Iterator[Action]:
         return
     worst = max(loops, key=lambda one: one.lost_gpu_hours or 0.0)
     hours = worst.lost_gpu_hours or 0.0
-    won = f", {plainly(hours)} GPU-hours" if hours else ""
+    won = f", {plainly(hours)} GPU-hours lost" if hours else ""
     where = f", always on {worst.node}" if SAME_NODE in worst.patterns else ""
     says = f"Hold job {worst.job_id}: {counted(worst.failures, 'failure')}{where}{won}"
     yield Action(says, "goodput", f"ettr explain STORE {worst.job_id}", hours)
@@ -137,15 +137,15 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
     if spread is not None:
         low, high = spread
         yield Action(
-            f"Give your checkpoint interval: the loss is {plainly(low)} to {plainly(high)} "
-            "GPU-hours by it",
+            f"State your checkpoint interval (--interval): the loss is {plainly(low)} to "
+            f"{plainly(high)} GPU-hours depending on it",
             "goodput",
             "--interval 1h",
         )
     failures = analysis.rates.all_jobs.failures if logs.jobs else 0
     if logs.failures_are_lower_bound or not (logs.jobs or logs.errors):
         yield Action(
-            "Add kernel logs and health checks: failures lack causes without them",
+            "Add kernel logs and health checks: without them failures have no known cause",
             "quality",
             "ettr sources",
         )
@@ -153,7 +153,9 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
         more = unheard / failures
         if more > _LEAST_SILENT:
             by = (
-                f"{share_words(more)} higher" if more < 1.0 else f"{plainly(1.0 + more)} times that"
+                f"{share_words(more)} higher"
+                if more < 1.0
+                else f"{plainly(1.0 + more)} times as high"
             )
             yield Action(
                 f"Collect logs of silent nodes: the failure rate may be {by}",
@@ -162,11 +164,15 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
             )
     if not logs.node_states:
         yield Action(
-            "Add node states: outages and repair times need them", "quality", "sacctmgr show event"
+            "Add node states: without them outages and repair times are unknown",
+            "quality",
+            "sacctmgr show event",
         )
     if logs.jobs and analysis.runs.runs_found and not analysis.runs.measured_runs:
         yield Action(
-            "Record training progress: ETTR is a guess without it", "runs", "ettr.progress"
+            "Record training progress: without it ETTR rests on assumed times",
+            "runs",
+            "ettr.progress",
         )
 
 

@@ -12,6 +12,7 @@ from ettr.analysis.previous import previous
 from ettr.estimates.interval import Interval
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.runs import JobRun
+from ettr.metrics.sizes import SizeClass
 from ettr.models.compare import Direction
 from ettr.report.actions import Action, actions
 from ettr.report.answers import largest_size
@@ -31,6 +32,8 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 from ettr.words import counted
 
 NOT_MEASURED = "Not measured"
+_ALL_RUNS = "ETTR of all runs"
+_BEFORE = "Compared with the period before"
 MOVES_MUCH = 1.5
 """An assumption stands next to a number that it moves by more than this factor."""
 MOST_CAUSES = 4
@@ -172,17 +175,22 @@ def _large_job(analysis: Analysis, found: Sequence[Finding]) -> Headline:
         give = "no job of known size" if analysis.logs_read.jobs else "add job accounting"
         return Headline("A large job fails every", NOT_MEASURED, (give,))
     unit = analysis.mttf.size_unit.replace("gpus", "GPUs")
-    size = largest.size.size_to
-    if size == 1:
+    if largest.size.size_to == 1:
         unit = unit.removesuffix("s")
-    question = f"A job of up to {size:,} {unit} fails every"
+    question = f"A job of {_sizes(largest.size)} {unit} fails every"
     rate = analysis.mttf.rate_used
     shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
     failures = analysis.rates.all_jobs.failures
-    small = (f"{counted(failures, 'failure')} in all",)
+    small = (f"{counted(failures, 'failure')} of all job sizes",)
     if shown.estimate is None:
         return Headline(question, f"at least {hours_words(shown.low)}", small, _gap(found))
     return Headline(question, hours_words(shown.estimate), small, _gap(found))
+
+
+def _sizes(size: SizeClass) -> str:
+    """A class of known sizes as it is read: 64, 2,049-4,096."""
+    ends = {one for one in (size.size_from, size.size_to) if one is not None}
+    return "-".join(f"{one:,}" for one in sorted(ends))
 
 
 def _gap(found: Sequence[Finding]) -> str:
@@ -200,7 +208,7 @@ def _ettr(analysis: Analysis) -> Headline:
     measured = [one for one in runs.runs if one.basis == "progress" and one.wallclock_h]
     if measured:
         return _measured_ettr(measured)
-    question = "ETTR of large runs"
+    question = "ETTR of large runs"  # the share of a run's time that trains
     seen = [one for one in runs.by_size if one.runs]
     # where no job names GPUs there is one class, of unknown size
     known = [one for one in seen if one.size.size_to is not None] or seen
@@ -210,8 +218,8 @@ def _ettr(analysis: Analysis) -> Headline:
         return Headline(question, NOT_MEASURED, (f"{why}; {give}",))
     largest = known[-1]
     pooled = largest.pooled_ettr_ratio
-    size = largest.size.size_to
-    question = "ETTR of all runs" if size is None else f"ETTR, runs up to {size:,} GPUs"
+    size = _sizes(largest.size)
+    question = f"ETTR, runs of {size} {'GPU' if size == '1' else 'GPUs'}" if size else _ALL_RUNS
     assumes = "assumes checkpoint and restart times"
     if pooled.estimate is None:
         return Headline(question, f"{pooled.low:.2f} to {pooled.high:.2f}", (), assumes)
@@ -237,12 +245,12 @@ def _measured_ettr(measured: Sequence[JobRun]) -> Headline:
 def _against_before(analysis: Analysis) -> Headline:
     trend = analysis.ask(previous)
     if trend is None:
-        return Headline("Against the period before", NOT_MEASURED, ("add job accounting",))
+        return Headline(_BEFORE, NOT_MEASURED, ("add job accounting",))
     days = (trend.this.end - trend.this.start).total_seconds() / SECONDS_PER_DAY
-    question = f"Against the {plainly(days)} days before"
+    question = f"Compared with the {plainly(days)} days before"
     if trend.before is None or trend.comparison is None or trend.direction is None:
-        why = "give older logs" if trend.is_comparable else "logs cover too little"
-        return Headline("Against the period before", NOT_MEASURED, (why,))
+        why = "add older logs" if trend.is_comparable else "logs cover too little"
+        return Headline(_BEFORE, NOT_MEASURED, (why,))
     (pair,) = trend.comparison.pairs
     ratio = pair.ratio
     small = (_change_range(ratio.low, ratio.high),)
@@ -317,7 +325,11 @@ def _careful(found: Sequence[Finding]) -> str:
     by, most = "", worst.effect.at_most
     if most is not None and 1.0 < most < _MOST_TIMES:
         is_little = worst.effect.direction != TOO_HIGH and most < _HALF
-        by = f", by up to {share_words(most - 1.0)}" if is_little else f", up to {most:.1f} times"
+        by = (
+            f", by up to {share_words(most - 1.0)}"
+            if is_little
+            else f" by a factor of up to {most:.1f}"
+        )
     brief = brief_of(worst)
     says = f"{brief[:1].upper()}{brief[1:]}"
     return f"{says}: {which} may be {worst.effect.direction}{by}."

@@ -29,11 +29,11 @@ _PLAIN = {
 }
 _BRIEF = {
     "clock-shift": "clocks of two logs disagree",
-    "runaway-jobs": "jobs that never ended count",
+    "runaway-jobs": "jobs without an end are counted",
     "too-few-states": "the export lacks end states",
     "unseen-attempts": "the accounting lacks some jobs",
     "restarts": "the accounting lacks some restarts",
-    "part-covered": "logs cover part of the period",
+    "part-covered": "logs cover only part of the period",
     "dump-window": "the export leaves jobs out",
     "early-start": "old jobs, but no nodes",
     "no-node-states": "a cluster lacks node states",
@@ -41,7 +41,7 @@ _BRIEF = {
     "unended-states": "node states lack an end",
     "no-node-list": "some jobs name no nodes",
     "no-gpu-count": "some jobs name no GPUs",
-    "black-hole": "a node ended jobs at once",
+    "black-hole": "a node ends jobs at once",
     "hangs": "some runs probably hung",
     "no-checks": "no node logs were read",
     "other-names": "logs name nodes differently",
@@ -49,7 +49,7 @@ _BRIEF = {
     "false-failures": "some failures may be false",
     "down-by-hand": "nodes were stopped by hand",
     "short-logs": "the logs are very short",
-    "read-again": "older readings of some files",
+    "read-again": "some files must be read again",
     "no-gpu-errors": "no log holds GPU errors",
     "joined-names": "nodes have several names",
 }

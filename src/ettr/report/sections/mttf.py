@@ -65,9 +65,8 @@ def _answer(mttf: MttfBySize, unit: str) -> str:
     seen = between(last.scheduler_mttf_h)
     verb = "failed every" if last.failures else "ran without a failure for"
     return (
-        f"A job of {last.size.size_to:,} {unit} fails every {between(last.projected_mttf_h)} h by "
-        f"the rate of all jobs; those of {last.size.label} {unit} {verb} "
-        f"{seen.removeprefix('≥ ')} h."
+        f"A job of {last.size.label} {unit} fails every {between(last.projected_mttf_h)} h by the "
+        f"rate of all jobs; jobs of that size {verb} {seen.removeprefix('≥ ')} h."
     )
 
 
