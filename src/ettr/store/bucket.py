@@ -61,11 +61,12 @@ class BucketStore(FolderStore):
         cache = _cache_of(self._url)
         try:
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not self._numbers():
+            numbers = self._numbers()
+            if not numbers:
                 if not create:
                     raise StoreError(f"{url}: no store here; `ettr ingest {url} FILE...` makes one")
                 self._make()
-            layout.write(cache, self._read_manifest(), _MODE)
+            layout.write(cache, self._read_manifest(numbers), _MODE)
         except OSError as error:
             raise StoreError(
                 f"{cache}: the cache of {url} cannot be written: {error.strerror}; name another "
@@ -107,9 +108,9 @@ class BucketStore(FolderStore):
             self._manifest = self._newest
             self._sweep()
 
-    def _read_manifest(self) -> Manifest:
+    def _read_manifest(self, numbers: dict[int, Any] | None = None) -> Manifest:
         for _ in range(_TRIES):
-            numbers = self._numbers()
+            numbers = numbers or self._numbers()
             if not numbers:
                 raise StoreError(
                     f"{self._url}: its manifests are gone; restore them, or ingest again"
@@ -120,7 +121,8 @@ class BucketStore(FolderStore):
             try:
                 text = self._ask(partial(self._get, name))
             except FileNotFoundError:
-                continue  # newer ones came meanwhile
+                numbers = None  # newer ones came meanwhile
+                continue
             self._newest = layout.parsed(text.decode("utf-8", "replace"), f"{self._url}/{name}")
             self._number = max(numbers)
             return self._newest
