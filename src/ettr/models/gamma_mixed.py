@@ -11,6 +11,7 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.search import minimum, root
 from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
     FEW_FAILURES,
@@ -193,8 +194,6 @@ class _Rows:
 
     def mean(self, spread: float) -> float:
         """Most likely mean rate for a spread: where the score is zero."""
-        from scipy.optimize import brentq
-
         crude = self.total / self.node_days
         if spread < 1e-9 or np.ptp(self.exposure) == 0:
             return crude
@@ -204,7 +203,7 @@ class _Rows:
             return float(self.weight @ ((self.failures - mu) / (1.0 + spread * mu)))
 
         middle = math.log(crude)
-        return math.exp(float(brentq(score, middle - 8.0, middle + 8.0, xtol=1e-10)))
+        return math.exp(root(score, middle - 8.0, middle + 8.0, within=1e-10))
 
     def likelihood(self, rate: float, spread: float) -> float:
         """Log-likelihood of the negative binomial law."""
@@ -282,10 +281,8 @@ def _merge(expected: Floats, least: float) -> list[slice]:
 
 
 def _maximum(profile: Callable[[float], float]) -> tuple[float, float]:
-    from scipy.optimize import minimize_scalar
-
-    found = minimize_scalar(lambda v: -profile(v), bounds=_LOG_SPREAD, method="bounded")
-    return float(found.x), -float(found.fun)
+    place, lost = minimum(lambda v: -profile(v), *_LOG_SPREAD)
+    return place, -lost
 
 
 def _ends(
@@ -296,8 +293,6 @@ def _ends(
     confidence: float,
 ) -> tuple[float, float]:
     """Profile-likelihood interval of the spread; its lower end is 0 where no spread will do too."""
-    from scipy.optimize import brentq
-
     from ettr.estimates.special import chdtri
 
     drop = float(chdtri(1, 1.0 - confidence)) / 2.0
@@ -306,6 +301,6 @@ def _ends(
     def above(value: float) -> float:
         return profile(value) - best + drop
 
-    low = 0.0 if best - flat <= drop else math.exp(float(brentq(above, bottom, log_spread)))
-    high = math.inf if above(top) > 0 else math.exp(float(brentq(above, log_spread, top)))
+    low = 0.0 if best - flat <= drop else math.exp(root(above, bottom, log_spread))
+    high = math.inf if above(top) > 0 else math.exp(root(above, log_spread, top))
     return low, high

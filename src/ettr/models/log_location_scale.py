@@ -18,6 +18,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.search import minimum, root
 from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
     FEW_FAILURES,
@@ -290,8 +291,6 @@ class _Likelihood:
 
     def location(self, scale: float) -> float:
         """Most likely location for a scale."""
-        from scipy.optimize import brentq
-
         # where the location rises the score does: from minus infinity to the failures
         low = high = self.middle
         step = scale
@@ -304,7 +303,7 @@ class _Likelihood:
             step *= 2.0
         if low == high or self.score(low, scale) > 0 or self.score(high, scale) < 0:
             return low
-        return float(brentq(self.score, low, high, args=(scale,), xtol=1e-9, rtol=1e-12))
+        return root(lambda at: self.score(at, scale), low, high, within=1e-9, relative=1e-12)
 
     def profile(self, log_scale: float) -> float:
         """Log-likelihood at the best location for that scale."""
@@ -313,12 +312,8 @@ class _Likelihood:
 
     def maximum(self) -> tuple[float, float]:
         """Most likely logarithm of the scale, and the log-likelihood there."""
-        from scipy.optimize import minimize_scalar
-
-        found = minimize_scalar(
-            lambda v: -self.profile(v), bounds=_LOG_SCALE, method="bounded", options={"xatol": 1e-6}
-        )
-        return float(found.x), -float(found.fun)
+        place, lost = minimum(lambda v: -self.profile(v), *_LOG_SCALE, within=1e-6)
+        return place, -lost
 
     def scale_ends(self, log_scale: float, level: float) -> tuple[float, float]:
         """Where the profile of the scale falls to `level`; 0 and infinity where it never does."""
@@ -330,19 +325,12 @@ class _Likelihood:
         self, place: float, scale: float, scale_ends: tuple[float, float], level: float
     ) -> tuple[float, float]:
         """Where the profile of the location falls to `level`."""
-        from scipy.optimize import minimize_scalar
-
         least = max(_LOG_SCALE[0], math.log(scale_ends[0]) if scale_ends[0] else -math.inf)
         bounds = (least, min(_LOG_SCALE[1], math.log(scale_ends[1])))
 
         def above(value: float) -> float:
-            found = minimize_scalar(
-                lambda v: -self.value(value, math.exp(v)),
-                bounds=bounds,
-                method="bounded",
-                options={"xatol": 1e-4},
-            )
-            return -float(found.fun) - level
+            _, lost = minimum(lambda v: -self.value(value, math.exp(v)), *bounds, within=1e-4)
+            return -lost - level
 
         # the band of scales holds every point above the level, so the far ends are finite
         far = 40.0 * max(scale, math.exp(bounds[1]))
@@ -352,13 +340,11 @@ class _Likelihood:
 
 def _crossing(above: Callable[[float], float], inside: float, limit: float) -> float | None:
     """Where `above` turns negative between a point inside and a limit; None where it does not."""
-    from scipy.optimize import brentq
-
     step, near = 0.05 * (1.0 if limit > inside else -1.0), inside
     while True:
         far = min(near + step, limit) if limit > inside else max(near + step, limit)
         if above(far) < 0:
-            return float(brentq(above, near, far, xtol=1e-5))
+            return root(above, near, far, within=1e-5)
         if far == limit:
             return None
         near, step = far, 2.0 * step

@@ -13,6 +13,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
+from ettr.estimates.search import root
 from ettr.models.base import Fit
 from ettr.models.data import Floats, Lifetimes, RepairLaw, at_risk
 from ettr.models.log_location_scale import LogLocationScale
@@ -90,7 +91,6 @@ def _mean_rate(
     repair_law: RepairLaw,
 ) -> float:
     """Failures per second over ages, under the law of that scale that expects what was seen."""
-    from scipy.optimize import brentq
 
     def cumulative(clock_s: Any, place: float) -> Floats:
         with np.errstate(over="ignore", divide="ignore"):
@@ -116,7 +116,7 @@ def _mean_rate(
     while math.isinf(excess(low)):
         half = (low + high) / 2.0
         low, high = (half, high) if excess(half) > 0 else (low, half)
-    place = float(brentq(excess, low, high, xtol=1e-10))
+    place = root(excess, low, high, within=1e-10)
     begin_s, end_s = (days * SECONDS_PER_DAY for days in ages_days)
     with np.errstate(invalid="ignore", over="ignore"):
         failures = failures_between(
