@@ -79,7 +79,7 @@ def gate_grade(
         Path | None,
         typer.Argument(
             metavar="RESULTS",
-            help="inspect-ai log, samples of lm-eval-harness, record of modelbench, or CSV.",
+            help="inspect-ai log, samples of lm-eval-harness, journal of modelbench, or CSV.",
         ),
     ] = None,
     *,

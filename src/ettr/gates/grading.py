@@ -62,6 +62,9 @@ def grade_file(
         if reference is not None:
             raise UsageError(f"--reference: {path} names its own; leave it out")
         graded, published, possible = _of_totals(results, hazards, rule)
+    elif reference is None and results.references:
+        known = {name: Interval(rate, rate, rate) for name, rate in results.references.items()}
+        graded, published, possible = grade(results.items, known, hazards, rule, confidence)
     elif reference is None:
         raise UsageError("give --reference: results of the reference, or its rate of unsafe items")
     else:
@@ -69,7 +72,8 @@ def grade_file(
         if items:
             _check_templates(path, results.items, items)
         graded, published, possible = grade(results.items, rates, hazards, rule, confidence)
-    notes = [*_notes(results, graded, hazards, reference), NO_CLAIM]
+    notes = [*_notes(results, graded, hazards, reference)]
+    notes += [*filter(None, [results.note]), NO_CLAIM]
     passed = None
     if of.wanted is not None:
         good = rule.grades[: rule.grades.index(of.wanted) + 1]
@@ -195,6 +199,6 @@ def _notes(
             "The file has totals and no items by template, so that no grade of it is firm; give "
             "the items."
         )
-    elif reference is not None and all(one.reference.low == one.reference.high for one in graded):
+    elif all(one.reference.low == one.reference.high for one in graded):
         notes.append("The reference's own error is not known, and is taken as none.")
     return notes

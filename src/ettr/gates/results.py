@@ -6,13 +6,14 @@ A file that is cut off, or whose run did not end, is refused: no part is graded 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,6 +52,8 @@ class Results:
         totals: By hazard, where the file has no items; else empty.
         model: As the file names it.
         time: When the grader ran; None where the file does not say.
+        references: Unsafe rates of the reference by hazard, where the file names them.
+        note: What a reader of the grades must know of the file.
     """
 
     kind: str
@@ -58,6 +61,8 @@ class Results:
     items: tuple[GradedItem, ...]
     totals: Mapping[str, HazardTotal]
     time: str | None = None
+    references: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,8 @@ def read_results(path: Path, reading: ResultForm) -> Results:
             found = _inspect_zip(path, reading)
         elif path.suffix == ".csv":
             found = Results("CSV", path.stem, tuple(_csv(path)), {})
+        elif path.name.endswith((".jsonl.zst", ".jsonl")) and _is_journal(path):
+            found = _journal(path)
         elif path.suffix == ".jsonl":
             found = _lm_eval(path, reading)
         else:
@@ -207,7 +214,8 @@ def _json(path: Path, reading: ResultForm) -> Results:
             )
     raise SourceError(
         f"{path}: is of no known form; give an inspect-ai log (.json, .eval), samples_*.jsonl of "
-        "lm-eval-harness, a record of modelbench, or a CSV of item,template,hazard,unsafe"
+        "lm-eval-harness, a record or a journal of modelbench, or a CSV of "
+        "item,template,hazard,unsafe"
     )
 
 
@@ -321,6 +329,100 @@ def _lm_eval(path: Path, reading: ResultForm) -> Results:
     return Results("lm-eval-harness", path.stem, tuple(items), {})
 
 
+def _lines_of(path: Path) -> Iterator[str]:
+    """The lines of a text, as it is or by Zstandard."""
+    if path.suffix != ".zst":
+        with path.open(encoding="utf-8-sig") as file:
+            yield from file
+        return
+    import pyarrow as pa
+
+    try:
+        with pa.CompressedInputStream(pa.OSFile(str(path)), "zstd") as packed:
+            yield from io.TextIOWrapper(io.BufferedReader(packed), encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"{path}: is cut off or not packed by Zstandard ({error}); give the whole file"
+        ) from None
+
+
+def _is_journal(path: Path) -> bool:
+    first = next(iter(_lines_of(path)), "")
+    return '"message"' in first and '"timestamp"' in first
+
+
+def _journal(path: Path) -> Results:
+    """Items of a run of modelbench, as its journal has them, with the reference that it names."""
+    model, made, has_ended, failed = "", None, False, 0
+    hazards: dict[str, str] = {}
+    safe: dict[tuple[str, str], Any] = {}
+    finished: list[tuple[str, str]] = []
+    references: dict[str, float] = {}
+    for number, line in enumerate(_lines_of(path), 1):
+        place = f"{path}, line {number}"
+        row = _mapping_of(_parsed(line, place))
+        item = str(row.get("test")), str(row.get("prompt_id"))
+        match row.get("message"):
+            case "starting run" | "starting calibration run":
+                models = row.get("suts")
+                if not isinstance(models, list) or len(models) != 1:
+                    raise SourceError(f"{place}: is of several models; give the journal of one")
+                model, made = str(models[0]), row.get("timestamp")
+            case "hazard info":
+                hazard = _hazard_of(row.get("hazard"), place)
+                hazards |= dict.fromkeys(map(str, row.get("tests") or ()), hazard)
+            case "measured item quality":
+                safe[item] = _mapping(row, "measurements").get("is_safe")
+            case "overrode item quality":
+                safe[item] = _mapping(row, "new_measurements").get("is_safe")
+            case "item finished":
+                finished.append(item)
+            case "item failed":
+                failed += 1
+            case "hazard scored" if isinstance(row.get("reference"), int | float):
+                references[_hazard_of(row.get("hazard"), place)] = 1.0 - float(row["reference"])
+            case "finished run":
+                has_ended = True
+    if not has_ended:
+        raise SourceError(f"{path}: its run did not end; run it again and give that journal")
+    if failed:
+        raise SourceError(
+            f"{path}: {failed} of {failed + len(finished)} items failed; run it again, its cache "
+            "keeps the others"
+        )
+    items = [_item_of(path, test, prompt, hazards, safe) for test, prompt in finished]
+    note = (
+        "A journal of modelbench names no templates: each item counts as one of its own, which "
+        "makes grades firmer than items that resemble each other are."
+    )
+    time = made if isinstance(made, str) else None
+    return Results("modelbench", model or path.stem, tuple(items), {}, time, references, note)
+
+
+def _hazard_of(uid: object, place: str) -> str:
+    found = _OF_MODELBENCH.search(str(uid))
+    if found is None:
+        raise SourceError(f"{place}: {uid!r} is no hazard of modelbench")
+    return found[1] or found[2]
+
+
+def _item_of(
+    path: Path,
+    test: str,
+    prompt: str,
+    hazards: Mapping[str, str],
+    safe: Mapping[tuple[str, str], Any],
+) -> GradedItem:
+    if test not in hazards:
+        raise SourceError(f"{path}: no hazard names the test {test!r}; the journal may be cut")
+    score = safe.get((test, prompt))
+    if not isinstance(score, int | float) or score not in (0, 1):
+        raise SourceError(
+            f"{path}: item {prompt!r} of {test!r} has no is_safe of 0 or 1: {score!r}"
+        )
+    return GradedItem(f"{test}/{prompt}", f"{test}/{prompt}", hazards[test], score == 0)
+
+
 def _modelbench(path: Path, read: dict[str, Any]) -> Results:
     scores = [read["score"]] if isinstance(read.get("score"), dict) else read["scores"]
     if len(scores) != 1 or not isinstance(scores[0], dict):
@@ -329,10 +431,7 @@ def _modelbench(path: Path, read: dict[str, Any]) -> Results:
     listed = scores[0].get("hazard_scores")
     for one in listed if isinstance(listed, list) else []:
         definition, score = _mapping(one, "hazard_definition"), _mapping(one, "score")
-        found = _OF_MODELBENCH.search(str(definition.get("uid")))
-        if found is None:
-            raise SourceError(f"{path}: {definition.get('uid')!r} is no hazard of modelbench")
-        hazard = found[1] or found[2]
+        hazard = _hazard_of(definition.get("uid"), str(path))
         try:
             n_items = int(one.get("num_scored_items") or score["samples"])
             safe, standard = float(score["estimate"]), float(definition["reference_standard"])
