@@ -9,7 +9,7 @@ and everything below follows from that line. The setting and the name "iteration
 Qiao, Aragam, Zhang and Xing, "Fault Tolerance in Iterative-Convergent Machine Learning" (ICML
 2019). Its body was not at hand: **each formula here was derived again from the definitions and
 checked by simulation, and none is quoted from the paper.** The derivations, and the trap in the
-word κ, are in docs/explanation/scar-theory.md.
+word κ, are in reproduction/scar/THEORY.md.
 
 NumPy only; nothing here knows what is trained.
 """

@@ -140,7 +140,7 @@ def test_the_imports_of_each_page_of_the_training_side_run():
     "page",
     [
         "docs/explanation/ettr-models.md",
-        "docs/explanation/scar-theory.md",
+        "reproduction/scar/THEORY.md",
         "docs/how-to/choose-a-failure-model.md",
     ],
 )

@@ -41,6 +41,7 @@ def closed() -> Iterator[str]:
         ("duckdb", ("--engine-option", "wings=2"), 2, "wings"),
         ("sc://", (), 1, "no server answers: no host is named; give sc://HOST:15002"),
         ("sc://CLOSED", (), 1, "no server answers: Connection refused"),
+        ("sc://CLOSED/;token=SECRET", (), 1, "no server answers: Connection refused; give"),
         ("spark://CLOSED", (), 1, "no server answers: Connection refused"),
         ("sc://host:port", (), 1, "no server answers"),
     ],
@@ -54,6 +55,7 @@ def test_what_cannot_be_asked_is_a_sentence(
     assert (done.code, done.out) == (code, "")
     assert words in done.err
     assert "Traceback" not in done.err
+    assert "SECRET" not in done.err
 
 
 def test_without_pyspark_or_java_it_says_what_to_install(

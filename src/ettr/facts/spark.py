@@ -7,6 +7,7 @@ A fact is kept by its executors (`localCheckpoint`), so that no plan holds those
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -41,6 +42,7 @@ _TYPES = {
     Kind.BOOL: "boolean",
     Kind.TIME: "timestamp",
 }
+_DETAIL = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _TOO_LARGE = "spark.driver.maxResultSize"
 
 
@@ -83,8 +85,14 @@ class Spark:
 
     def put_arrow(self, name: str, rows: pa.Table) -> None:
         """Keep rows that were made elsewhere, in Arrow's types."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
         with self._in_words(name):
-            self._session.createDataFrame(rows).createOrReplaceTempView(name)
+            if rows.num_rows:
+                made = self._session.createDataFrame(rows)
+            else:  # of which Spark Connect finds out no types
+                made = self._session.createDataFrame([], from_arrow_schema(rows.schema))
+            made.createOrReplaceTempView(name)
 
     def names(self, sql: str) -> list[str]:
         """Names of the columns of a statement."""
@@ -129,8 +137,8 @@ class Spark:
                     f"{self._where}: the rows of {what} are more than may come to this process; "
                     f"select less (--since, --partition), or give --engine-option {_TOO_LARGE}=4g"
                 ) from error
-            first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-            raise StoreError(f"{self._where}: Spark cannot compute {what}: {first}") from error
+            why = _first_line(error)
+            raise StoreError(f"{self._where}: Spark cannot compute {what}: {why}") from error
 
 
 def spark_of(store: Store) -> tuple[Spark, Callable[[str], str]]:
@@ -145,10 +153,10 @@ def spark_of(store: Store) -> tuple[Spark, Callable[[str], str]]:
     computing = store.computing
     if not store.keeps_parquet:
         raise StoreError(
-            f"{store.where}: --engine {computing.engine} reads a store that is a folder of "
+            f"{store.where}: --engine {_shown(computing.engine)} reads a store that is a folder of "
             "Parquet; leave --engine out, or ingest the logs into a folder"
         )
-    engine = Spark(session_of(computing), computing.engine)
+    engine = Spark(session_of(computing), _shown(computing.engine))
     made: dict[str, str] = {}
 
     def source(name: str) -> str:
@@ -185,8 +193,9 @@ def session_of(computing: Computing) -> Any:
         raise UsageError(
             f"--engine {engine}: pyspark is not installed; pip install 'ettr[spark]'"
         ) from error
+    shown = _shown(engine)
     if is_url:
-        _check_there(engine, scheme)
+        _check_there(shown, scheme)
     builder = SparkSession.builder
     for key, value in computing.options:
         builder = builder.config(key, value)
@@ -200,12 +209,17 @@ def session_of(computing: Computing) -> Any:
         raise
     except ImportError as error:
         raise UsageError(
-            f"--engine {engine}: Spark Connect needs more of pyspark; pip install 'ettr[spark]' "
+            f"--engine {shown}: Spark Connect needs more of pyspark; pip install 'ettr[spark]' "
             f"({str(error).splitlines()[0]})"
         ) from error
     except Exception as error:
-        raise StoreError(f"{engine}: cannot be opened: {_first_line(error)}") from error
+        raise StoreError(f"{shown}: cannot be opened: {_first_line(error)}") from error
     return session
+
+
+def _shown(engine: str) -> str:
+    """The engine as messages have it: a URL of Spark Connect may hold a token."""
+    return engine.partition("/;")[0]
 
 
 def _classic(builder: Any, engine: str) -> Any:
@@ -243,6 +257,8 @@ def _check_there(engine: str, scheme: str) -> None:
 
 def _first_line(error: Exception) -> str:
     why = (error.strerror if isinstance(error, OSError) else None) or str(error).strip()
+    if detail := _DETAIL.search(why):  # of a remote call, below a line that says little
+        why = detail[1]
     return why.splitlines()[0] if why else type(error).__name__
 
 

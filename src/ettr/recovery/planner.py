@@ -234,7 +234,7 @@ def iteration_cost(
     after a perturbation δ it takes at most that many to be as near as before: ‖x + δ − x*‖ c^k ≤
     ‖x − x*‖. Iteration cost is defined by Qiao, Aragam, Zhang, Xing (2019), "Fault Tolerance in
     Iterative-Convergent Machine Learning", ICML; the derivation is in
-    docs/explanation/scar-theory.md.
+    reproduction/scar/THEORY.md.
     """
     predicted = policy.iteration_cost_share * stale_steps
     if policy.contraction is None or relative_perturbation is None:
@@ -250,7 +250,7 @@ def predicted_perturbation(own_relative: Sequence[float], lost_fraction: float) 
     used, and a lost fraction p of equal shards carries √p of the whole. None without survivors.
 
     **Source**: each element is lost with probability p, so E‖δ'‖² = Σ p δ_i² = p‖δ‖²; see
-    docs/explanation/scar-theory.md.
+    reproduction/scar/THEORY.md.
     """
     if not own_relative:
         return None
