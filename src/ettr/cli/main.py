@@ -44,6 +44,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "ingest", "ingest"),
     ("From logs to answers", "compact", "ingest"),
     ("From logs to answers", "collect", "collect"),
+    ("From logs to answers", "watch", "watch"),
     ("From logs to answers", "explain", "explain"),
     ("From logs to answers", "timeline", "timeline"),
     ("From logs to answers", "export", "export"),
@@ -460,6 +461,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "failures": (
         "ettr failures site --list --since 2026-03-01",
         "ettr failures site --above-gpus 256 --confidence 0.95",
+    ),
+    "watch": (
+        "ettr watch site",
+        "ettr watch site --backfill past.om",
+        "ettr watch --dashboards grafana site",
     ),
     "causes": ("ettr causes site", "ettr causes site --believe aws"),
     "nodes": ("ettr nodes site", "ettr nodes site --by lost-gpu-hours"),

@@ -113,9 +113,9 @@ def site_file(words: Sequence[str]) -> tuple[SiteFile, list[str]]:
             return SiteFile(), [*taken, *rest]
     found = _read(path)
     classes = _classes(path, found.pop(_CLASSES, {}))
-    found.pop(WATCH, None)
-    budgets = {"slo": str(path)} if found.pop(TABLE, None) else {}
-    return SiteFile(str(path), _settings(path, found) | budgets), [
+    named = {"watched": found.pop(WATCH, None), "slo": found.pop(TABLE, None)}
+    tables = {option: str(path) for option, table in named.items() if table}
+    return SiteFile(str(path), _settings(path, found) | tables), [
         *_in_nodes(taken, classes),
         *rest,
     ]

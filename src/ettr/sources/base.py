@@ -37,6 +37,7 @@ class ReadOptions:
     series: str | None = None
     kernel: tuple[KernelForm, ...] | None = None
     accelerators: tuple[str, ...] | None = None
+    followed: str | None = None
 
 
 READERS: Mapping[str, int] = {

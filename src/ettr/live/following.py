@@ -1,0 +1,193 @@
+"""Files that grow, are rotated and compressed, read into a store so that nothing counts twice.
+
+A file is known by its content, not by its name or inode: what begins with all that was read before
+is the same file, longer, and takes the place of its earlier reading at one commit. How much was
+read, and its checksum, stand in the store's own row of the file, so that the two never disagree.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+from ettr.errors import NoRecordError, SourceError
+from ettr.sources.base import ReadOptions
+from ettr.sources.ingest import Ingested, refuse_simulation, task_of
+from ettr.sources.origin import READ_ERRORS, open_bytes
+from ettr.sources.spool import LogFile
+from ettr.store import IngestedFile, open_store
+
+_CHUNK_BYTES = 1 << 20
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Follower:
+    """The files of some patterns, with those into which they were rotated.
+
+    Attributes:
+        seen: Inode, size and time of each file when it was last read, so that a file that did not
+            change is not opened.
+        begun: The same of files that end within a line: read whole if the next look finds them so.
+    """
+
+    patterns: Sequence[str]
+    options: ReadOptions
+    source: str | None = None
+    seen: dict[Path, _Stamp] = field(default_factory=dict)
+    begun: dict[Path, _Stamp] = field(default_factory=dict)
+
+    def read_new(self, store: str, complain: Callable[[str], None]) -> list[Ingested]:
+        """Read what is new in any of the files; one that cannot be read is spoken of.
+
+        Raises:
+            StoreError: the store cannot be written; it is as it was before the file under way.
+        """
+        done = []
+        for path in self._files():
+            try:
+                stamp = _stamp(path)
+                if self.seen.get(path) == stamp:
+                    continue
+                is_settled = self.begun.get(path) == stamp
+                found, ends_within = read_file(store, path, self.options, self.source, is_settled)
+                if ends_within:
+                    self.begun[path] = stamp
+                    done += [] if found is None else [found]
+                    continue
+            except NoRecordError:
+                found = None
+            except FileNotFoundError:
+                continue  # rotated meanwhile: the next look finds it under its new name
+            except SourceError as error:
+                complain(f"{error}; it is left out until it changes")
+                found = None
+            self.seen[path] = stamp
+            self.begun.pop(path, None)
+            done += [] if found is None or found.unchanged else [found]
+        for gone in self.seen.keys() - set(self._files()):
+            del self.seen[gone]
+        return done
+
+    def _files(self) -> list[Path]:
+        """The files, the oldest first: what was rotated is complete."""
+        names = {
+            name
+            for pattern in self.patterns
+            for ending in ("", ".*", "-*")
+            for name in glob.glob(f"{pattern}{ending}", recursive=True)  # noqa: PTH207 - absolute
+        }
+        found = []
+        for path in map(Path, names):
+            try:
+                if path.is_file():
+                    found.append((path.stat().st_mtime_ns, path))
+            except FileNotFoundError:
+                continue
+        return [path for _, path in sorted(found)]
+
+
+def read_file(
+    store: str,
+    path: Path,
+    options: ReadOptions,
+    source: str | None = None,
+    is_settled: bool = False,
+) -> tuple[Ingested | None, bool]:
+    """Read the whole lines of a file; None where the store has them. Whether it ends within one.
+
+    Args:
+        is_settled: nobody writes to it: its last line is whole too.
+
+    Raises:
+        SourceError: the file is of no known format, or damaged.
+        StoreError: the store cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="ettr-") as folder, open_store(store) as opened:
+        there = opened.files()
+        streams = [one for one in map(_stream, there) if one is not None]
+        lengths = {one.read_bytes for one in streams}
+        spool = Path(folder) / path.name
+        # as the file had it: the year of a line without one follows from it
+        changed_ns = path.stat().st_mtime_ns
+        try:
+            with open_bytes(path) as plain:
+                size_bytes, digests, ends_within = _whole_lines(plain, spool, lengths, is_settled)
+        except READ_ERRORS as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise SourceError(f"{path}: is corrupt or truncated: {error}") from error
+        os.utime(spool, ns=(changed_ns, changed_ns))
+        same = [one for one in streams if digests.get(one.read_bytes) == one.sha256]
+        longest = max(same, key=lambda one: one.read_bytes, default=None)
+        if not size_bytes or (longest and longest.read_bytes == size_bytes):
+            return None, ends_within
+        followed = replace(options, followed=f"{size_bytes}:{digests[size_bytes]}")
+        task = task_of(LogFile(spool, str(path)), followed, source)
+        if longest is not None:
+            task = replace(task, origin=replace(task.origin, file_id=longest.file_id))
+        refuse_simulation(opened, there, task.log)
+        with opened.ingestion(task.origin.file_id) as ingestion:
+            return task.read_into(ingestion, None), ends_within
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedLog:
+    """A file as far as it was read."""
+
+    file_id: str
+    read_bytes: int
+    sha256: str
+
+
+def _stream(known: IngestedFile) -> FollowedLog | None:
+    followed = json.loads(known.options or "{}").get("followed")
+    if followed is None:
+        return None
+    read_bytes, _, sha256 = str(followed).partition(":")
+    return FollowedLog(known.file_id, int(read_bytes), sha256)
+
+
+def _whole_lines(
+    plain: BinaryIO, spool: Path, lengths: Iterable[int], is_settled: bool
+) -> tuple[int, dict[int, str], bool]:
+    """Copy the whole lines; their bytes, the digest at each of these lengths and at the end."""
+    digests: dict[int, str] = {}
+    digest, size_bytes, rest = hashlib.sha256(), 0, b""
+    marks = sorted(lengths)
+    with spool.open("wb") as file:
+        for chunk in chain(_chunks(plain), (None,)):
+            if chunk is None:
+                whole, rest = (rest, b"") if is_settled else (b"", rest)
+            else:
+                lines, end, rest = (rest + chunk).rpartition(b"\n")
+                whole = lines + end
+            file.write(whole)
+            begun = size_bytes
+            while marks and marks[0] <= begun + len(whole):
+                mark = marks.pop(0)
+                digest.update(whole[size_bytes - begun : mark - begun])
+                size_bytes = mark
+                digests[mark] = digest.hexdigest()
+            digest.update(whole[size_bytes - begun :])
+            size_bytes = begun + len(whole)
+    digests[size_bytes] = digest.hexdigest()
+    return size_bytes, digests, bool(rest)
+
+
+def _chunks(plain: BinaryIO) -> Iterator[bytes]:
+    while chunk := bytes(plain.read(_CHUNK_BYTES)):
+        yield chunk
+
+
+def _stamp(path: Path) -> _Stamp:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,225 @@
+"""The loop: read what is new, compute again what changed, serve it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ettr.analysis import Analysis, Assumptions
+from ettr.collect.commands import collect_commands, period_after
+from ettr.collect.running import collect
+from ettr.errors import ChangedStoreError, EttrError, UsageError
+from ettr.live.exposition import STATE, Counted, Moment, Samples, openmetrics, samples_of
+from ettr.live.following import Follower
+from ettr.live.server import Served
+from ettr.report.document import plain
+from ettr.report.html import render
+from ettr.report.page import document, page
+from ettr.selection import Selection
+from ettr.sources.base import ReadOptions
+from ettr.store import open_store
+
+LOCK = ".watch"
+_TRIES = 5
+_OVERLAP = timedelta(days=1)
+_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPlan:
+    """What to follow and how often.
+
+    Attributes:
+        files: Names or patterns of log files; what they are rotated into is followed too.
+        every_s: Between two looks at them.
+        collect_every_s: Between two runs of the commands of `ettr collect`; None for never.
+        collect_since: Where the accounting of an empty store begins.
+        with_page: Whether the report and its JSON are made as well.
+    """
+
+    store: Path
+    files: tuple[str, ...]
+    options: ReadOptions = field(default_factory=ReadOptions)
+    source: str | None = None
+    every_s: float = 60.0
+    collect_every_s: float | None = None
+    collect_since: datetime | None = None
+    with_page: bool = True
+
+
+@contextmanager
+def only_watcher(
+    store: Path, sleep: Callable[[float], None], complain: Callable[[str], None]
+) -> Iterator[None]:
+    """Be the only watcher of a store: while there is another one, say so once and wait."""
+    store.mkdir(parents=True, exist_ok=True)
+    handle = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    said = False
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not said:
+                    complain(f"{store}: another process watches it; waiting until it ends")
+                said = True
+                sleep(_WAIT_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+@dataclass(slots=True)
+class Watch:
+    """A store that is kept up to date, and what is served of it.
+
+    Attributes:
+        clock: The time now, with a zone.
+        sleep: Waits so many seconds.
+        assumptions: As of `ettr report`; when objectives are judged is the clock's.
+    """
+
+    plan: WatchPlan
+    assumptions: Assumptions
+    clock: Callable[[], datetime]
+    sleep: Callable[[float], None]
+    complain: Callable[[str], None]
+    served: Served = field(default_factory=Served)
+    _follower: Follower | None = None
+    _computed: tuple[str, str] = ("", "")
+    _samples: Samples = field(default_factory=dict)
+    _collected: datetime | None = None
+    _errors: int = 0
+    _last_success: datetime | None = None
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Look again and again until `stop` says so."""
+        while not stop():
+            self.look()
+            self.sleep(self.plan.every_s)
+
+    def look(self) -> None:
+        """Read what is new and compute again what changed; what goes wrong is said and served."""
+        says = ""
+        try:
+            self._collect()
+            self._read()
+            self._compute()
+            self._last_success = self.clock()
+        except (EttrError, OSError) as error:
+            self._errors += 1
+            says = str(error)
+            self.complain(f"{error}; trying again in {self.plan.every_s:g} s")
+        own: Samples = {"ettr_watch_errors": {(): float(self._errors)}}
+        if self._last_success is not None:
+            at = self._last_success.timestamp()
+            own["ettr_watch_last_success_timestamp_seconds"] = {(): at}
+        health: dict[str, object] = {"ok": not says, "at": self.clock().isoformat(), "says": says}
+        metrics = openmetrics([Moment(self._samples | own)])
+        self.served = replace(self.served, metrics=metrics, health=health)
+
+    def _read(self) -> None:
+        if self._follower is None:
+            with open_store(self.plan.store, create=True):
+                pass
+            given = self.plan
+            self._follower = Follower(given.files, given.options, given.source)
+        for one in self._follower.read_new(str(self.plan.store), self.complain):
+            for note in one.notes:
+                self.complain(f"{one.name}: {note}")
+
+    def _collect(self) -> None:
+        """Run the commands of `ettr collect` since the last end, and read what they wrote."""
+        every_s, now = self.plan.collect_every_s, self.clock()
+        if every_s is None or (
+            self._collected is not None and (now - self._collected).total_seconds() < every_s
+        ):
+            return
+        store = str(self.plan.store)
+        with open_store(store, create=True) as opened:
+            try:
+                period = period_after(opened, store, now, _OVERLAP)
+                since = period.since
+            except UsageError:
+                if self.plan.collect_since is None:
+                    raise
+                since = self.plan.collect_since
+        with tempfile.TemporaryDirectory(prefix="ettr-") as folder:
+            at = now.astimezone(UTC).replace(tzinfo=None, microsecond=0)
+            begin = since.astimezone(UTC).replace(tzinfo=None, microsecond=0)
+            collect(collect_commands(begin, at), Path(folder), os.environ, self.complain)
+            utc = replace(self.plan.options, timezone="UTC")
+            Follower((f"{folder}/*",), utc).read_new(store, self.complain)
+        self._collected = now
+
+    def _compute(self) -> None:
+        manifest = (self.plan.store / "store.json").read_text("utf-8")
+        day = f"{self.clock():%Y-%m-%d}"  # logs fall silent, too
+        if self._computed == (manifest, day):
+            return
+        with open_store(self.plan.store) as opened:
+            if not opened.files():
+                return
+        for left in reversed(range(_TRIES)):
+            try:
+                self._samples, self.served = self._answers()
+                break
+            except ChangedStoreError:
+                if not left:
+                    raise
+        self._computed = manifest, day
+
+    def _answers(self) -> tuple[Samples, Served]:
+        state = self.plan.store / STATE
+        with open_store(self.plan.store) as opened:
+            analysis = Analysis(opened, replace(self.assumptions, now=self.clock()))
+            counted = Counted.of(state)
+            samples = samples_of(analysis, counted)
+            shown = self.served
+            if self.plan.with_page:
+                made = json.dumps(plain(document(analysis))).encode() + b"\n"
+                shown = replace(shown, page=render(page(analysis)).encode(), document=made)
+        counted.write(state)  # before anybody sees them: a restart takes nothing back
+        return samples, shown
+
+
+def backfill(store: Path, assumptions: Assumptions, step: timedelta) -> bytes:
+    """The history of a store as OpenMetrics with time stamps, for promtool.
+
+    The metrics are those of `ettr watch` as of the end of each step: what ended until then, judged
+    by all of the logs of today.
+    """
+    counted, moments = Counted(), []
+    with open_store(store) as opened:
+        whole = Analysis(opened, assumptions)
+        end = whole.logs_period.end
+        at = whole.logs_period.start + step
+        while at < end + step:
+            until = min(at, end)
+            part = whole.of(Selection(until=until + timedelta(microseconds=1)))
+            samples = samples_of(part, counted)
+            time_s = until.timestamp()
+            samples["ettr_watch_last_success_timestamp_seconds"] = {(): time_s}
+            moments.append(Moment(_copied(samples), time_s))
+            at += step
+    return openmetrics(moments)
+
+
+def _copied(samples: Samples) -> Samples:
+    """Samples that later counting leaves alone."""
+    return {name: dict(values) for name, values in samples.items()}
+
+
+def write_shipped(folder: Path, files: dict[str, str]) -> None:
+    """Write the rules and dashboards. Raises OSError: the folder cannot be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, "utf-8")
