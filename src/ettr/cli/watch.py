@@ -138,8 +138,9 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
     for name, value in found.items():
         if name not in _KEYS:
             raise UsageError(f"{path}: [watch] has no {name!r}; known: {', '.join(_KEYS)}")
+        is_list = isinstance(value, list)
         if not isinstance(value, _KEYS[name]) or (
-            name == "files" and not all(isinstance(one, str) for one in value)
+            is_list and not all(isinstance(one, str) for one in value)
         ):
             kind = {list: "a list of texts", str: "text", int: "a number", bool: "true or false"}
             raise UsageError(f"{path}: [watch] {name} is {value!r:.80}; give {kind[_KEYS[name]]}")

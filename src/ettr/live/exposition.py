@@ -45,13 +45,15 @@ class Counted:
         """From its file; nothing counted where there is none, or it is damaged."""
         try:
             held = json.loads(path.read_text("utf-8"))
-            return cls(
-                *(
-                    {key: tuple(labels) for key, labels in held[name]}
-                    for name in ("failures", "now")
-                ),
-                {name: {tuple(k): v for k, v in rows} for name, rows in held["counts"]},
+            failures, now = (
+                {str(key): tuple(labels) for key, labels in held[name]}
+                for name in ("failures", "now")
             )
+            counts = {
+                str(name): {tuple(labels): float(value) for labels, value in rows}
+                for name, rows in held["counts"]
+            }
+            return cls(failures, now, counts)
         except (OSError, ValueError, TypeError, KeyError):
             return cls()
 
@@ -141,7 +143,7 @@ def _failures(analysis: Analysis, counted: Counted, made: Samples) -> None:
         hours[(name,)] += (row["gpu_s"] or 0.0) / 3600.0  # type: ignore[assignment]
     made["ettr_node_days"] = counted.raised("ettr_node_days", days)
     lost = analysis.goodput
-    buckets = {
+    buckets: dict[Labels, float | None] = {
         ("ran",): analysis.totals.gpu_hours,
         ("lost_to_failures",): lost.first_order_gpu_hours,
         ("lost_to_preemptions",): lost.second_order_gpu_hours,
@@ -247,5 +249,5 @@ def openmetrics(moments: Iterable[Moment]) -> bytes:
                 yield made
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Held())  # type: ignore[arg-type]
-    return bytes(generate_latest(registry))
+    registry.register(Held())
+    return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]

@@ -23,7 +23,8 @@ from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import Ingested, refuse_simulation, task_of
 from ettr.sources.origin import READ_ERRORS, open_bytes
 from ettr.sources.spool import LogFile
-from ettr.store import IngestedFile, open_store
+from ettr.store import open_store
+from ettr.store.base import IngestedFile
 
 _CHUNK_BYTES = 1 << 20
 _Stamp = tuple[int, int, int]

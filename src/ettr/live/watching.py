@@ -59,7 +59,8 @@ def only_watcher(
     store: Path, sleep: Callable[[float], None], complain: Callable[[str], None]
 ) -> Iterator[None]:
     """Be the only watcher of a store: while there is another one, say so once and wait."""
-    store.mkdir(parents=True, exist_ok=True)
+    with open_store(store, create=True):
+        pass
     handle = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     said = False
     try:
@@ -128,8 +129,6 @@ class Watch:
 
     def _read(self) -> None:
         if self._follower is None:
-            with open_store(self.plan.store, create=True):
-                pass
             given = self.plan
             self._follower = Follower(given.files, given.options, given.source)
         for one in self._follower.read_new(str(self.plan.store), self.complain):
@@ -144,7 +143,7 @@ class Watch:
         ):
             return
         store = str(self.plan.store)
-        with open_store(store, create=True) as opened:
+        with open_store(store) as opened:
             try:
                 period = period_after(opened, store, now, _OVERLAP)
                 since = period.since
