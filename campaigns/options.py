@@ -166,6 +166,10 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
         "simulate fit": [["simulate", "fit", site, "--out", str(work / "{new}.toml")]],
         "simulate backtest": [["simulate", "backtest", site, "--hold-back", "1"]],
         "collect": [["collect", str(work / "{new}"), "--since", "2026-03-01"]],
+        "watch": [
+            ["watch", site, "--dashboards", str(work / "{new}")],
+            ["watch", site, "--backfill", str(work / "{new}.om")],
+        ],
         "verify": [["verify", str(work)]],
         "records": [["records", packed_records(work)]],
         "input trace": [

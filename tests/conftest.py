@@ -91,6 +91,11 @@ GROUPS = {
         modules=("simplejpeg", "PIL"),
         how="apt-get install libjpeg-turbo-progs; make setup",
     ),
+    "prometheus": Group(
+        commands=(("prometheus",), ("promtool",)),
+        modules=("promql_parser",),
+        how="apt-get install prometheus; make setup",
+    ),
     "torch": Group(modules=("torch", "numpy"), how="make setup-all"),
 }
 

@@ -10,13 +10,16 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.program import ettr
 from ettr.analysis import Assumptions
 from ettr.live.catalogue import ALERTS, DASHBOARDS, FAMILIES, RECORDED, dashboard, shipped
+from ettr.live.watching import backfill
 from ettr.metrics.objectives import Objective
 
 QUERIES = {
@@ -88,11 +91,75 @@ def test_rules_are_right(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+OBJECTIVES = (
+    Objective("64-GPU runs", gpus=64, interruptions=1, per_days=3),
+    Objective("useful", effective=0.95),
+)
+
+
 @pytest.fixture(scope="module")
 def month(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, float]]:
-    """A Prometheus with the back-filled history of a simulated cluster: its address, and its end."""
-    from ettr.live.watching import backfill
-    from ettr.sim.cluster.run import simulate_cluster  # noqa: F401
+    """A Prometheus with the history of a simulated month: its address, and the month's end."""
+    folder = tmp_path_factory.mktemp("month")
+    text = (files("ettr.sim.cluster") / "scenarios" / "small.toml").read_text("utf-8")
+    (folder / "month.toml").write_text(text.replace("days = 7", "days = 30"))
+    assert ettr("simulate", "run", "month.toml", "--store", "site", folder=folder).code == 0
+    past = backfill(folder / "site", Assumptions(objectives=OBJECTIVES, above_gpus=16), timedelta(days=5))
+    (folder / "past.om").write_bytes(past)
+    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "past.om", "data"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    (folder / "empty.yml").write_text("global: {}\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = ["--config.file=empty.yml", "--storage.tsdb.path=data", "--log.level=error"]
+    words += [f"--web.listen-address={address}", "--storage.tsdb.retention.time=100y"]
+    with subprocess.Popen(["prometheus", *words], cwd=folder) as server:
+        try:
+            for _ in range(100):
+                try:
+                    urllib.request.urlopen(f"http://{address}/-/ready", timeout=5).close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            end_s = max(
+                float(one.rsplit(" ", 1)[1])
+                for one in past.decode().splitlines()[:-1]
+                if not one.startswith("#")
+            )
+            yield address, end_s
+        finally:
+            server.terminate()
 
-    raise NotImplementedError
-    yield "", 0.0
+
+def answered(address: str, query: str, at_s: float) -> list[Any]:
+    words = urllib.parse.urlencode({"query": query, "time": f"{at_s:.3f}"})
+    with urllib.request.urlopen(f"http://{address}/api/v1/query?{words}", timeout=20) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+    assert found["status"] == "success"
+    rows: list[Any] = found["data"]["result"]
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.prometheus
+def test_every_panel_is_filled_from_a_simulated_month(month: tuple[str, float]) -> None:
+    address, end_s = month
+    panels = {f"{n}: {p.title}": p.query for n, all_ in DASHBOARDS.items() for p in all_}
+    empty = [name for name, query in panels.items() if not answered(address, query, end_s)]
+    assert empty == []
+    for query in QUERIES.values():
+        answered(address, query, end_s)
+    total = answered(address, "sum(ettr_failures_counted_total)", end_s)[0]["value"][1]
+    assert float(total) == float(answered(address, "sum(ettr_failures)", end_s)[0]["value"][1])
+
+
+def test_every_metric_is_in_a_query_or_a_rule() -> None:
+    queries = " ".join(QUERIES.values())
+    assert {name for name in FAMILIES if name not in queries} <= {
+        "ettr_failures_withdrawn",
+        "ettr_slo_sum_of_threshold_ratio",
+        "ettr_slo_allowed",
+        "ettr_slo_came",
+        "ettr_watch_errors",
+    }

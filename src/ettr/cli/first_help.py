@@ -36,6 +36,7 @@ _EXPERT_OF = {
     "compare": "--user",
     "timeline": "--most-jobs --most-nodes --user",
     "export": "--restart --write --user",
+    "watch": "--interval --slo --watched --step",
     "gate query": "--edits --batch --seed --run --step",
 }
 _DAILY_OF = {

@@ -84,12 +84,19 @@ class Panel:
 
 
 _RATE = "ettr_failure_rate_per_1000_node_days"
+RECORDED: Mapping[str, str] = {
+    "ettr:failures_per_1000_node_days:7d": "1000 * sum(increase(ettr_failures_counted_total[7d])) "
+    "/ sum(increase(ettr_node_days_total[7d]))",
+    "ettr:gpu_hours_lost:ratio7d": 'sum(increase(ettr_gpu_hours_total{bucket=~"lost_.*"}[7d])) '
+    '/ sum(increase(ettr_gpu_hours_total{bucket="ran"}[7d]))',
+}
 DASHBOARDS: Mapping[str, tuple[Panel, ...]] = {
     "fleet": (
         Panel("Failures per 1,000 node-days", f'{_RATE}{{jobs="all"}}', "{{bound}}"),
         Panel(
             "Failures over node-days of the last 7 days, per 1,000",
-            "ettr:failures_per_1000_node_days:7d",
+            RECORDED["ettr:failures_per_1000_node_days:7d"],
+            "7 days",
         ),
         Panel(
             "Failures in 7 days, by symptom",
@@ -158,12 +165,6 @@ DASHBOARDS: Mapping[str, tuple[Panel, ...]] = {
         Panel("GPU-hours", "sum by (bucket) (ettr_gpu_hours_total)", "{{bucket}}"),
         Panel("Age of the logs", "time() - ettr_logs_end_timestamp_seconds", "age", "s"),
     ),
-}
-RECORDED: Mapping[str, str] = {
-    "ettr:failures_per_1000_node_days:7d": "1000 * sum(increase(ettr_failures_counted_total[7d])) "
-    "/ sum(increase(ettr_node_days_total[7d]))",
-    "ettr:gpu_hours_lost:ratio7d": 'sum(increase(ettr_gpu_hours_total{bucket=~"lost_.*"}[7d])) '
-    '/ sum(increase(ettr_gpu_hours_total{bucket="ran"}[7d]))',
 }
 
 
