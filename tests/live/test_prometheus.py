@@ -104,7 +104,9 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, float
     text = (files("ettr.sim.cluster") / "scenarios" / "small.toml").read_text("utf-8")
     (folder / "month.toml").write_text(text.replace("days = 7", "days = 30"))
     assert ettr("simulate", "run", "month.toml", "--store", "site", folder=folder).code == 0
-    past = backfill(folder / "site", Assumptions(objectives=OBJECTIVES, above_gpus=16), timedelta(days=5))
+    past = backfill(
+        folder / "site", Assumptions(objectives=OBJECTIVES, above_gpus=16), timedelta(days=5)
+    )
     (folder / "past.om").write_bytes(past)
     made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "past.om", "data"]
     subprocess.run(made, cwd=folder, check=True, capture_output=True)

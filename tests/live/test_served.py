@@ -14,7 +14,7 @@ from ettr.analysis import Assumptions
 from ettr.errors import UsageError
 from ettr.live.exposition import STATE, Counted, Moment, openmetrics
 from ettr.live.server import Address, Served, serve
-from ettr.live.watching import Watch, WatchPlan
+from ettr.live.watching import StoreWatch, WatchPlan
 from ettr.sources.base import ReadOptions
 
 HEADER = (
@@ -32,14 +32,14 @@ XID = (
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 
 
-def watch(folder: Path, **plan: object) -> Watch:
+def watch(folder: Path, **plan: object) -> StoreWatch:
     given = WatchPlan(
         folder / "site",
         (str(folder / "*.psv"), str(folder / "*.log")),
         ReadOptions(timezone="UTC", cluster="c"),
         **plan,  # type: ignore[arg-type]
     )
-    return Watch(given, Assumptions(), lambda: NOW, lambda _: None, lambda _: None)
+    return StoreWatch(given, Assumptions(), lambda: NOW, lambda _: None, lambda _: None)
 
 
 def sacct(folder: Path, *numbers: int) -> None:

@@ -67,7 +67,7 @@ def watch(
     /metrics, / (the report), /report.json and /healthz, on loopback unless a token is asked.
     """
     from ettr.live.catalogue import shipped
-    from ettr.live.watching import Watch, only_watcher, write_shipped
+    from ettr.live.watching import StoreWatch, only_watcher, write_shipped
     from ettr.live.watching import backfill as history
 
     if dashboards is not None:
@@ -86,7 +86,7 @@ def watch(
     _needs_client()
     plan, address = _plan(Path(store), watched)
     ended: list[int] = []
-    made = Watch(plan, assumptions, lambda: datetime.now(UTC), time.sleep, complain)
+    made = StoreWatch(plan, assumptions, lambda: datetime.now(UTC), time.sleep, complain)
     with only_watcher(plan.store, time.sleep, complain):
         if once:
             made.look()
@@ -138,16 +138,15 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
     for name, value in found.items():
         if name not in _KEYS:
             raise UsageError(f"{path}: [watch] has no {name!r}; known: {', '.join(_KEYS)}")
-        is_list = isinstance(value, list)
-        if not isinstance(value, _KEYS[name]) or (
-            is_list and not all(isinstance(one, str) for one in value)
-        ):
+        listed = value if isinstance(value, list) else []
+        are_texts = all(isinstance(one, str) for one in listed)
+        if not (isinstance(value, _KEYS[name]) and are_texts):
             kind = {list: "a list of texts", str: "text", int: "a number", bool: "true or false"}
             raise UsageError(f"{path}: [watch] {name} is {value!r:.80}; give {kind[_KEYS[name]]}")
     if not found.get("files") and "collect-every" not in found:
         raise UsageError(f"{path}: [watch] follows nothing; give files, or collect-every")
 
-    def beside(name: str) -> Path | None:
+    def path_of(name: str) -> Path | None:
         return None if name not in found else path.parent / found[name]
 
     def seconds(name: str) -> float | None:
@@ -166,10 +165,10 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
         q.if_given(q.utc_moment, "collect-since", found.get("collect-since")),
         found.get("page", True),
     )
-    token = beside("token-file")
+    token = path_of("token-file")
     address = Address(
         found.get("host", "127.0.0.1"), found.get("port", 9469),
-        "" if token is None else _token(token), beside("cert"), beside("key"),
+        "" if token is None else _token(token), path_of("cert"), path_of("key"),
     )  # fmt: skip
     address.check()
     return plan, address

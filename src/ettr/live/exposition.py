@@ -2,7 +2,7 @@
 
 A later log can give a failure another cause. Its counter keeps the first one; the change is counted
 in `ettr_failure_cause_changes_total`, and `ettr_failures` has the view of now. What was counted is
-kept in a file beside the store, replaced before a new value is served: a restart repeats nothing.
+kept in a file next to the store, replaced before a new value is served: a restart repeats nothing.
 """
 
 from __future__ import annotations

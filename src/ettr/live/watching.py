@@ -62,16 +62,16 @@ def only_watcher(
     with open_store(store, create=True):
         pass
     handle = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    said = False
+    has_spoken = False
     try:
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not said:
+                if not has_spoken:
                     complain(f"{store}: another process watches it; waiting until it ends")
-                said = True
+                has_spoken = True
                 sleep(_WAIT_S)
         yield
     finally:
@@ -79,7 +79,7 @@ def only_watcher(
 
 
 @dataclass(slots=True)
-class Watch:
+class StoreWatch:
     """A store that is kept up to date, and what is served of it.
 
     Attributes:
@@ -108,7 +108,7 @@ class Watch:
             self.sleep(self.plan.every_s)
 
     def look(self) -> None:
-        """Read what is new and compute again what changed; what goes wrong is said and served."""
+        """Read what is new and compute again what changed; what goes wrong is has_spoken and served."""
         says = ""
         try:
             self._collect()
