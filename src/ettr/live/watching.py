@@ -108,7 +108,7 @@ class StoreWatch:
             self.sleep(self.plan.every_s)
 
     def look(self) -> None:
-        """Read what is new and compute again what changed; what goes wrong is has_spoken and served."""
+        """Read what is new and compute again what changed; problems are printed and served."""
         says = ""
         try:
             self._collect()
