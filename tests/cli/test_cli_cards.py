@@ -231,3 +231,32 @@ def test_a_card_that_cannot_be_is_refused_before_the_work(words, said: str, tmp_
     done = ettr("export", *words, folder=tmp_path)
     assert done.code == 2
     assert said in done.err
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own dependency
+def test_a_card_of_packed_records_is_valid_and_a_changed_shard_is_refused(tmp_path: Path):
+    mlc = pytest.importorskip("mlcroissant")
+    shards = []
+    for number, images in enumerate((4, 3)):
+        name, heads = f"shard-{number:05}.tar", [2048, 4096 + number]
+        (tmp_path / name).write_bytes(b"x" * 5000)
+        shards.append({"file": name, "samples": images, "head_bytes": heads, "index_crc32": 1})
+    manifest = {"format": "ettr records 1", "groups": [1, 10], "shards": shards}
+    (tmp_path / "records.json").write_text(json.dumps(manifest))
+    done = ettr("export", tmp_path, *TERMS)
+    assert done.code == 0, done.err
+    dataset = mlc.Dataset(jsonld=str(tmp_path / "croissant.json"))
+    assert dataset.metadata.ctx.issues.report() == ""
+    read = [
+        (one["shards/file"].decode(), one["shards/samples"], one["shards/head_bytes_2"])
+        for one in dataset.records("shards")
+    ]
+    assert read == [("shard-00000.tar", 4, 4096), ("shard-00001.tar", 3, 4097)]
+    card = json.loads((tmp_path / "croissant.json").read_text())
+    assert "7 progressive JPEGs in 2 shards" in card["description"]
+    assert ettr("export", "--check", tmp_path).code == 0
+    (tmp_path / "shard-00001.tar").write_bytes(b"x" * 4999 + b"y")
+    found = ettr("export", "--check", tmp_path)
+    assert found.code == 1
+    assert "its bytes have changed" in found.out + found.err
+    assert "--licence" in ettr("export", tmp_path, "--card").err

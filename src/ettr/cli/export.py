@@ -82,12 +82,16 @@ def export(
 
     Derived are interruptions, failures, blame, runs, outages and node_summary: what dashboards
     and notebooks want. A DuckDB file has what `ettr sql` reads too, in its schema `facts`. Text in
-    a CSV never begins like a formula. --card adds a card in the form Croissant 1.1.
+    a CSV never begins like a formula. --card adds a card in the form Croissant 1.1; without --to it
+    is of a folder that `ettr records` has packed.
     """
     if carding.check is not None:
         if store is not None or to is not None or carding.card:
             raise UsageError("--check: reads a folder alone; leave STORE, --to and --card out")
         _check(carding.check, printing)
+        return
+    if store is not None and to is None and carding.card:
+        _card_of_records(Path(store), carding)
         return
     if store is None or to is None:
         raise UsageError("give a STORE and --to FILE, or --check DIR for a card that is there")
@@ -127,6 +131,18 @@ def export(
         if place is not None:
             say(f"Card: {place}")
     end_of_selection(head)
+
+
+def _card_of_records(folder: Path, carding: Carding) -> None:
+    """Write a card next to the shards of a folder of progressive records."""
+    from ettr.records import open_records
+    from ettr.report import cards
+
+    licence = cards.check_card(None, carding.licence)
+    opened = open_records(folder)
+    words = cards.CardWords(licence, carding.creator, datetime.now(UTC).date())
+    samples = {one.file: one.n_samples for one in opened.shards}
+    say(f"Card: {cards.write_records_card(folder, opened.groups, samples, words)}")
 
 
 def _check(folder: Path, printing: Printing) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import file_digest, sha256
@@ -22,6 +22,7 @@ CARD_NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 FORMATS = {".parquet": "application/x-parquet", ".csv": "text/csv"}
 _TITLE = "Reliability of an ML cluster"
+_RECORDS_TITLE = "Progressive image records"
 N_RECORDS = "number of records"
 """Name of the property of a file that says how many records it holds."""
 _CR = (
@@ -82,13 +83,13 @@ class CardWords:
     simulated: str = ""
 
 
-def check_card(to: str, licence: str | None) -> str:
-    """The licence of a card that can be made for a target.
+def check_card(to: str | None, licence: str | None) -> str:
+    """The licence of a card that can be made for a target; None for files that are there.
 
     Raises:
         UsageError: no licence, or a target whose files no card describes.
     """
-    if Path(to).suffix not in FORMATS:
+    if to is not None and Path(to).suffix not in FORMATS:
         raise UsageError(
             f"--card: describes Parquet and CSV files, not {Path(to).suffix}; give "
             "--to 'FOLDER/{table}.parquet'"
@@ -119,29 +120,110 @@ def write_card(
     Raises:
         OSError: a file cannot be read, or the card not be written.
     """
-    place = Path(tables[0].file).parent / CARD_NAME
-    files = [_file(one) for one in tables]
+    folder = Path(tables[0].file).parent
+    files = [_file(Path(one.file), FORMATS[Path(one.file).suffix], one.rows) for one in tables]
+    sets = [_record_set(one, (TABLES | DERIVED)[one.table], words, is_masked) for one in tables]
+    about = _description(words, masked=is_masked is not None)
+    keywords = ["GPU cluster", "failures", "reliability", "ETTR"]
+    return _written(folder, _TITLE, about, keywords, files, sets, words, mode)
+
+
+def write_records_card(
+    folder: Path,
+    groups: Sequence[int],
+    samples: Mapping[str, int],
+    words: CardWords,
+    mode: int = 0o644,
+) -> Path:
+    """Write the card of progressive records (`ettr records`) next to their shards.
+
+    Args:
+        folder: That holds `records.json` and the shards.
+        groups: Scans of each fidelity.
+        samples: Images of each shard, by its file.
+
+    Raises:
+        OSError: a file cannot be read, or the card not be written.
+    """
+    index = "records.json"
+    files = [
+        _file(folder / index, "application/json", len(samples)),
+        *(_file(folder / name, "application/x-tar", n) for name, n in samples.items()),
+    ]
+    columns = [
+        ("file", "sc:Text", "The shard, a tar", "$.shards[*].file"),
+        ("samples", "sc:Integer", "Images in it", "$.shards[*].samples"),
+        *(
+            (
+                f"head_bytes_{level}",
+                "sc:Integer",
+                f"Bytes from its start that fidelity {level} (the first {scans} scans) reads",
+                f"$.shards[*].head_bytes[{level - 1}]",
+            )
+            for level, scans in enumerate(groups, 1)
+        ),
+    ]
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"shards/{name}",
+            "name": name,
+            "description": f"{means}. Never null.",
+            "dataType": kind,
+            **({"unitText": "bytes"} if name.startswith("head_bytes") else {}),
+            "source": {"fileObject": {"@id": index}, "extract": {"jsonPath": path}},
+        }
+        for name, kind, means, path in columns
+    ]
+    about = (
+        f"{sum(samples.values())} progressive JPEGs in {len(samples)} shards by ettr "
+        f"{__version__}. A shard is a tar: index.json (name, scans, bytes and CRC-32 of each "
+        "image), sidecars.bin (what belongs to the images), then a member for each group of "
+        f"scans ({', '.join(map(str, groups))}), so that its head is all images with less detail. "
+        "Nothing was anonymised: names of images and labels are those of the source."
+    )
+    shards = {
+        "@type": "cr:RecordSet",
+        "@id": "shards",
+        "name": "shards",
+        "description": f"One shard. {len(samples)} records.",
+        "key": [{"@id": "shards/file"}],
+        "field": fields,
+    }
+    keywords = ["progressive JPEG", "image records"]
+    return _written(folder, _RECORDS_TITLE, about, keywords, files, [shards], words, mode)
+
+
+def _written(
+    folder: Path,
+    title: str,
+    about: str,
+    keywords: Sequence[str],
+    files: Sequence[dict[str, Any]],
+    record_sets: Sequence[dict[str, Any]],
+    words: CardWords,
+    mode: int,
+) -> Path:
     address, year = _name_of_content(files), words.published.year
     creator = words.creator or "not stated"
     card: dict[str, Any] = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
-        "name": _TITLE,
-        "description": _description(words, masked=is_masked is not None),
+        "name": title,
+        "description": about,
         "license": _licence_url(words.licence),
         "url": address,
         "creator": {"@type": "sc:Organization", "name": creator},
-        "citeAs": f"{creator}: {_TITLE}, {year}, {address}",
+        "citeAs": f"{creator}: {title}, {year}, {address}",
         "datePublished": words.published.isoformat(),
         "version": "1.0.0",
         "isLiveDataset": False,
-        "keywords": ["GPU cluster", "failures", "reliability", "ETTR"],
+        "keywords": list(keywords),
         "distribution": list(files),
-        "recordSet": [
-            _record_set(one, (TABLES | DERIVED)[one.table], words, is_masked) for one in tables
-        ],
+        "recordSet": list(record_sets),
     }
+    place = folder / CARD_NAME
     with written_whole(place, mode) as out:
         out.write(f"{json.dumps(card, indent=1, ensure_ascii=False)}\n".encode())
     return place
@@ -182,8 +264,7 @@ def _name_of_content(files: Sequence[dict[str, Any]]) -> str:
     return f"ni:///sha-256;{digest}"
 
 
-def _file(one: ExportedTable) -> dict[str, Any]:
-    path = Path(one.file)
+def _file(path: Path, form: str, n_records: int) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
     return {
@@ -192,10 +273,10 @@ def _file(one: ExportedTable) -> dict[str, Any]:
         "name": path.name,
         "contentUrl": path.name,
         "contentSize": f"{path.stat().st_size} B",
-        "encodingFormat": FORMATS[path.suffix],
+        "encodingFormat": form,
         "sha256": digest,
         "additionalProperty": [
-            {"@type": "sc:PropertyValue", "propertyID": N_RECORDS, "value": one.rows}
+            {"@type": "sc:PropertyValue", "propertyID": N_RECORDS, "value": n_records}
         ],
     }
 
