@@ -402,9 +402,9 @@ class _FolderIngestion(Ingestion):
         for name, table in TABLES.items():
             try:
                 merge = Merge(duck, table, self._file_id, self._part)
-                merged = compacted(
-                    merge, merge.run(self._store._verified_parts(name), new.get(name))
-                )
+                # first, so that the new rows are not compared with each of many small parts
+                few = compacted(merge, self._store._verified_parts(name))
+                merged = merge.run(few, new.get(name))
             except duck_errors() as error:
                 self._store.check_integrity()
                 raise cannot_write(self._folder, error) from error
