@@ -27,6 +27,7 @@ _KEYS = {
     "token-file": str, "cert": str, "key": str, "every": str, "collect-every": str,
     "collect-since": str, "page": bool,
 }  # fmt: skip
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 _GIVEN = ("taxonomy", "believe", "window", "fleet_nodes", "interval", "slo", "gpus_per_node")
 
 
@@ -96,17 +97,24 @@ def watch(
             return
         from ettr.live.server import serve
 
-        before = signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        def end(*_: object) -> None:
+            ended.append(1)
+            raise KeyboardInterrupt  # out of the sleep, or of a query
+
+        before = [signal.signal(one, end) for one in _ENDS]
         server = serve(address, lambda: made.served)
         scheme = "http" if address.cert is None else "https"
         complain(f"{scheme}://{address.host}:{server.server_address[1]}/metrics")
         try:
             made.run(lambda: bool(ended))
-        except KeyboardInterrupt:
-            raise typer.Exit(0) from None
+        except BaseException:
+            # a library may put an error of its own in place of the interrupt
+            if not ended:
+                raise
         finally:
+            for one, handler in zip(_ENDS, before, strict=True):
+                signal.signal(one, handler)
             server.shutdown()
-            signal.signal(signal.SIGTERM, before)
 
 
 def _needs_client() -> None:
