@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -43,6 +44,23 @@ _TYPES = {
     Kind.TIME: "timestamp",
 }
 _DETAIL = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
+_OF_A_SESSION_OF_OURS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_JAVA = "spark.driver.extraJavaOptions"
+_FEW_ROWS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+_FOR_FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_QUIET = """rootLogger.level = error
+rootLogger.appenderRef.err.ref = err
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %p %c{1}: %m%n
+"""
 _TOO_LARGE = "spark.driver.maxResultSize"
 
 
@@ -156,7 +174,11 @@ def spark_of(store: Store) -> tuple[Spark, Callable[[str], str]]:
             f"{store.where}: --engine {_shown(computing.engine)} reads a store that is a folder of "
             "Parquet; leave --engine out, or ingest the logs into a folder"
         )
-    engine = Spark(session_of(computing), _shown(computing.engine))
+    is_small = all(map(store.is_small, TABLES))
+    session = session_of(computing, is_small=is_small)
+    if is_small:
+        _set_for_few_rows(session, dict(computing.options))
+    engine = Spark(session, _shown(computing.engine))
     made: dict[str, str] = {}
 
     def source(name: str) -> str:
@@ -167,8 +189,11 @@ def spark_of(store: Store) -> tuple[Spark, Callable[[str], str]]:
     return engine, source
 
 
-def session_of(computing: Computing) -> Any:
+def session_of(computing: Computing, *, is_small: bool = False) -> Any:
     """A session of the engine that was asked for, its clock UTC.
+
+    Args:
+        is_small: it will see few rows, and a Java of our own compiles for them.
 
     Raises:
         UsageError: the engine is not known, or its library is not installed.
@@ -197,13 +222,15 @@ def session_of(computing: Computing) -> Any:
     if is_url:
         _check_there(shown, scheme)
     builder = SparkSession.builder
-    for key, value in computing.options:
+    own = _OF_A_SESSION_OF_OURS if engine == "spark" else {}
+    for key, value in (own | dict(computing.options)).items():
         builder = builder.config(key, value)
     try:
         if scheme == "sc":
             session = builder.remote(engine).create()
         else:
-            session = _classic(builder.master(engine) if is_url else builder, engine)
+            java = None if _JAVA in dict(computing.options) else _FEW_ROWS * is_small
+            session = _classic(builder.master(engine) if is_url else builder, engine, java)
         session.conf.set("spark.sql.session.timeZone", "UTC")
     except StoreError:
         raise
@@ -222,7 +249,7 @@ def _shown(engine: str) -> str:
     return engine.partition("/;")[0]
 
 
-def _classic(builder: Any, engine: str) -> Any:
+def _classic(builder: Any, engine: str, java: str | None) -> Any:
     """A session in this process's own Java; of a context that is there, with its own settings."""
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         raise StoreError(
@@ -231,13 +258,24 @@ def _classic(builder: Any, engine: str) -> Any:
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     handler = signal.getsignal(signal.SIGINT)
-    try:
-        session = builder.getOrCreate()
-    finally:
-        # PySpark's own handler outlives its session and fails then
-        signal.signal(signal.SIGINT, handler)
-    session.sparkContext.setLogLevel("ERROR")
+    with tempfile.NamedTemporaryFile("w", prefix="ettr-", suffix=".properties") as quiet:
+        quiet.write(_QUIET)
+        quiet.flush()
+        if java is not None:
+            builder = builder.config(_JAVA, f"{java}-Dlog4j2.configurationFile={quiet.name}")
+        try:
+            session = builder.getOrCreate()
+        finally:
+            # PySpark's own handler outlives its session and fails then
+            signal.signal(signal.SIGINT, handler)
     return session.newSession()
+
+
+def _set_for_few_rows(session: Any, given: Mapping[str, str]) -> None:
+    """To compile each plan to Java, and to split it, costs more than to run it on few rows."""
+    for key, value in _FOR_FEW_ROWS.items():
+        if key not in given:
+            session.conf.set(key, value)
 
 
 def _check_there(engine: str, scheme: str) -> None:
