@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ettr.store.base import IngestedFile
     from ettr.store.computing import Computing
 
-WORTH_A_PROCESS_BYTES = 16 << 20
+WORTH_A_PROCESS_BYTES = 64 << 20
 """Bytes of logs that take as long to read as a process takes to start, some times over."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
