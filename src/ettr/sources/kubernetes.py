@@ -88,6 +88,7 @@ _CAUSES = {
 _WORST = ("NODE_FAIL", "PREEMPTED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "FAILED", "COMPLETED")
 # pods that ended so long before their attempt did are not why it ended
 _ENDING_S = 300.0
+_MOST_TIMES = 1 << 18
 _EVENTS_OF_NODES = _words_of(
     "NodeNotReady Rebooted SystemOOM OOMKilling KernelOops TaskHung KernelDeadlock XidError "
     "FilesystemIsReadOnly ReadonlyFilesystem ContainerdUnhealthy KubeletUnhealthy NodeShutdown "
@@ -193,12 +194,17 @@ class _Seen:
     names: dict[tuple[str, tuple[str, str]], _Owner] = field(default_factory=dict)
     events: dict[str, Object] = field(default_factory=dict)
     removed: dict[tuple[str, str], str] = field(default_factory=dict)
+    times: dict[str, datetime] = field(default_factory=dict)
     last: datetime | None = None
     kept: set[int] = field(default_factory=set)
     n_records: int = 0
 
     def time(self, value: object) -> datetime | None:
-        found = time_of(value, "UTC")
+        found = self.times.get(value) if isinstance(value, str) else None
+        if found is None:  # the objects of a job share their times
+            found = time_of(value, "UTC")
+            if isinstance(value, str) and found is not None and len(self.times) < _MOST_TIMES:
+                self.times[value] = found
         if found is not None and (self.last is None or found > self.last):
             self.last = found
         return found
@@ -216,7 +222,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         )
     rows = LogRows(NAME, origin, options)
     seen, place = _Seen(rows), 0
-    for record in json_records(origin, lists=("items",)):
+    for record in json_records(origin, lists=("items",), with_text=False):
         if not isinstance(record.value, dict):
             place = max(place + 1, record.line)
             rows.count_read()
