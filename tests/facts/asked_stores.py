@@ -12,6 +12,7 @@ from typing import Any
 Words = tuple[str | Path, ...]
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
 NCCL_TESTS = Path(__file__).resolve().parents[1] / "samples" / "nccl-tests" / "all-reduce.txt"
+WATCH = Path(__file__).resolve().parents[1] / "samples" / "kubernetes" / "watch.jsonl"
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HEAD = (
     "Cluster|JobID|JobIDRaw|JobName|User|Account|Partition|QOS|State|ExitCode|Submit|Eligible|Start|End|"
@@ -63,7 +64,13 @@ def records(folder: Path) -> Iterator[Words]:
     yield "report", store, "--json"
 
 
-STORES = {"records": records, "example": example, "site": site}
+def pods(folder: Path) -> Iterator[Words]:
+    """A job of Kubernetes of which a pod was replaced."""
+    yield "ingest", folder / "store", WATCH, "--cluster", "a"
+    yield "failures", folder / "store", "--json"
+
+
+STORES = {"records": records, "pods": pods, "example": example, "site": site}
 
 # What only long histories make a command ask, asked of the last report about `site`
 PLAIN = (
@@ -72,7 +79,7 @@ PLAIN = (
     *("away_states", "chosen_some", "error_sources", "event_ends"),
     *("held_spans", "partitions", "recorded_attempts"),
     *("rank_steps", "rank_steps_of_jobs", "run_segments", "run_segments_held"),
-    *("moved_attempts", "save_gaps"),
+    "save_gaps",
 )
 DIRECT: dict[str, dict[str, Any]] = {
     **{name: {} for name in PLAIN},
