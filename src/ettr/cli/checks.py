@@ -30,7 +30,7 @@ def checks(
         typer.Option(
             "--before",
             metavar="N nodes TIME",
-            help="Which checks to run now, before a job of so many nodes for so long.",
+            help="Choose the checks to run before a job on N nodes that lasts TIME.",
         ),
     ] = None,
     catalogue: Annotated[
@@ -38,7 +38,7 @@ def checks(
         typer.Option(
             "--catalogue",
             metavar="FILE.toml",
-            help="With --before: the checks that can be run, with commands, minutes, coverage.",
+            help="With --before: the available checks, with commands, minutes and coverage.",
         ),
     ] = None,
     incident: Annotated[
@@ -46,7 +46,7 @@ def checks(
         typer.Option(
             "--incident",
             metavar="TIME",
-            help="With --before: what an incident costs the job.  [default: half a checkpoint "
+            help="With --before: time that an incident costs the job.  [default: half a checkpoint "
             "interval and a restart]",
         ),
     ] = None,
@@ -54,19 +54,21 @@ def checks(
         bool,
         typer.Option(
             "--while-idle",
-            help="With --before: no job waits for the checks, only the nodes that are checked.",
+            help="With --before: the checks run on idle nodes, so no job waits for them.",
         ),
     ] = False,
     helped: Annotated[
         str | None,
         typer.Option(
-            "--helped", metavar="CHECK", help="Whether failures fell since this check came."
+            "--helped",
+            metavar="CHECK",
+            help="Whether failures fell after this check was introduced.",
         ),
     ] = None,
     symptom: Annotated[
         str | None,
         typer.Option(
-            "--symptom", metavar="NAME", help="With --helped: of this symptom alone, not of any."
+            "--symptom", metavar="NAME", help="With --helped: count failures of this symptom only."
         ),
     ] = None,
     horizon: Annotated[
@@ -74,7 +76,7 @@ def checks(
         typer.Option(
             "--horizon",
             metavar="TIME",
-            help="A firing counts for failures of the node up to so much later.",
+            help="A firing counts as a warning of failures of its node up to TIME later.",
         ),
     ] = "24h",
     on: OnEngine,
@@ -90,10 +92,10 @@ def checks(
 ) -> None:
     """Measure health checks: which failures each fired before, what it missed, and what it cost.
 
-    With --before: the checks whose minutes cost less than the incidents they prevent, on which
-    nodes. "Nothing pays" is an answer.
+    With --before: the checks that cost less time than the incidents they prevent, and the nodes to
+    run them on. "Nothing pays" is an answer.
 
-    With --helped: failures of each node since it got a check, against those before.
+    With --helped: failures of each node after it got the check, compared with those before.
     """
     from ettr.analysis import Analysis
     from ettr.analysis.check_choice import check_advice
@@ -110,7 +112,7 @@ def checks(
     if horizon_s <= 0:
         raise UsageError(f"--horizon {horizon}: give a time above 0")
     if symptom is not None and helped is None:
-        raise UsageError(f"--symptom {symptom}: only --helped asks about one; give it too")
+        raise UsageError(f"--symptom {symptom}: works only with --helped; give it too")
     _check_before(before, catalogue, incident, while_idle)
     offered = None if catalogue is None else read_catalogue(catalogue)
     with on.open(store) as opened:
@@ -145,7 +147,7 @@ def _check_before(
     given = (("--catalogue", catalogue), ("--incident", incident), ("--while-idle", while_idle))
     for flag, value in given:
         if value and before is None:
-            raise UsageError(f"{flag}: only --before asks which checks to run; give it too")
+            raise UsageError(f"{flag}: works only with --before; give it too")
 
 
 def _job(
@@ -156,7 +158,7 @@ def _job(
     nodes, word, hours = before
     if not nodes.isdecimal() or len(nodes) > 9 or int(nodes) < 1 or word not in ("nodes", "node"):
         raise UsageError(
-            f"--before {' '.join(before)}: give a number of nodes and a time, as 512 nodes 24h"
+            f"--before {' '.join(before)}: give a number of nodes and a time, such as 512 nodes 24h"
         )
     hours_s = q.seconds("--before", hours)
     if hours_s <= 0:

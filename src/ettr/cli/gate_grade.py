@@ -26,7 +26,8 @@ class ReadingResults(OptionGroup):
         ),
     ] = ""
     grader: Annotated[
-        str | None, typer.Option("--grader", metavar="NAME", help="Which of several graders.")
+        str | None,
+        typer.Option("--grader", metavar="NAME", help="Grader to use where there are several."),
     ] = None
     unsafe: Annotated[
         str | None,
@@ -40,16 +41,22 @@ class Planning(OptionGroup):
 
     items: Annotated[
         int | None,
-        typer.Option("--items", metavar="N", min=1, max=50_000, help="Plan: so many items."),
+        typer.Option("--items", metavar="N", min=1, max=50_000, help="Plan a set of N items."),
     ] = None
     templates: Annotated[
         int | None,
-        typer.Option("--templates", metavar="N", min=1, max=50_000, help="Plan: of so many."),
+        typer.Option(
+            "--templates", metavar="N", min=1, max=50_000, help="Templates of the planned set."
+        ),
     ] = None
     correlation: Annotated[
         float,
         typer.Option(
-            "--correlation", metavar="R", min=0, max=0.6, help="Plan: of items of one template."
+            "--correlation",
+            metavar="R",
+            min=0,
+            max=0.6,
+            help="Correlation assumed between planned items of one template.",
         ),
     ] = 0.05
 
@@ -60,17 +67,27 @@ class GatedRun(OptionGroup):
 
     at_least: Annotated[
         str | None,
-        typer.Option("--at-least", metavar="GRADE", help="Exit 1 where it may be worse."),
+        typer.Option(
+            "--at-least",
+            metavar="GRADE",
+            help="Exit 1 unless the grade is certain to be GRADE or better.",
+        ),
     ] = None
     run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="Training run, for the JSON.")
+        str | None,
+        typer.Option("--run", metavar="NAME", help="Name of the training run, for the JSON."),
     ] = None
     step: Annotated[
-        int | None, typer.Option("--step", metavar="N", min=0, help="Its step, for the JSON.")
+        int | None,
+        typer.Option(
+            "--step", metavar="N", min=0, help="Training step of the model, for the JSON."
+        ),
     ] = None
     gpu_hours: Annotated[
         float | None,
-        typer.Option("--gpu-hours", metavar="H", min=0, help="Cost of the gate, for the JSON."),
+        typer.Option(
+            "--gpu-hours", metavar="H", min=0, help="GPU-hours that the gate used, for the JSON."
+        ),
     ] = None
 
 
@@ -88,12 +105,15 @@ def gate_grade(
         typer.Option(
             "--reference",
             metavar="REF",
-            help="Results of the reference; or its rate: 0.03, or HAZARD=RATE,...",
+            help="Results of the reference model, or its rate of unsafe items: 0.03, or "
+            "HAZARD=RATE,...",
         ),
     ] = None,
     versus: Annotated[
         Path | None,
-        typer.Option("--versus", metavar="RESULTS", help="Compare with another checkpoint's."),
+        typer.Option(
+            "--versus", metavar="RESULTS", help="Compare with the results of another checkpoint."
+        ),
     ] = None,
     taxonomy: Annotated[
         str,
@@ -103,19 +123,21 @@ def gate_grade(
     ] = "v0.5",
     confidence: Annotated[
         float,
-        typer.Option("--confidence", metavar="P", min=0.5, max=0.999, help="Of the intervals."),
+        typer.Option(
+            "--confidence", metavar="P", min=0.5, max=0.999, help="Confidence of the intervals."
+        ),
     ] = 0.95,
     reading: ReadingResults,
     planning: Planning,
     gated: GatedRun,
     printing: Answering,
 ) -> None:
-    """Grade a model by hazard; a grade is firm, or needs so many more items.
+    """Grade a model by hazard: firm grades, or how many more items they need.
 
-    The published rule takes rates as known. Items of one template resemble each other, and the
-    reference has an error of its own: where both leave several grades, none is given. With --items
-    and --templates: what a set could decide, before it is run. Nothing here says that a model is
-    safe.
+    The published rule treats rates as exact. Here the items of one template are correlated and the
+    reference has a sampling error: where they leave several grades possible, none is given. With
+    --items and --templates: what a set could decide, before it is run. No grade means that a model
+    is safe.
     """
     from ettr.gates import grades
     from ettr.gates.grading import GateRun, grade_file, rule_of
@@ -128,13 +150,15 @@ def gate_grade(
                 "give RESULTS, or --items, --templates and --reference RATE for a set not run yet"
             )
         if planning.templates > planning.items:
-            raise UsageError("--templates: more than items; a template has at least one")
+            raise UsageError("--templates: exceeds --items; a template has at least one item")
         try:
             rate = float(reference)
         except ValueError:
             rate = -1.0
         if not 0.0 < rate < 1.0:
-            raise UsageError(f"--reference {reference}: give its rate of unsafe items, as 0.03")
+            raise UsageError(
+                f"--reference {reference}: give its rate of unsafe items, such as 0.03"
+            )
         plan = grades.planned(
             planning.items,
             planning.templates,
@@ -146,14 +170,16 @@ def gate_grade(
         printing.show("ettr-gate-items", plan, sections.planned_section, "edges")
         return
     if planning.items is not None or planning.templates is not None:
-        raise UsageError("--items and --templates plan a set that is not run; leave RESULTS out")
+        raise UsageError("--items and --templates plan a set that was not run; leave RESULTS out")
     pairs = [part.partition("=") for part in reading.fields.split(",") if part]
     if any(kind not in FIELDS or not name for kind, _, name in pairs):
         raise UsageError(f"--fields {reading.fields}: give KIND=NAME of {', '.join(FIELDS)}")
     how = ResultForm({kind: name for kind, _, name in pairs}, reading.grader, reading.unsafe)
     if versus is not None:
         if reference is not None or gated.at_least is not None:
-            raise UsageError("--versus compares two results alone; leave --reference out")
+            raise UsageError(
+                "--versus compares two results only; leave --reference and --at-least out"
+            )
         first, other = read_results(results, how), read_results(versus, how)
         found = grades.compared(first.items, other.items, confidence)
         printing.show("ettr-gate-comparison", found, sections.comparison_section)
@@ -167,17 +193,20 @@ def gate_grade(
 
 def gate_items(
     templates: Annotated[
-        Path, typer.Argument(metavar="TEMPLATES", help="CSV of template, text with {fragment}.")
+        Path,
+        typer.Argument(
+            metavar="TEMPLATES", help="CSV of template and text; the text holds {fragment}."
+        ),
     ],
     fragments: Annotated[
-        Path, typer.Argument(metavar="FRAGMENTS", help="CSV of hazard, fragment.")
+        Path, typer.Argument(metavar="FRAGMENTS", help="CSV of hazard and fragment.")
     ],
     *,
     printing: Printing,
 ) -> None:
-    """Make items of templates and fragments: each template with each fragment.
+    """Make items: fill each template with each fragment.
 
-    Prints them; with --csv or --json in the form that a harness takes.
+    Prints them; --csv and --json write the form that a harness reads.
     """
     from ettr.cli.output import say
     from ettr.gates.expansion import expanded

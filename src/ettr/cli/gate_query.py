@@ -30,22 +30,26 @@ class WhatCounts(OptionGroup):
     """Which texts count, after what."""
 
     prefix: Annotated[
-        str, typer.Option("--prefix", metavar="TEXT", help="What stands before the match.")
+        str, typer.Option("--prefix", metavar="TEXT", help="Text before the match.")
     ] = ""
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="The text has to end after the match."),
+        typer.Option("--whole", help="Require the text to end after the match."),
     ] = False
     canonical: Annotated[
         bool,
         typer.Option(
-            "--canonical", help="Count the tokenizer's own encoding alone, not every encoding."
+            "--canonical", help="Count only the tokenizer's own encoding, not every encoding."
         ),
     ] = False
     edits: Annotated[
         int,
         typer.Option(
-            "--edits", metavar="N", min=0, max=2, help="Characters inserted, left out or replaced."
+            "--edits",
+            metavar="N",
+            min=0,
+            max=2,
+            help="Also match texts with up to N characters inserted, deleted or replaced.",
         ),
     ] = 0
 
@@ -61,7 +65,7 @@ class SearchBudget(OptionGroup):
             metavar="N",
             min=1,
             max=_MOST_CALLS,
-            help="Prefixes that the model scores at most.",
+            help="Most prefixes that the model may score.",
         ),
     ] = 1000
     matches: Annotated[
@@ -77,11 +81,11 @@ class SearchBudget(OptionGroup):
             metavar="N",
             min=0,
             max=_MOST_CALLS,
-            help="Draw so many walks instead of a search; for a set too wide to search.",
+            help="Draw N random walks instead of searching, for a set too large to search.",
         ),
     ] = 0
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Of the walks.")
+        int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Random seed of the walks.")
     ] = 1
 
 
@@ -90,14 +94,14 @@ def gate_query(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A folder with local safetensors, of which no code is run; or py:FILE:NAME, an "
-            "object of a Python file of yours, which is run.",
+            help="A local folder with safetensors, whose code is never run; or py:FILE:NAME, an "
+            "object in your own Python file, which is run.",
         ),
     ],
     regex: Annotated[
         str,
         typer.Argument(
-            metavar="REGEX", help="What the model writes, whole; no anchors, no lookaround."
+            metavar="REGEX", help="Matches all that the model writes; no anchors, no lookaround."
         ),
     ],
     counts: WhatCounts,
@@ -107,7 +111,7 @@ def gate_query(
         typer.Option(
             "--most",
             metavar="P",
-            help="A gate: exit 1 where the probability may exceed this.",
+            help="A gate: exit 1 if the probability may exceed P.",
         ),
     ] = None,
     run: Annotated[
@@ -118,15 +122,17 @@ def gate_query(
     ] = None,
     show: Annotated[
         bool,
-        typer.Option("--show", help="Print matches; they may be secrets and are masked if absent."),
+        typer.Option(
+            "--show", help="Print the matches, which may be secrets and are masked by default."
+        ),
     ] = False,
     *,
     printing: Printing,
 ) -> None:
     """Bound the probability that a language model writes text that REGEX matches.
 
-    Best-first search lists the likeliest matches in exact order. What it has not reached counts in
-    the upper bound, also where --calls or Ctrl-C end it.
+    Best-first search lists the likeliest matches in exact order. What it has not reached counts
+    towards the upper bound, so the bounds also hold where --calls or Ctrl-C end the search.
     """
     from ettr.language.models import ModelScores, loaded_model
     from ettr.language.search import Query
@@ -172,8 +178,8 @@ def _estimate(scores: ModelScores, query: Query, gpus: int) -> None:
     if most_s >= _LONG_S or gpus:
         cost = f", {most_s * gpus / SECONDS_PER_HOUR:.2g} GPU-hours" if gpus else ""
         complain(
-            f"a call of the model takes {spell(call_s)}: {query.most_calls:,} calls one by one "
-            f"take {spell(most_s)}{cost}; --calls sets the most, Ctrl-C keeps the bounds"
+            f"one call of the model takes {spell(call_s)}: {query.most_calls:,} calls in sequence "
+            f"take {spell(most_s)}{cost}; --calls limits them, Ctrl-C ends with the bounds so far"
         )
 
 
@@ -262,8 +268,8 @@ def _passed(allowed: float | None, low: float, high: float) -> bool | None:
 
 _ENDED = {
     "complete": "everything was searched",
-    "precise": "the bounds are close",
-    "decided": "the limit is decided",
+    "precise": "the bounds are close enough",
+    "decided": "the bounds decide the gate",
     "budget": "the budget of calls is spent; raise --calls for closer bounds",
     "interrupted": "interrupted; the bounds hold",
 }

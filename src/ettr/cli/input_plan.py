@@ -15,26 +15,26 @@ from ettr.cli.quantities import bytes_per_s, if_given, n_bytes
 def input_plan(
     stages: Annotated[Path, typer.Argument(help="Stages, as `ettr input trace` writes them.")],
     rate: Annotated[
-        float | None, typer.Option(help="Items a second that the training takes.")
+        float | None, typer.Option(help="Items per second that training consumes.")
     ] = None,
     cores: Annotated[
-        float | None, typer.Option(help="Cores that the pipeline gets; else those of the trace.")
+        float | None, typer.Option(help="Cores for the pipeline; those of the trace if absent.")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Memory of queues, workers and a cache, such as 64GB.")
+        str | None, typer.Option(help="Memory for queues, workers and a cache, such as 64GB.")
     ] = None,
     bandwidth: Annotated[
-        str | None, typer.Option(help="What disk or network gives, such as 200MB/s.")
+        str | None, typer.Option(help="Bandwidth of the disk or network, such as 200MB/s.")
     ] = None,
     items: Annotated[
-        float | None, typer.Option(help="Items of an epoch, which a cache would hold.")
+        float | None, typer.Option(help="Items in an epoch, all of which a cache would hold.")
     ] = None,
     *,
     printing: Printing,
 ) -> None:
     """Plan the concurrency, workers, queues and cache of an input pipeline, and predict its rate.
 
-    The status is 1 where no plan reaches --rate.
+    Exit 1 if no plan reaches --rate.
     """
     from ettr.progress.stages import read_stages
     from ettr.projection.input_plan import InputLimits, plan_input

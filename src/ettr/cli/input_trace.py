@@ -1,4 +1,4 @@
-"""`ettr input trace`: what each stage of an input pipeline takes."""
+"""`ettr input trace`: the time of each stage of an input pipeline."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ def input_trace(
         typer.Argument(
             metavar="MODULE:FUNCTION",
             help="A function without arguments that returns a list of a source and functions, an "
-            "SPDL PipelineBuilder or a torch DataLoader; FILE.py:FUNCTION does, too.",
+            "SPDL PipelineBuilder or a torch DataLoader; FILE.py:FUNCTION works too.",
         ),
     ],
     stages: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the stages go, as lines.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write the stages to, as JSON lines."
+        ),
     ],
-    batches: Annotated[int, typer.Option(help="Items that leave the pipeline.")] = 200,
+    batches: Annotated[int, typer.Option(help="Items to draw from the pipeline.")] = 200,
     *,
     printing: Printing,
 ) -> None:
@@ -53,8 +56,8 @@ def input_trace(
     say(f"{stages}: {len(table.stages)} stages. Next: ettr input plan {stages}")
     for one in table.stages:
         say(
-            f"  {one.stage}: {one.wall_s * 1e3:.3g} ms an item, {one.cpu_s * 1e3:.3g} ms of a core,"
-            f" {one.gil_share:.0%} of it under Python's lock, {one.visits:g} for each that leaves"
+            f"  {one.stage}: {one.wall_s * 1e3:.3g} ms per item, {one.cpu_s * 1e3:.3g} ms of CPU,"
+            f" {one.gil_share:.0%} of it holding the GIL, {one.visits:g} calls per item delivered"
             + (", random" if one.random else "")
         )
 

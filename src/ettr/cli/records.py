@@ -31,7 +31,7 @@ def records(
         list[Path],
         typer.Argument(
             metavar="SOURCE...",
-            help="Packed records; or, with -o, a folder of JPEGs, or tars of webdataset.",
+            help="Packed records; or, with -o, a folder of JPEGs, or webdataset tars.",
         ),
     ],
     output: Annotated[
@@ -39,24 +39,25 @@ def records(
         typer.Option("--output", "-o", metavar="FOLDER", help="Pack the images into a new folder."),
     ] = None,
     groups: Annotated[
-        str, typer.Option(metavar="SCANS", help="With -o: scans of each fidelity.")
+        str, typer.Option(metavar="SCANS", help="With -o: last scan of each fidelity.")
     ] = "1,2,5,10",
     shard: Annotated[
-        int, typer.Option(metavar="IMAGES", min=1, help="With -o: images a shard.")
+        int, typer.Option(metavar="IMAGES", min=1, help="With -o: images per shard.")
     ] = 256,
     bandwidth: Annotated[
-        str, typer.Option(metavar="RATE", help="What the storage gives one host.")
+        str, typer.Option(metavar="RATE", help="Storage bandwidth of one host.")
     ] = "100MB/s",
     cores: Annotated[
-        float | None, typer.Option(min=0.01, help="Cores that decode; those of this process.")
+        float | None,
+        typer.Option(min=0.01, help="Cores that decode; those of this process if absent."),
     ] = None,
     other: Annotated[
-        str, typer.Option(metavar="TIME", help="CPU time an image, decoding apart.")
+        str, typer.Option(metavar="TIME", help="CPU time per image, decoding not included.")
     ] = "0s",
     *,
     printing: Printing,
 ) -> None:
-    """Pack JPEGs so that less detail is less to read, and say where that is worth it.
+    """Pack JPEGs so that lower fidelity reads fewer bytes, and report where that pays.
 
     Every byte of packed records is checked; exit 1 if an image is damaged or was left out.
     """
@@ -160,10 +161,10 @@ def _text(
         yield f"{counted(opened.n_samples, 'image')}: {why_none}."
     if packed is not None:
         share = packed["written_bytes"] / max(packed["given_bytes"], 1)
-        yield f"Packed {counted(opened.n_samples, 'image')}: {share:.2f} of the bytes given."
+        yield f"Packed {counted(opened.n_samples, 'image')} to {share:.2f} times the bytes given."
     if rows:
         yield ""
-        yield f"{'':16}{'KB an image':>12}{'decode ms':>11}{'images/s':>10}{'gain':>7}  bound by"
+        yield f"{'':16}{'KB/image':>12}{'decode ms':>11}{'images/s':>10}{'gain':>7}  bound by"
     for one in rows:
         form = one.form
         yield (
