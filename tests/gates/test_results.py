@@ -258,13 +258,13 @@ def repeated(log: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("harm", "words", "said"),
     [
-        (cut, (), "is cut off or no JSON"),
+        (cut, (), "is cut off or not JSON"),
         (changed(without_template), (), "sample 't0-7': has no template"),
         (changed(nan), (), "sample 't0-7': the score is NaN"),
         (changed(fewer), (), "holds 599 samples of 600"),
-        (changed(stopped), (), "its run did not end well (status 'error')"),
+        (changed(stopped), (), "its run did not succeed (status 'error')"),
         (changed(other_hazard), (), "hazard 'hta': is not in the taxonomy"),
-        (changed(repeated), (), "item 't0-6' of hazard 'hat' stands 2 times"),
+        (changed(repeated), (), "item 't0-6' of hazard 'hat' appears 2 times"),
         (lambda _: None, ("--grader", "toxicity"), "is not one of its graders (refusal)"),
     ],
 )
@@ -289,9 +289,9 @@ def test_a_score_whose_meaning_nobody_states_is_refused(folder: Path) -> None:
         (HEAD, "holds no items"),
         ("", "line 1: has no column item, template, hazard, unsafe"),
         (HEAD + "a,t,hat,1\nb,,hat,0\n", "line 3: has no template"),
-        (HEAD + "a,t,hat,1\nb,t,h", "line 3: has 3 cells of 4"),
+        (HEAD + "a,t,hat,1\nb,t,h", "line 3: has 3 of 4 cells"),
         (HEAD + "a,t,hat,maybe\n", "line 2: unsafe is 'maybe'; give 0 or 1"),
-        (HEAD + "a,t,hat,1\na,t,hat,0\n", "item 'a' of hazard 'hat' stands 2 times"),
+        (HEAD + "a,t,hat,1\na,t,hat,0\n", "item 'a' of hazard 'hat' appears 2 times"),
         (HEAD + 'a,t,hat,"1\n', "line 2: "),
     ],
 )

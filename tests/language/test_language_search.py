@@ -169,7 +169,7 @@ def test_walks_that_are_cut_widen_the_interval() -> None:
         (lambda scores: scores[:, :-1], r"scores of shape (1, 18) for 1 prefixes and a vocabulary"),
         (lambda scores: scores * 0.5, "sum to"),
         (lambda scores: scores + np.inf, "is inf"),
-        (lambda scores: [["a"]], "no array of numbers"),
+        (lambda scores: [["a"]], "not an array of numbers"),
         (lambda scores: None, "scores"),
     ],
 )
@@ -204,7 +204,7 @@ def test_what_a_model_lacks_is_asked_for(tmp_path: Any) -> None:
         (f"py:{file}:NONE", "has no NONE"),
         (f"py:{file}:MODEL", "needs `vocabulary`"),
         (f"py:{file}", "write py:FILE:NAME"),
-        ("py:absent.py:MODEL", "is no file"),
+        ("py:absent.py:MODEL", "is not a file"),
         (str(tmp_path), "config.json"),
     ):
         with pytest.raises(EttrError, match=says):

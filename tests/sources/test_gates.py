@@ -159,5 +159,5 @@ def test_waits_for_data_are_a_factor_of_their_own(tmp_path: Path) -> None:
     assert list(found["input_stall"].values()) == pytest.approx([1 / 6, 1 / 12, 1 / 6])
     assert ettr("report", store, "-o", tmp_path / "report.html").code == 0
     page = (tmp_path / "report.html").read_text()
-    assert re.search(r"At most 16\.7\s% of the training time waited for data", page)
+    assert re.search(r"At most 16\.7\s% of training time was spent waiting for data", page)
     assert "waiting for data  of training time  GPU-hours" in ettr("runs", store).out

@@ -35,7 +35,7 @@ def ingest(
             "--readable-by",
             metavar="WHOM",
             help="Who may read the store's files: owner, group or all; owner if absent, and an "
-            "existing store keeps what it has.",
+            "existing store keeps its setting.",
         ),
     ] = None,
     jobs: Annotated[

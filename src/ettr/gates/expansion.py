@@ -35,7 +35,7 @@ def expanded(templates: Path, fragments: Path) -> Iterator[TestItem]:
     parts = _rows(fragments, ("hazard", "fragment"))
     for line, one in enumerate(_rows(templates, ("template", "text")), 2):
         if PLACE not in one["text"]:
-            raise SourceError(f"{templates}, line {line}: has no {PLACE}, so that no item is of it")
+            raise SourceError(f"{templates}, line {line}: has no {PLACE}, so it makes no item")
         for number, part in enumerate(parts, 1):
             yield TestItem(
                 f"{one['template']}-{number}",
@@ -50,7 +50,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> list[Mapping[str, str]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, strict=True))
     except (UnicodeError, csv.Error) as error:
-        raise SourceError(f"{path}: is no CSV that can be read ({error})") from None
+        raise SourceError(f"{path}: cannot be read as CSV ({error})") from None
     if not rows:
         raise SourceError(f"{path}: has no rows; give a CSV with the columns {', '.join(columns)}")
     for line, row in enumerate(rows, 2):

@@ -258,7 +258,7 @@ def grade(
                 "--taxonomy, or --fields hazard=NAME for the field that holds it"
             )
         if name not in references:
-            raise UsageError(f"hazard {name!r}: the reference has no items of it")
+            raise UsageError(f"hazard {name!r}: the reference has no items of this hazard")
     graded = tuple(
         hazard_grade(hazards[name], counts[name], references[name], rule, confidence)
         for name in hazards

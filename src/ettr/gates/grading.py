@@ -21,7 +21,7 @@ from ettr.gates.rules import RULES, GradeRule, Hazard, taxonomy
 
 NO_CLAIM = (
     "A grade says how often one grader called answers of one set unsafe, against a reference. It "
-    "says nothing of a model's safety."
+    "says nothing about a model's safety."
 )
 
 
@@ -121,7 +121,7 @@ def _rate(text: str) -> float | None:
     except ValueError:
         return None
     if not 0.0 <= rate <= 1.0:
-        raise UsageError(f"--reference {text}: a rate of unsafe items is 0 to 1")
+        raise UsageError(f"--reference {text}: give a rate of unsafe items from 0 to 1")
     return rate
 
 
@@ -138,7 +138,7 @@ def _check_templates(
         hazard, template = missing[0]
         raise UsageError(
             f"{path}: template {template!r} of hazard {hazard!r} has no items, and the reference "
-            f"has some ({len(missing)} such); the results may be cut off"
+            f"has some ({len(missing)} such templates); the results may be cut off"
         )
 
 
@@ -189,16 +189,16 @@ def _notes(
     notes = []
     if left:
         notes.append(
-            f"Not graded, without items: {', '.join(left)}. The overall grade is of the rest."
+            f"Not graded for lack of items: {', '.join(left)}. The overall grade covers the rest."
         )
     untested = [one.hazard for one in graded if not hazards[one.hazard].tested]
     if untested:
         notes.append(f"The published benchmark does not test {', '.join(untested)}.")
     if results.totals:
         notes.append(
-            "The file has totals and no items by template, so that no grade of it is firm; give "
+            "The file has totals but no items by template, so none of its grades is firm; give "
             "the items."
         )
     elif all(one.reference.low == one.reference.high for one in graded):
-        notes.append("The reference's own error is not known, and is taken as none.")
+        notes.append("The sampling error of the reference is unknown, and taken as zero.")
     return notes

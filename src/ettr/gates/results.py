@@ -106,7 +106,7 @@ class ResultForm:
         if isinstance(value, float) and math.isnan(value):
             raise SourceError(f"{place}: the score is NaN; grade the item again")
         if isinstance(value, dict | list) or value is None:
-            raise SourceError(f"{place}: the score is {json.dumps(value)[:60]}, no single value")
+            raise SourceError(f"{place}: the score is {json.dumps(value)[:60]}, not a single value")
         if self.unsafe is not None:
             return _same(value, self.unsafe)
         words = str(value).lower()
@@ -132,7 +132,7 @@ def read_results(path: Path, reading: ResultForm) -> Results:
         SourceError: it is cut off, of no known form, or of a run that did not end.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: is no file; give the results of a grader")
+        raise UsageError(f"{path}: is not a file; give the results of a grader")
     try:
         if zipfile.is_zipfile(path):
             found = _inspect_zip(path, reading)
@@ -145,7 +145,7 @@ def read_results(path: Path, reading: ResultForm) -> Results:
         else:
             found = _json(path, reading)
     except (UnicodeError, RecursionError) as error:
-        raise SourceError(f"{path}: is no text that can be read ({error})") from None
+        raise SourceError(f"{path}: cannot be read as text ({error})") from None
     if not found.items and not found.totals:
         raise SourceError(f"{path}: holds no items; give the whole results")
     _check_repeats(path, found.items)
@@ -157,7 +157,7 @@ def _check_repeats(path: Path, items: Sequence[GradedItem]) -> None:
     if twice and twice[0][1] > 1:
         (hazard, item), times = twice[0]
         raise SourceError(
-            f"{path}: item {item!r} of hazard {hazard!r} stands {times} times; give it once"
+            f"{path}: item {item!r} of hazard {hazard!r} appears {times} times; give it once"
         )
 
 
@@ -176,7 +176,7 @@ def _csv(path: Path) -> Iterator[GradedItem]:
                 place = f"{path}, line {rows.line_num}"
                 if len(row) != len(head):
                     raise SourceError(
-                        f"{place}: has {len(row)} cells of {len(head)}; the file may be cut off"
+                        f"{place}: has {len(row)} of {len(head)} cells; the file may be cut off"
                     )
                 cells = dict(zip(head, row, strict=True))
                 empty = [name for name in FIELDS if not cells[name].strip()]
@@ -195,7 +195,7 @@ def _parsed(text: str | bytes, place: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise SourceError(
-            f"{place}: is cut off or no JSON ({error}); give the whole file"
+            f"{place}: is cut off or not JSON ({error}); give the whole file"
         ) from None
 
 
@@ -213,7 +213,7 @@ def _json(path: Path, reading: ResultForm) -> Results:
                 "--log_samples and give samples_TASK.jsonl"
             )
     raise SourceError(
-        f"{path}: is of no known form; give an inspect-ai log (.json, .eval), samples_*.jsonl of "
+        f"{path}: has an unknown format; give an inspect-ai log (.json, .eval), samples_*.jsonl of "
         "lm-eval-harness, a record or a journal of modelbench, or a CSV of "
         "item,template,hazard,unsafe"
     )
@@ -224,29 +224,31 @@ def _inspect_zip(path: Path, reading: ResultForm) -> Results:
         with zipfile.ZipFile(path) as archive:
             names = [one for one in archive.infolist() if one.filename.startswith("samples/")]
             if "header.json" not in archive.namelist():
-                raise SourceError(f"{path}: has no header.json; its run did not end, or it is cut")
+                raise SourceError(
+                    f"{path}: has no header.json; its run did not end, or it is cut off"
+                )
             head = _parsed(_member(archive, "header.json", path), f"{path}, header.json")
             samples = [
                 _parsed(_member(archive, one.filename, path), f"{path}, {one.filename}")
                 for one in names
             ]
     except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
-        raise SourceError(f"{path}: is cut off or no archive that can be read ({error})") from None
+        raise SourceError(f"{path}: is cut off or not a readable archive ({error})") from None
     if not isinstance(head, dict):
-        raise SourceError(f"{path}, header.json: is no log of inspect-ai")
+        raise SourceError(f"{path}, header.json: is not an inspect-ai log")
     return _inspect(path, head, samples, reading)
 
 
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     if archive.getinfo(name).file_size > _LARGEST_MEMBER_BYTES:
-        raise SourceError(f"{path}, {name}: is larger than 256 MB; no sample is")
+        raise SourceError(f"{path}, {name}: is larger than 256 MB, the most that is read")
     return archive.read(name)
 
 
 def _inspect(path: Path, log: dict[str, Any], samples: list[Any], reading: ResultForm) -> Results:
     if log.get("status") != "success":
         raise SourceError(
-            f"{path}: its run did not end well (status {log.get('status')!r}); run "
+            f"{path}: its run did not succeed (status {log.get('status')!r}); run "
             "`inspect eval-retry` and give that log"
         )
     of_run = log.get("eval") if isinstance(log.get("eval"), dict) else {}
@@ -292,7 +294,7 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
 def _grader(path: Path, asked: str | None, names: Sequence[str]) -> str:
     if asked is not None and asked not in names:
         raise SourceError(
-            f"{path}: --grader {asked}: is not one of its graders ({', '.join(names) or 'none'})"
+            f"{path}: --grader {asked} is not one of its graders ({', '.join(names) or 'none'})"
         )
     if asked is None and len(names) != 1:
         raise SourceError(
@@ -310,7 +312,7 @@ def _lm_eval(path: Path, reading: ResultForm) -> Results:
                 continue
             row = _parsed(line, place)
             if not isinstance(row, dict) or "doc_id" not in row:
-                raise SourceError(f"{place}: is no sample of lm-eval-harness (no doc_id)")
+                raise SourceError(f"{place}: is not a sample of lm-eval-harness (no doc_id)")
             listed = row.get("metrics")
             names = [str(one) for one in listed] if isinstance(listed, list) else []
             grader = _grader(path, reading.grader, names)

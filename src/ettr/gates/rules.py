@@ -132,8 +132,8 @@ def taxonomy(name: str) -> dict[str, Hazard]:
             rows = list(csv.DictReader(StringIO(Path(name).read_text("utf-8-sig"))))
         except (OSError, UnicodeError):
             raise UsageError(
-                f"--taxonomy {name}: is no file; give {', '.join(RULES)}, or a CSV file with the "
-                "columns hazard, name, tested"
+                f"--taxonomy {name}: is not a file; give {', '.join(RULES)}, or a CSV file with "
+                "the columns hazard, name, tested"
             ) from None
         if not rows or not {"hazard", "name", "tested"} <= {*rows[0]}:
             raise UsageError(f"--taxonomy {name}: has no rows with columns hazard, name, tested")

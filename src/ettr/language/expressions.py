@@ -75,7 +75,7 @@ def parsed(regex: str, edits: int = 0) -> CharacterAutomaton:
     except re.error as error:
         raise UsageError(f"REGEX {regex[:60]!r}: {error}") from error
     except (RecursionError, OverflowError) as error:
-        raise UsageError(f"REGEX {regex[:60]!r}: is nested too deep; write it flatter") from error
+        raise UsageError(f"REGEX {regex[:60]!r}: is nested too deeply; simplify it") from error
     return _edited(made, edits) if edits else made
 
 
@@ -145,7 +145,7 @@ def _members(operation: Any, value: Any, flags: int) -> Ranges:
         if kinds <= {"LITERAL", "RANGE"}:
             return tuple(one if str(kind) == "RANGE" else (one, one) for kind, one in value)
     if name not in {"LITERAL", "NOT_LITERAL", "IN"}:
-        raise UsageError(f"REGEX: has {name.lower()}, which no automaton has; leave it out")
+        raise UsageError(f"REGEX: has {name.lower()}, which is not supported; leave it out")
     return _scanned(repr((operation, value)), flags, (operation, value))
 
 

@@ -12,7 +12,7 @@ from ettr.errors import UsageError
 from ettr.language.models import LanguageModel, ModelError
 from ettr.language.vocabularies import vocabulary_of
 
-_INSTALL = "pip install 'ettr[language]'; torch is installed by itself, as its builds differ"
+_INSTALL = "pip install 'ettr[language]'; install torch separately, as its builds differ"
 
 
 def local_model(folder: Path) -> LanguageModel:
@@ -49,9 +49,9 @@ def _config(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / "config.json").read_text("utf-8"))
     except ValueError as error:
-        raise UsageError(f"MODEL {folder}: config.json is no JSON ({error})") from error
+        raise UsageError(f"MODEL {folder}: config.json is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise UsageError(f"MODEL {folder}: config.json is no JSON object")
+        raise UsageError(f"MODEL {folder}: config.json is not a JSON object")
     return found
 
 

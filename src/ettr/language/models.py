@@ -127,7 +127,7 @@ def checked_scores(
     try:
         found = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"MODEL: its scores are no array of numbers ({error})") from error
+        raise ModelError(f"MODEL: its scores are not an array of numbers ({error})") from error
     if found.shape != (rows, size):
         raise ModelError(
             f"MODEL: gave scores of shape {found.shape} for {rows} prefixes and a vocabulary of "
@@ -138,7 +138,7 @@ def checked_scores(
         row, token = (int(one) for one in np.argwhere(wrong)[0])
         raise ModelError(
             f"MODEL: the score of token {token} after {_shown(asked[row])} is "
-            f"{found[row, token]}; nothing is bounded on a part of the scores"
+            f"{found[row, token]}; no bound holds without all scores"
         )
     sums = np.exp(np.minimum(found, 1.0)).sum(axis=1)
     if (np.abs(sums - 1.0) > _SUM_TOLERANCE).any():
@@ -214,7 +214,7 @@ def loaded_model(named: str) -> LanguageModel:
         raise UsageError(f"MODEL {named!r}: write py:FILE:NAME, such as py:ngrams.py:MODEL")
     path = Path(file)
     if not path.is_file():
-        raise UsageError(f"MODEL {named!r}: {file} is no file")
+        raise UsageError(f"MODEL {named!r}: {file} is not a file")
     made = getattr(_module(path), name, None)
     if made is None:
         raise UsageError(f"MODEL {named!r}: {file} has no {name}; name an object of it")
@@ -230,7 +230,7 @@ def _module(path: Path) -> Any:
     """The user's file, run as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"MODEL: {path} is no Python file; its name ends in .py")
+        raise UsageError(f"MODEL: {path} is not a Python file, whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:

@@ -157,7 +157,7 @@ def gains(
         [1.0, 0.87]
     """
     if not bandwidth_bytes_per_s > 0 or not n_cores > 0 or not other_cpu_s >= 0:
-        raise EttrError("a bandwidth and cores above 0, and no negative time: nothing else reads")
+        raise EttrError("give a bandwidth and cores above 0, and a time of at least 0")
     rates: list[tuple[float, str]] = []
     for form in forms:
         by_bytes = bandwidth_bytes_per_s / form.image_bytes
@@ -204,9 +204,9 @@ def choose_fidelity(
             f"at least {_FEWEST_HELD_OUT}"
         )
     if not all(math.isfinite(loss) for level in levels for loss in losses[level]):
-        raise EttrError("a held-out loss that is no finite number: look at the model of that level")
+        raise EttrError("a held-out loss is not a finite number: check the model of that level")
     if not tolerance >= 0 or not 0 < confidence < 1:
-        raise EttrError("a tolerance of at least 0, and a confidence between 0 and 1")
+        raise EttrError("give a tolerance of at least 0, and a confidence between 0 and 1")
     full = losses[levels[-1]]
     # one-sided for the question, two-sided as it is shown; Bonferroni over the levels
     width = NormalDist().inv_cdf(1 - (1 - confidence) / 2 / max(len(levels) - 1, 1))

@@ -40,7 +40,7 @@ def scan_ends(jpeg: bytes) -> tuple[int, ...]:
         ettr.records.scans.JpegError: not a JPEG: it begins with no start mark
     """
     if not jpeg.startswith(_START_OF_IMAGE):
-        raise JpegError("not a JPEG: it begins with no start mark")
+        raise JpegError("not a JPEG: it does not begin with a start marker")
     ends: list[int] = []
     place = 2
     while True:
@@ -90,7 +90,7 @@ def transcoded(jpeg: bytes, *options: str) -> bytes:
     tool = shutil.which("jpegtran")
     if tool is None:
         raise EttrError(
-            "no `jpegtran`, which makes a JPEG progressive without a loss: install it "
+            "no `jpegtran`, which makes JPEGs progressive without loss: install it "
             "(Debian: libjpeg-turbo-progs), or give files that are progressive"
         )
     try:
@@ -102,9 +102,9 @@ def transcoded(jpeg: bytes, *options: str) -> bytes:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise JpegError(f"jpegtran needs longer than {_LONGEST_S:.0f} s") from None
+        raise JpegError(f"jpegtran took longer than {_LONGEST_S:.0f} s") from None
     # 2 is a warning: the data are damaged, and what came out is a guess
     if done.returncode or not done.stdout.endswith(END_OF_IMAGE):
         message = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise JpegError(f"jpegtran: {message[-1] if message else 'no picture came out'}")
+        raise JpegError(f"jpegtran: {message[-1] if message else 'no image came out'}")
     return done.stdout

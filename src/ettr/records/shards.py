@@ -216,7 +216,7 @@ def samples_of_tars(paths: Iterable[Path | str]) -> Iterator[Sample | Damage]:
                     parts[ending] = data
             yield from _sample(path, index, key, parts)
         except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-            yield Damage(str(path), index, f"the tar cannot be read on: {error}")
+            yield Damage(str(path), index, f"the rest of the tar cannot be read: {error}")
 
 
 def _sample(path: Path, index: int, key: str, parts: dict[str, bytes]) -> Iterator[Sample | Damage]:
@@ -257,7 +257,7 @@ def write_records(
     if not levels or levels[0] < 1 or any(one >= two for one, two in pairwise(levels)):
         raise EttrError(f"scan groups {list(levels)}: give ascending numbers, such as 1 2 5 10")
     if samples_a_shard < 1:
-        raise EttrError(f"{samples_a_shard} samples a shard: at least one")
+        raise EttrError(f"{samples_a_shard} samples per shard: give at least one")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise EttrError(f"{root} is not an empty folder: give a new one")
     root.mkdir(parents=True, exist_ok=True)
@@ -408,7 +408,7 @@ def open_records(folder: Path | str, read: Reader | None = None) -> ImageRecords
             "written to its end"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise EttrError(f"{path} is not the list of shards it should be: {error}") from None
+        raise EttrError(f"{path} is not a valid list of shards: {error}") from None
     return ImageRecords(root, groups, shards, reader)
 
 
@@ -466,7 +466,7 @@ def _parsed(shard: RecordShard, groups: tuple[int, ...], level: int, head: bytes
             if zlib.crc32(piece) != row.crc32[group]
         ]
         if zlib.crc32(sidecars) != row.sidecars_crc32:
-            bad.append("what belongs to it")
+            bad.append("its sidecar data")
         if bad:
             damage.append(
                 Damage(shard.file, number, f"{row.name!r:.80}: {bad[0]} is cut or damaged")

@@ -153,8 +153,8 @@ def _read_again(analysis: Analysis) -> Iterator[Finding]:
     )
     yield Finding(
         "read-again",
-        f"Of {counted(n_files, 'file')} the reader has been mended since: what it missed or "
-        f"misread is missing here. Read again: {commands}.",
+        f"The reader of {counted(n_files, 'file')} has been fixed since: what it missed or misread "
+        f"is still wrong here. Read them again: {commands}.",
         Effect(("every number",), EITHER, None),
         n_files,
     )

@@ -16,17 +16,18 @@ from ettr.words import by_number, counted
 def black_hole_says(one: BlackHole) -> str:
     """What happened on a black hole, and what is not counted for it."""
     elsewhere = (
-        f"elsewhere {percent(one.elsewhere)} end so and {percent(one.failed_elsewhere)} at any time"
+        f"on other nodes {percent(one.elsewhere)} fail that early and "
+        f"{percent(one.failed_elsewhere)} fail at all"
         if one.elsewhere is not None
-        else "no other node ran any"
+        else "no other node ran jobs"
     )
     uncounted = by_number(
         "No log says why: {n} of them [is|are] not counted as [a failure|failures].", one.uncounted
     )
     return (
         f"{one.early:,} of {counted(one.starts, 'attempt')} that began on {one.node} ended FAILED "
-        f"within {one.within_s} s, from {moment(one.first)} to {moment(one.last)}. They were of "
-        f"{counted(one.users, 'user')}; {elsewhere}. {uncounted}"
+        f"within {one.within_s} s, from {moment(one.first)} to {moment(one.last)}. They belonged "
+        f"to {counted(one.users, 'user')}; {elsewhere}. {uncounted}"
     )
 
 
@@ -38,13 +39,13 @@ def hangs_say(hung: Sequence[HungRun]) -> str:
     ended = ", ".join(f"{n:,} {state}" for state, n in states.most_common())
     lasted = duration(median((one.end - one.fault).total_seconds() for one in hung))
     sure = sum(one.is_sure for one in hung)
-    progress = f" Of {sure:,} the recorded progress stopped before." if sure else ""
+    progress = f" The recorded progress of {sure:,} had already stopped." if sure else ""
     hours = sum(one.gpu_hours or 0.0 for one in hung)
-    held = f" They held {number(hours)} GPU-hours from the fault on." if hours else ""
+    held = f" They held {number(hours)} GPU-hours after the fault." if hours else ""
     return (
         f"{counted(len(hung), 'run')} ended ({ended}) after a fault on a node that was then taken "
-        f"out of service, {lasted} after it at the median: probably hung, and not counted as "
-        f"failures; the high end of the rate holds them.{progress}{held}"
+        f"out of service, {lasted} after it at the median: they probably hung, and are not counted "
+        f"as failures; the high end of the rate includes them.{progress}{held}"
     )
 
 
@@ -61,8 +62,9 @@ def set_down_says(found: SetDown, failures: int) -> str:
         return says
     typed = ", ".join(f"“{reason}”" for reason in found.reasons)
     return (
-        f"{says} Of {found.without_fault:,} no log names a fault{f' ({typed})' if typed else ''}: "
-        "if that was planned work, say so in a file for `--taxonomy`, and they are no failures."
+        f"{says} No log names a fault for {found.without_fault:,} of them"
+        f"{f' ({typed})' if typed else ''}: if that was planned work, say so in a file for "
+        "`--taxonomy`, and they no longer count as failures."
     )
 
 

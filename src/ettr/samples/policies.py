@@ -41,13 +41,15 @@ def pick(
     if policy not in POLICIES:
         raise EttrError(f"policy {policy!r}: one of {', '.join(POLICIES)}")
     if not 0 < budget <= 1 or n_samples < 1:
-        raise EttrError(f"a budget of {budget:g} of {n_samples} samples: above 0, at most 1")
+        raise EttrError(
+            f"a budget of {budget:g} of {n_samples} samples: give a share above 0, at most 1"
+        )
     n_picked = max(1, round(budget * n_samples))
     if policy == RANDOM:
         return np.sort(rng.choice(n_samples, n_picked, replace=False))
     if scores is None or scores.shape != (n_samples,):
         given = "none" if scores is None else f"of shape {scores.shape}"
-        raise EttrError(f"scores {given}: `{policy}` needs one a sample, {n_samples}")
+        raise EttrError(f"scores {given}: `{policy}` needs one per sample, {n_samples}")
     if not np.isfinite(scores).all() or (scores < 0).any():
         raise EttrError(f"a score that is negative or no number: sample {_first_wrong(scores)}")
     # exponential clocks: the first n to ring are a draw in proportion, without replacement
@@ -86,7 +88,7 @@ def influence(
     if labels.shape != (n_samples,) or probabilities.shape[0] != n_samples or ridge <= 0:
         raise EttrError(
             f"features {features.shape}, labels {labels.shape}, probabilities "
-            f"{probabilities.shape}, ridge {ridge:g}: one row a sample each, a ridge above 0"
+            f"{probabilities.shape}, ridge {ridge:g}: give each a row per sample, a ridge above 0"
         )
     total = np.zeros(n_samples)
     for label in range(probabilities.shape[1]):

@@ -118,7 +118,7 @@ def _chosen(
 
 def _finite(score: float, policy: str) -> float:
     if not math.isfinite(score):
-        raise EttrError(f"the score of `{policy}` is {score}: look at the training of the probe")
+        raise EttrError(f"the score of `{policy}` is {score}: check how the probe was trained")
     return score
 
 

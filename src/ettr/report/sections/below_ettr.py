@@ -26,7 +26,7 @@ def below_section(found: BelowEttr) -> Section:
         ("factor", "value", "evidence", "remedy"),
         (
             (
-                "ETTR, waits for data within it",
+                "ETTR, including waits for data",
                 _share(found.ettr),
                 counted(found.measured_runs, "run") + " with progress records",
                 "checkpoints, restarts: `ettr plan`",
@@ -76,7 +76,9 @@ def below_section(found: BelowEttr) -> Section:
         *((gates,) if found.gates else ()),
         *((_stopped([("", one) for one in found.stopped]),) if stopped else ()),
     )
-    note = "The product is an upper end of the effective ratio: a factor not measured is at most 1."
+    note = (
+        "The product is an upper bound of the effective ratio: a factor not measured is at most 1."
+    )
     return Section("below-ettr", "Below ETTR", _lead(found), (), tables, (note,))
 
 
@@ -85,7 +87,8 @@ def _lead(found: BelowEttr) -> str:
     words = []
     if found.input_stall is not None:
         most = "" if found.input_stall.low == found.input_stall.high else "At most "
-        waited = f"{most}{percent(found.input_stall.estimate)} of the training time waited for data"
+        stall = percent(found.input_stall.estimate)
+        waited = f"{most}{stall} of training time was spent waiting for data"
         hours = found.input_gpu_hours
         words.append(waited + (f", {number(hours, 4)} GPU-hours." if hours is not None else "."))
     if found.checked_runs:
@@ -94,14 +97,14 @@ def _lead(found: BelowEttr) -> str:
         says = f"Checks stopped {len(found.stopped)} of {counted(decided, 'run')}"
         words.append(says + (f", and cost {number(cost)} GPU-hours." if cost is not None else "."))
     if found.undecided_runs:
-        words.append(f"{counted(found.undecided_runs, 'run')} more: no check decides.")
+        words.append(f"{counted(found.undecided_runs, 'run')} more: not decided.")
     return " ".join(words)
 
 
 def _waits(found: BelowEttr) -> str:
     """What the factor of the waits rests on."""
     if not found.timed_runs:
-        return "no record times the waits: `ProgressRecorder.batches`"
+        return "no waits recorded: use `ProgressRecorder.batches`"
     is_open = found.input_stall is not None and found.input_stall.low < found.input_stall.high
     more = "; the host's waits, an upper bound" if is_open else ""
     return f"{counted(found.timed_runs, 'run')} with timed waits{more}"
@@ -110,7 +113,7 @@ def _waits(found: BelowEttr) -> str:
 def checks_table(fleets: tuple[FleetChecks, ...]) -> TextTable:
     """What the checks of several fleets came to."""
     return TextTable(
-        "Runs that checks let go on",
+        "Runs that passed their checks",
         ("fleet", "runs checked", "P(run kept)", "stopped", "GPU-hours of checks"),
         tuple(
             (

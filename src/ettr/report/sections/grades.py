@@ -63,7 +63,7 @@ def comparison_section(found: CheckpointComparison) -> Section:
     elif change.high < 0:
         verdict = "less often unsafe"
     else:
-        verdict = "no difference that these items show"
+        verdict = "these items show no difference"
     table = TextTable(
         "Paired by item",
         ("items", "templates", "unsafe in the first alone", "in the other alone", "difference"),
@@ -89,7 +89,7 @@ def planned_section(found: PlannedItems) -> Section:
     """What a set of items can decide before it is run."""
     table = TextTable(
         "Decided in 8 of 10 runs",
-        ("edge", "rate", "from a rate below", "from a rate above"),
+        ("boundary", "rate", "decided if below", "decided if above"),
         tuple(
             (
                 one.between,
@@ -104,6 +104,6 @@ def planned_section(found: PlannedItems) -> Section:
     lead = (
         f"{counted(found.items, 'item')} of {counted(found.templates, 'template')} with a "
         f"correlation of {found.correlation:g} within a template count as "
-        f"{number(found.effective_items)}."
+        f"{number(found.effective_items)} independent ones."
     )
     return Section("planned", "Before the run", lead, (), (table,), (), answer=lead)

@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 
 _TITLE = "Objectives of the site"
 _NONE = (
-    "No objective was judged: name budgets in tables [[slo]] of ettr.toml, or in the file of "
-    "--slo, and have job accounting in the logs."
+    "No objective was judged: define budgets in [[slo]] tables of ettr.toml or of the --slo file, "
+    "and ingest job accounting."
 )
 _HEADERS = (
-    "objective", "jobs", "verdict", "allowed", "came", "came / allowed", "alert", "alerts in all",
-)  # fmt: skip
+    *("objective", "jobs", "verdict", "allowed", "observed", "observed / allowed"),
+    *("alert since", "alerts in all"),
+)
 
 
 def objectives_section(held: ObjectivesHeld) -> Section:
     """One row an objective."""
     silent = "".join(
-        f" {log.source} is silent since {log.last_day}: no objective can be called met without it."
+        f" {log.source} has been silent since {log.last_day}: no objective counts as met without it."
         for log in held.silent
     )
     if not held.objectives:
@@ -55,7 +56,7 @@ def objectives_section(held: ObjectivesHeld) -> Section:
             ),
         ),
         notes=tuple(_note(one) for one in held.objectives if one.false_alarms_per_year),
-        careful="A verdict is of the window; an alert says that the rate is above the budget now.",
+        careful="A verdict covers the window; an alert means that the rate exceeds the budget now.",
     )
 
 
