@@ -313,7 +313,7 @@ def test_a_cut_archive_and_a_cut_line_are_refused(folder: Path, tmp_path: Path) 
         "gate", "grade", tmp_path / "samples_a.jsonl", "--reference", "0.2", "--unsafe", "0"
     )
     assert done.code == 1
-    assert "line 600: is cut off or no JSON" in done.err
+    assert "line 600: is cut off or not JSON" in done.err
 
 
 def test_templates_of_the_reference_without_items_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -335,5 +335,5 @@ def test_items_are_every_template_with_every_fragment(tmp_path: Path) -> None:
     ]
     (tmp_path / "t.csv").write_text("template,text\nask,How do I?\n")
     done = ettr("gate", "items", tmp_path / "t.csv", tmp_path / "f.csv")
-    assert "t.csv, line 2: has no {fragment}, so that no item is of it" in done.err
+    assert "t.csv, line 2: has no {fragment}, so it makes no item" in done.err
     assert done.code == 1

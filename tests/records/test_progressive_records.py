@@ -331,7 +331,7 @@ def test_the_tuner_takes_the_coarsest_fidelity_within_its_tolerance() -> None:
             choose_fidelity({k: v.tolist() for k, v in losses.items()}, tolerance=0.02).fidelity < 3
         )
     assert wrongly <= 10  # 5 % one-sided, of which the levels share
-    with pytest.raises(EttrError, match="no finite number"):
+    with pytest.raises(EttrError, match="not a finite number"):
         choose_fidelity({1: [np.nan] * 40, 2: [0.0] * 40}, tolerance=0.1)
     with pytest.raises(EttrError, match="at least 30"):
         choose_fidelity({1: [0.0] * 9, 2: [0.0] * 9}, tolerance=0.1)

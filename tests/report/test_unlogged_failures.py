@@ -151,7 +151,7 @@ def test_a_black_hole_is_a_finding_with_its_users_and_what_happens_elsewhere(
 ) -> None:
     found = by_code["black-hole"]
     assert found["says"].startswith("60 of 60 attempts that began on n07")
-    assert "of 10 users" in found["says"]
+    assert "belonged to 10 users" in found["says"]
     assert found["rows"] == 60
     assert found["effect"]["moves"] == ["failure rate"]
     assert found["effect"]["direction"] == "too low"

@@ -27,7 +27,7 @@ _HEADERS = (
 def objectives_section(held: ObjectivesHeld) -> Section:
     """One row an objective."""
     silent = "".join(
-        f" {log.source} has been silent since {log.last_day}: no objective counts as met without it."
+        f" {log.source} has been silent since {log.last_day}: without it no objective is met."
         for log in held.silent
     )
     if not held.objectives:
