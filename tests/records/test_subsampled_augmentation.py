@@ -112,7 +112,7 @@ def test_the_probe_says_when_augmenting_wins_nothing() -> None:
     ("policy", "scores", "budget", "why"),
     [
         ("newest", None, 0.1, "random, loss, influence"),
-        ("loss", None, 0.1, "needs one a sample, 4"),
+        ("loss", None, 0.1, "needs one per sample, 4"),
         ("loss", np.ones(3), 0.1, r"\(3,\)"),
         ("loss", np.array([1, np.nan, 1, 1]), 0.1, "sample 1"),
         ("loss", np.array([1, 1, 1, -1.0]), 0.1, "sample 3"),

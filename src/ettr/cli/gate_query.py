@@ -115,10 +115,14 @@ def gate_query(
         ),
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="Training run, for the JSON.")
+        str | None,
+        typer.Option("--run", metavar="NAME", help="Name of the training run, for the JSON."),
     ] = None,
     step: Annotated[
-        int | None, typer.Option("--step", metavar="N", min=0, help="Its step, for the JSON.")
+        int | None,
+        typer.Option(
+            "--step", metavar="N", min=0, help="Training step of the model, for the JSON."
+        ),
     ] = None,
     show: Annotated[
         bool,

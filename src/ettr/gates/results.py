@@ -404,7 +404,7 @@ def _journal(path: Path) -> Results:
 def _hazard_of(uid: object, place: str) -> str:
     found = _OF_MODELBENCH.search(str(uid))
     if found is None:
-        raise SourceError(f"{place}: {uid!r} is no hazard of modelbench")
+        raise SourceError(f"{place}: {uid!r} is not a hazard of modelbench")
     return found[1] or found[2]
 
 

@@ -137,7 +137,7 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
     if spread is not None:
         low, high = spread
         yield Action(
-            f"State your checkpoint interval (--interval): the loss is {plainly(low)} to "
+            f"State your checkpoint interval: the loss is {plainly(low)} to "
             f"{plainly(high)} GPU-hours depending on it",
             "goodput",
             "--interval 1h",

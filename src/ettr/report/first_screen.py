@@ -181,16 +181,16 @@ def _large_job(analysis: Analysis, found: Sequence[Finding]) -> Headline:
     rate = analysis.mttf.rate_used
     shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
     failures = analysis.rates.all_jobs.failures
-    small = (f"{counted(failures, 'failure')} of all job sizes",)
+    small = (f"{counted(failures, 'failure')}, all job sizes",)
     if shown.estimate is None:
         return Headline(question, f"at least {hours_words(shown.low)}", small, _gap(found))
     return Headline(question, hours_words(shown.estimate), small, _gap(found))
 
 
 def _sizes(size: SizeClass) -> str:
-    """A class of known sizes as it is read: 64, 2,049-4,096."""
+    """A class of known sizes as it is read: 64, 2,049 to 4,096."""
     ends = {one for one in (size.size_from, size.size_to) if one is not None}
-    return "-".join(f"{one:,}" for one in sorted(ends))
+    return " to ".join(f"{one:,}" for one in sorted(ends))
 
 
 def _gap(found: Sequence[Finding]) -> str:
