@@ -132,6 +132,7 @@ def test_shares_are_drawn_around_a_level_that_only_classes_name():
 def test_a_verdict_on_a_file_that_is_older_than_the_field_stands():
     scenario = small()
     later = {"write_s", "crash_loop_share", "mean_crash_loop_tries", "mean_crash_loop_s", "series"}
+    later |= {"policy", "latent_s"}
     own = {"failed_share", "cancelled_share"}
     lines = [
         f"{where}.{one.name}={getattr(part, one.name)!r}"
