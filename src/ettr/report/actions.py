@@ -137,8 +137,8 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
     if spread is not None:
         low, high = spread
         yield Action(
-            f"State your checkpoint interval: the loss is {plainly(low)} to "
-            f"{plainly(high)} GPU-hours depending on it",
+            f"State your checkpoint interval: the loss may be {plainly(low)} to {plainly(high)} "
+            "GPU-hours",
             "goodput",
             "--interval 1h",
         )
