@@ -149,9 +149,20 @@ def _state(whole: Analysis, objective: Objective, is_blind: bool) -> ObjectiveSt
         words = "; ".join(filter(None, (words, f"above {objective.above_gpus} GPUs")))
     if history is None:
         return ObjectiveState(
-            objective.name, objective.words, words, "unknown", objective.window_days, None, None,
-            Interval.unknown(), 1.0, None, 0.0, False, (),
-        )  # fmt: skip
+            objective.name,
+            objective.words,
+            words,
+            "unknown",
+            objective.window_days,
+            None,
+            None,
+            Interval.unknown(),
+            1.0,
+            None,
+            0.0,
+            False,
+            (),
+        )
     found, alarms_per_year = _burn(history, objective.false_alarms_per_year)
     end_s = float(history.edges_s[-1])
     from_s = max(end_s - objective.window_days * SECONDS_PER_DAY, float(history.edges_s[0]))

@@ -23,10 +23,20 @@ if TYPE_CHECKING:
     from ettr.live.watching import WatchPlan
 
 _KEYS = {
-    "files": list, "timezone": str, "cluster": str, "source": str, "host": str, "port": int,
-    "token-file": str, "cert": str, "key": str, "every": str, "collect-every": str,
-    "collect-since": str, "page": bool,
-}  # fmt: skip
+    "files": list,
+    "timezone": str,
+    "cluster": str,
+    "source": str,
+    "host": str,
+    "port": int,
+    "token-file": str,
+    "cert": str,
+    "key": str,
+    "every": str,
+    "collect-every": str,
+    "collect-since": str,
+    "page": bool,
+}
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 _GIVEN = ("taxonomy", "believe", "window", "fleet_nodes", "interval", "slo", "gpus_per_node")
 
@@ -175,9 +185,12 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
     )
     token = path_of("token-file")
     address = Address(
-        found.get("host", "127.0.0.1"), found.get("port", 9469),
-        "" if token is None else _token(token), path_of("cert"), path_of("key"),
-    )  # fmt: skip
+        found.get("host", "127.0.0.1"),
+        found.get("port", 9469),
+        "" if token is None else _token(token),
+        path_of("cert"),
+        path_of("key"),
+    )
     address.check()
     return plan, address
 
