@@ -192,6 +192,19 @@ def test_what_was_replaced_is_removed_after_a_day_and_a_reader_of_yesterday_keep
     assert len([key for key in server.objects if "/manifest/" in key]) == 3
 
 
+def test_a_part_that_was_replaced_today_stays_however_old_it_is(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few manifests are old, so that all are kept: not the oldest counts, but the one a day ago."""
+    monkeypatch.setattr(bucket, "_SWEEP_EVERY", 1)
+    put("f1", "1")
+    kept = parts_of(server, "f1")
+    server.day = 5
+    put("f2", "1")
+    put("f3", "2")
+    assert kept <= server.objects.keys()
+
+
 def parts_of(server: ObjectServer, file_id: str) -> set[str]:
     return {key for key in server.objects if f"/attempts/{file_id}" in key}
 

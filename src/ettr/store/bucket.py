@@ -268,17 +268,21 @@ class BucketStore(FolderStore):
         """
         latest = max(numbers.values())
         limit = latest - timedelta(seconds=_KEPT_S)
-        old = sorted(number for number, time in numbers.items() if time < limit)[:-1]
+        old = sorted(number for number, time in numbers.items() if time < limit)
         with suppress(StoreError, FileNotFoundError):
-            if len(old) >= _LEAST_KEPT:
-                self._ask(lambda: self._bucket.delete([_name(number) for number in old]))
+            if len(old) > _LEAST_KEPT:
+                self._ask(lambda: self._bucket.delete([_name(number) for number in old[:-1]]))
             if self._number % _SWEEP_EVERY == 0:
-                self._remove_parts(limit)
+                self._remove_parts(limit, old[-1] if old else min(numbers))
 
-    def _remove_parts(self, limit: Any) -> None:
-        """Remove parts older than the limit that neither the newest nor the oldest manifest has."""
-        oldest = min(self._numbers())
-        text = self._ask(lambda: self._get(_name(oldest)))
+    def _remove_parts(self, limit: Any, stood: int) -> None:
+        """Remove parts older than the limit that neither the newest nor the manifest then has.
+
+        Args:
+            stood: the manifest that was the newest at the limit: what it lacks and is older was let
+                go before, so that no reader of the last day has it.
+        """
+        text = self._ask(lambda: self._get(_name(stood)))
         named = layout.parsed(text.decode(), self._url).all_parts() | self._newest.all_parts()
         gone = [
             one["path"]
