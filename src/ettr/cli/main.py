@@ -462,10 +462,10 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr failures site --list --since 2026-03-01",
         "ettr failures site --above-gpus 256 --confidence 0.95",
     ),
+    "compact": ("ettr compact site",),
     "watch": (
         "ettr watch site",
-        "ettr watch site --backfill past.om",
-        "ettr watch --dashboards grafana site",
+        "ettr watch site --dashboards grafana",
     ),
     "causes": ("ettr causes site", "ettr causes site --believe aws"),
     "nodes": ("ettr nodes site", "ettr nodes site --by lost-gpu-hours"),

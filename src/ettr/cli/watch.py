@@ -93,6 +93,7 @@ def watch(
             raise UsageError(f"--step {step}: give 1min or more, such as 1d")
         _needs_client()
         backfill.write_bytes(history(Path(store), assumptions, length))
+        say(f"Written: {backfill}")
         return
     _needs_client()
     plan, address = _plan(Path(store), watched)
