@@ -33,6 +33,10 @@ command = "dcgmi diag -r 3"
 minutes = 12
 covers = {gpu-memory = 0.8}
 """
+BUDGETS = """[[slo]]
+name = "useful hours"
+effective = 0.95
+"""
 TUTORIAL = ROOT / "docs" / "tutorials" / "survive-a-killed-rank.md"
 
 
@@ -45,6 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = ettr("ingest", place / "site", *sorted(LOGS.iterdir()), "--timezone", "UTC")
     assert done.code == 0, done.err
     (place / "checks.toml").write_text(CATALOGUE)
+    (place / "budgets.toml").write_text(BUDGETS)
     # rank 2 of 4 did not start the last collective
     write(place / "records", {n: record(calls(6, True) if n == 2 else calls(7)) for n in range(4)})
     return place
