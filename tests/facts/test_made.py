@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import duckdb
 import pytest
 
@@ -25,3 +28,19 @@ def test_rows_come_back_as_they_were_put(n: int) -> None:
     engine = Duck(duckdb.connect())
     engine.put("made_rows", COLUMNS, rows)
     assert [tuple(row.values()) for row in engine.rows("SELECT * FROM made_rows", {})] == rows
+
+
+def test_whatever_a_fact_reads_is_known_to_a_process_that_loaded_an_analysis_alone() -> None:
+    """Facts made in Python come with the questions that ask for them, and those load late."""
+    code = """
+from ettr.analysis import Analysis
+from ettr.facts import fact, fact_names
+from ettr.facts.files import is_fact
+from ettr.tables import TABLES
+reads = {other for name in fact_names() for other in fact(name).reads} - TABLES.keys()
+print(sorted(one for one in reads if not is_fact(one)))
+"""
+    asked = [sys.executable, "-c", code]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

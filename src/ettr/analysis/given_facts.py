@@ -11,7 +11,7 @@ import ettr.attribution.verdicts
 import ettr.facts.opening
 import ettr.metrics.outages  # noqa: F401
 from ettr.analysis.assumptions import Assumptions
-from ettr.facts import Facts
+from ettr.facts import Facts, load_when_unknown
 from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
 from ettr.facts.facts import Deferred
@@ -77,9 +77,15 @@ def documented_facts() -> list[FactText]:
 
 def know_every_fact() -> None:
     """Load what makes facts in Python that only some questions read."""
+    import ettr.analysis.back_test
+    import ettr.analysis.evidence
     import ettr.analysis.loss_questions
     import ettr.analysis.questions
+    import ettr.lemons.fleet
     import ettr.metrics.black_holes  # noqa: F401
+
+
+load_when_unknown(know_every_fact)
 
 
 def attribution_values(given: Assumptions) -> dict[str, object]:

@@ -3,6 +3,6 @@
 from ettr.facts import chosen as _chosen  # noqa: F401  # registers its facts
 from ettr.facts import event_summaries as _event_summaries  # noqa: F401  # registers its facts
 from ettr.facts.facts import Facts, Given
-from ettr.facts.files import Fact, fact, fact_names, made
+from ettr.facts.files import Fact, fact, fact_names, load_when_unknown, made
 
-__all__ = ["Fact", "Facts", "Given", "fact", "fact_names", "made"]
+__all__ = ["Fact", "Facts", "Given", "fact", "fact_names", "load_when_unknown", "made"]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from ettr.facts.files import Columns, Fact, fact, fact_names
+from ettr.facts.files import Columns, Fact, fact, is_fact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,9 +163,7 @@ class Facts:
         if name not in self._closures:
             one = fact(name)
             unknown = [
-                other
-                for other in one.reads
-                if other not in self._stored and other not in fact_names()
+                other for other in one.reads if other not in self._stored and not is_fact(other)
             ]
             if unknown:
                 raise KeyError(f"{name} reads {', '.join(unknown)}, which is no fact")

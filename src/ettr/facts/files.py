@@ -55,6 +55,7 @@ class Fact:
 
 
 _MADE: dict[str, Fact] = {}
+_NOT_LOADED: list[Callable[[], None]] = []
 
 
 def made(
@@ -82,8 +83,22 @@ def fact_names() -> frozenset[str]:
     return _in_files() | _MADE.keys()
 
 
+def load_when_unknown(load: Callable[[], None]) -> None:
+    """Have what makes further facts in Python loaded once a name is not known without it."""
+    _NOT_LOADED.append(load)
+
+
+def is_fact(name: str) -> bool:
+    """Whether there is a fact of that name, loading what makes facts where it may be one."""
+    while name not in fact_names() and _NOT_LOADED:
+        _NOT_LOADED.pop()()
+    return name in fact_names()
+
+
 def fact(name: str) -> Fact:
     """The fact of that name. Raises KeyError: there is none."""
+    if not is_fact(name):
+        raise KeyError(name)
     return _MADE[name] if name in _MADE else _of_file(name)
 
 
