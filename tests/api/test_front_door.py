@@ -31,7 +31,7 @@ RESULTS: dict[str, Callable[[ettr.Fleet], ettr.Result[Any]]] = {
     "compare": lambda fleet: ettr.compare(fleet, ("old", 30, 5000.0)),
     "published": lambda fleet: ettr.compare(fleet, published=True),
 }
-NOT_DRAWN = {"totals", "failure_list"}
+NOT_DRAWN = {"totals", "failure_list", "slo"}
 
 
 @pytest.fixture(scope="module")

@@ -320,7 +320,7 @@ def test_the_terminal_summary_leads_with_numbers_and_ends_with_steps(site: Path,
     title, first, *_ = done.out.splitlines()
     assert title == "Reliability of c, 1 Mar to 3 Mar 2026 UTC"
     assert first.startswith("GPU time lost to failures: ")
-    assert "\n1. " in done.out
+    assert "\nDo first: " in done.out
     assert done.out.rstrip().endswith("r.html")
     assert max(len(line) for line in done.out.splitlines()) <= 130
 
