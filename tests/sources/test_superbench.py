@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
 from pathlib import Path
 
@@ -53,3 +55,25 @@ def test_rules_next_to_the_results_judge_their_metrics(tmp_path: Path) -> None:
         ("sb-2", "superbench mem-bw", "mem-bw/return_code:0=2"),
     }
     assert any("3 rules of rules.yaml" in note for note in batches[-1].notes)
+
+
+def test_a_fleet_in_the_form_of_the_published_baseline_gives_its_planted_nodes(
+    tmp_path: Path,
+) -> None:
+    """As many nodes as SuperBench published results of, made by a seed; no node was measured."""
+    rng = random.Random(20)
+    slow = set(rng.sample(range(1939), 10))
+    lines = []
+    for place in range(1939):
+        cards = {f"gemm-flops/fp16:{card}": 310_000 * rng.gauss(1, 0.005) for card in range(8)}
+        if place in slow:
+            cards[f"gemm-flops/fp16:{place % 8}"] *= 0.9
+        cards |= {f"ib-loopback/ib_write_8388608:{card}": 23_900 for card in range(8)}
+        lines.append(json.dumps({"node": f"node-{place:04}", **cards, "mem-bw/return_code:0": 0}))
+    results = tmp_path / "results-summary.jsonl"
+    results.write_text("\n".join(lines))
+    (tmp_path / "rules.yaml").write_text(RULES)
+    events = rows_of(read_all(named("superbench"), results), "events")
+    assert len(events) == 3 * 1939
+    broken = {row["node"] for row in events if row["severity"] != "ok"}
+    assert broken == {f"node-{place:04}" for place in slow}
