@@ -54,7 +54,7 @@ def test_a_duckdb_file_gives_the_report_of_a_folder(tmp_path: Path) -> None:
         ("duckdb://:memory:", "names no file, so nothing would be kept"),
         ("duckdb://md:site", "MotherDuck is not known to keep a store whole"),
         ("pyspark://local", "pyspark is not known to keep a store whole"),
-        ("sqlite://s.sqlite", "sqlite is not known to keep a store whole; give a folder, a file"),
+        ("sqlite://s.sqlite", "sqlite is not known to keep a store whole; give a folder, s3:"),
         ("snowflake://u:secret@account/db", "snowflake is not known to keep a store whole"),
         ("foo://bar", "foo is not known to keep a store whole"),
         ("://", "it is not known to keep a store whole"),
