@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import ssl
+import subprocess
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
@@ -136,6 +139,30 @@ def test_answers_are_served_read_only_and_for_a_token(tmp_path: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_client_that_speaks_no_tls_leaves_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ("-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem")
+    words = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    subprocess.run([*words, *both], check=True, capture_output=True)
+    keys = {"cert": tmp_path / "cert.pem", "key": tmp_path / "key.pem"}
+    server = serve(Address(port=0, **keys), lambda: Served(metrics=b"# EOF\n"))
+    host = f"127.0.0.1:{server.server_address[1]}"
+    try:
+        with pytest.raises(OSError, match=r"."):
+            urllib.request.urlopen(f"http://{host}/metrics", timeout=30)
+        context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        context.check_hostname = False
+        with urllib.request.urlopen(f"https://{host}/metrics", timeout=30, context=context) as got:
+            assert got.read() == b"# EOF\n"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert capsys.readouterr().err == ""
 
 
 def test_other_machines_need_a_token() -> None:

@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,6 +59,15 @@ class Address:
                 f"host {self.host}: other machines reach it; give token-file, or 127.0.0.1 "
                 "behind a reverse proxy"
             )
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that breaks off or speaks no TLS; a defect of ours is shown."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 def serve(address: Address, now: Callable[[], Served]) -> ThreadingHTTPServer:
@@ -119,7 +129,7 @@ def serve(address: Address, now: Callable[[], Served]) -> ThreadingHTTPServer:
             return HTTPStatus.OK, kind, body
 
     try:
-        server = ThreadingHTTPServer((address.host, address.port), Handler)
+        server = _Server((address.host, address.port), Handler)
         if address.cert is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(address.cert, address.key)
@@ -132,6 +142,5 @@ def serve(address: Address, now: Callable[[], Served]) -> ThreadingHTTPServer:
             f"{address.host}:{address.port}: cannot be served ({error}); give another port, or "
             "files of cert and key that belong together"
         ) from error
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
