@@ -104,6 +104,19 @@ def test_a_probe_of_augmentation_fills_the_last_factor(tmp_path: Path) -> None:
     assert "1 run with a probe" in (tmp_path / "report.html").read_text()
 
 
+def test_a_share_of_redundant_work_above_one_is_refused(tmp_path: Path) -> None:
+    """In percent it would make all work redundant."""
+    row = {"run": "r", "gate": "probe", "kind": "redundant-work", "low": 0, "high": 45}
+    good = row | {"run": "s", "value": 0.3, "high": 0.4}
+    text = json.dumps(row | {"value": 30}) + "\n" + json.dumps(good | {"passed": None})
+    (tmp_path / "probe.jsonl").write_text(text)
+    site = tmp_path / "site"
+    done = ettr("ingest", site, tmp_path / "probe.jsonl", "--source", "gates")
+    assert "1 kept, 1 rejected (1 bad-number)" in done.out
+    (kept,) = ettr("sql", site, "SELECT run, value FROM gates", "--json").json
+    assert (kept["run"], kept["value"]) == ("s", 0.3)
+
+
 def test_the_answer_of_a_grade_is_a_row(tmp_path: Path) -> None:
     lines = (f"t{t}-{i},t{t},hat,{int(i < 2)}\n" for t in range(20) for i in range(30))
     (tmp_path / "a.csv").write_text("item,template,hazard,unsafe\n" + "".join(lines))

@@ -17,10 +17,10 @@ from ettr.facts import Facts
 from ettr.metrics.run_progress import InputWaits
 from ettr.metrics.runs import JobRun, JobRuns
 from ettr.selection import Selection
+from ettr.tables.schemas import REDUNDANT_WORK
 from ettr.units import MICROSECONDS_PER_SECOND
 
 MEASURED = "progress"
-REDUNDANT = "redundant-work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,8 @@ def fleet_checks(facts: Facts, name: str, confidence: float) -> FleetChecks | No
 def _below(
     rows: Sequence[Mapping[str, Any]], runs: Sequence[JobRun], confidence: float
 ) -> BelowEttr:
-    probes = [row for row in rows if row["kind"] == REDUNDANT and row["value"] is not None]
-    rows = [row for row in rows if row["kind"] != REDUNDANT]
+    probes = [row for row in rows if row["kind"] == REDUNDANT_WORK and row["value"] is not None]
+    rows = [row for row in rows if row["kind"] != REDUNDANT_WORK]
     stopped, kept, undecided = runs_of(rows)
     known = [row["gpu_hours"] for row in rows if row["gpu_hours"] is not None]
     decided = kept + len(stopped)
@@ -262,9 +262,7 @@ def _redundant(probes: Sequence[Mapping[str, Any]]) -> tuple[Interval | None, in
         else [row["value"]] * 3
         for row in latest.values()
     ]
-    estimate, low, high = (
-        min(max(sum(column) / len(ends), 0.0), 1.0) for column in zip(*ends, strict=True)
-    )
+    estimate, low, high = (sum(column) / len(ends) for column in zip(*ends, strict=True))
     return Interval(estimate, low, high), len(latest)
 
 

@@ -51,11 +51,6 @@ class InputStage:
     visits: float = 1.0
     form: str = ""
 
-    @property
-    def holds_gil(self) -> bool:
-        """Whether most of its CPU time holds Python's global lock."""
-        return self.gil_share > 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class InputHost:

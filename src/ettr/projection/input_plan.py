@@ -630,15 +630,6 @@ def _sentences(plan: InputPlan) -> Iterator[str]:
         yield "There is nothing to be gained: the pipeline already runs at what it can."
 
 
-def after_one_measurement(plan: InputPlan, measured_rate: float) -> Interval:
-    """The prediction once the plan was tried: the model's rate in the ratio that was measured.
-
-    Args:
-        measured_rate: of a first run of the plan; the interval is that of a repetition.
-    """
-    return Interval(measured_rate, 0.93 * measured_rate, 1.07 * measured_rate)
-
-
 def fixed_settings(
     table: StageTable, slots: Sequence[int], limits: InputLimits | None = None
 ) -> Interval:

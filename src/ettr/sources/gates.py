@@ -16,6 +16,7 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import within_years
 from ettr.tables.rows import TEXT_LIMIT, Batch
+from ettr.tables.schemas import REDUNDANT_WORK
 from ettr.tables.text import clean
 
 NAME = "gates"
@@ -141,6 +142,8 @@ def _keep(rows: LogRows, line: int, record: Record, raw: str) -> None:
         wrong.append("step")
     if numbers["gpu_hours"] not in (None, _BAD) and numbers["gpu_hours"] < 0:
         wrong.append("gpu_hours")
+    if words["kind"] == REDUNDANT_WORK and not wrong:
+        wrong = [name for name in ("value", "low", "high") if not _is_share(numbers[name])]
     if wrong or passed is _BAD:
         name = wrong[0] if wrong else "passed"
         rows.reject(line, "bad-number", f"{name} is {record.get(name)!r:.100}", raw)
@@ -191,6 +194,10 @@ def _moment(rows: LogRows, value: object) -> Any:
     if stamp.tzinfo is not None:
         return within_years(stamp.astimezone(UTC)) or _BAD
     return (rows.options.timezone and rows.local_time(text)) or _BAD
+
+
+def _is_share(number: float | None) -> bool:
+    return number is None or 0 <= number <= 1
 
 
 def _passed(value: object) -> Any:

@@ -312,6 +312,9 @@ INCIDENTS = Table(
     ),
 )
 
+REDUNDANT_WORK = "redundant-work"
+"""The kind of a row of `gates` that is no check: the share of a run that a probe shows idle."""
+
 GATES = Table(
     "gates",
     "one check of what a training run made, and whether the run may go on",
@@ -320,7 +323,7 @@ GATES = Table(
         _string("run", "the training run"),
         _int("step", "its training step", "not stated"),
         _string("gate", "the check: a grade rule, a query, a name"),
-        _string("kind", "what it measures: grade, mass, loss, ..."),
+        _string("kind", "what it measures: grade, mass, redundant-work, ..."),
         _float("value", "what it found", "not stated"),
         _float("low", "lower end of `value`", "no lower end is known"),
         _float("high", "upper end of `value`", "no upper end is known"),
