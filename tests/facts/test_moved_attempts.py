@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 
 from ettr.metrics.exposure import exposure_basis
 from ettr.selection import Selection
+from ettr.sources.registry import named
 from ettr.tables import ALLOCATIONS, ATTEMPTS
 from ettr.tables.rows import BatchBuilder
 from fact_tables import facts_of
+from source_samples import read_all, rows_of
+from sources.kubernetes_objects import job_and_pods
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SUMS = {
@@ -89,6 +93,37 @@ def test_an_allocation_in_two_holds_what_it_held_in_one(seed, period):
     for name in whole:
         flat, other = (_flat(one[name]) for one in (whole, divided))
         assert other == pytest.approx(flat, rel=1e-9), name
+
+
+@pytest.mark.parametrize("period", [False, True])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_pods_that_took_over_hold_what_one_would_have_held(tmp_path, elsewhere, period):
+    """One attempt, whether its pods were replaced or not, on the same node or on another."""
+    attempts, held = history(3)
+    draw = Random(3)
+    parts: Rows = []
+    for place, row in enumerate(held):
+        change = row["start"] + timedelta(seconds=draw.randrange(1, int(row["elapsed_s"])))
+        first = {"node": f"spare{place}"} if elsewhere else {}
+        parts += [row | first | {"end": change}, row | {"start": change}]
+    since = NOON + timedelta(minutes=1000) if period else None
+    selection = Selection(since=since, until=since and since + timedelta(days=1))
+    found = []
+    for rows in (held, parts):
+        path = tmp_path / "pods.json"
+        own = [[row for row in rows if row["attempt_id"] == one["attempt_id"]] for one in attempts]
+        objects = [
+            written
+            for number, pair in enumerate(zip(attempts, own, strict=True))
+            for written in job_and_pods(number, *pair, set())
+        ]
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in objects))
+        read = read_all(named("kubernetes"), path)
+        found.append(sums(rows_of(read, "attempts"), rows_of(read, "allocations"), selection))
+    whole, divided = found
+    assert whole["basis"] == pytest.approx(sums(attempts, held, selection)["basis"])
+    for name in whole:
+        assert _flat(divided[name]) == pytest.approx(_flat(whole[name]), rel=1e-9), name
 
 
 def _flat(rows: Any) -> dict[int, Any]:

@@ -65,7 +65,8 @@ def pod(
         "startTime": stamp(row["start"]),
         "conditions": conditions,
     }
-    own = {**meta, "name": f"{name}-{row['node']}", "uid": f"{uid}-{row['node']}"}
+    since = int(row["start"].timestamp())
+    own = {**meta, "name": f"{name}-{row['node']}", "uid": f"{uid}-{row['node']}-{since}"}
     own["ownerReferences"] = [{"kind": "Job", "name": name, "uid": uid, "controller": True}]
     if state == "PREEMPTED" or (state == "NODE_FAIL" and (row["node"], end) in lost):
         conditions.append(condition("DisruptionTarget", end, reason=_REASONS[state]))

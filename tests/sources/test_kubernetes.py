@@ -38,6 +38,19 @@ def test_no_secret_environment_annotation_or_output_is_kept(name):
     assert "PLANTED" not in json.dumps(rows, default=str)
 
 
+def test_secrets_in_the_message_of_an_event_are_masked(tmp_path: Path):
+    message = (
+        "MountVolume.SetUp failed: token=PLANTED-1 is over, Authorization: Bearer PLANTED-22; "
+        "https://user:PLANTED-3@registry/x, eyJhbGciOiJPLANTED.eyJzdWIiOiIPLANTED.c2lnPLANTED"
+    )
+    event = {"kind": "Event", "apiVersion": "v1", "reason": "FailedMount", "message": message}
+    event |= {"metadata": {"uid": "e1", "name": "e"}, "firstTimestamp": "2026-03-01T10:00:00Z"}
+    event["involvedObject"] = {"kind": "Pod", "name": "p", "uid": "p1"}
+    (row,) = rows_of(read_all(SOURCE, written(tmp_path, [event])), "events")
+    assert "PLANTED" not in row["message"]
+    assert row["message"].startswith("MountVolume.SetUp failed: token=***")
+
+
 def test_objects_say_of_a_simulated_history_what_its_tables_say(tmp_path: Path):
     tables, _ = played(small(period={"days": 3.0}), seed=3)
     begin = min(tables["attempts"]["submit"].to_pylist())

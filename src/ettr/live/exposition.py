@@ -111,13 +111,13 @@ def samples_of(analysis: Analysis, counted: Counted) -> Samples:
 
 def _failures(analysis: Analysis, counted: Counted, made: Samples) -> None:
     facts = analysis.facts
-    attempts = facts.table("attempts")
     owned = {r["attempt_id"]: r["partition"] or "" for r in facts.rows("failure_owners")}
     rows = facts.rows("failures")
     of_partition = facts.engine.rows(
         f'SELECT a."partition" AS name, sum(e.node_s) AS node_s, '  # noqa: S608 - names of ours
-        f"sum(e.elapsed_s * e.n_gpus) AS gpu_s FROM {facts.table('exposure')} e "
-        f"JOIN {attempts} a ON e.attempt_id = a.attempt_id GROUP BY 1",
+        "sum(coalesce(a.parts_gpu_s, a.elapsed_s * a.n_gpus) * a.node_share) AS gpu_s "
+        f"FROM {facts.table('exposure')} e JOIN {facts.table('chosen')} a "
+        "ON e.attempt_id = a.attempt_id GROUP BY 1",
         {},
     )
     of_partition.sort(key=lambda row: -(row["node_s"] or 0.0))

@@ -28,6 +28,7 @@ from ettr.sources.json_records import Json, json_records
 from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
+from ettr.sources.slurm.fields import MAY_BE_TELLING, without_secrets
 from ettr.sources.times import time_of
 from ettr.tables.rows import TEXT_LIMIT, Batch
 from ettr.tables.text import clean
@@ -109,6 +110,7 @@ _SIGNALS = {
 _OUT_WORDS = re.compile(
     r"unhealthy|quarantin|maintenance|out-of-service|degraded|ToBeDeleted", re.I
 )
+_TELLING = re.compile(MAY_BE_TELLING)
 _UNITS = {
     "Ki": 1 << 10,
     "Mi": 1 << 20,
@@ -480,7 +482,7 @@ def _node_signals(seen: _Seen, line: int, name: str, one: Object) -> None:
     ready = conditions.get("Ready", {})
     # what node-problem-detector saw then is why
     bad = [(kind, one) for kind, one in conditions.items() if kind != "Ready"]
-    wrong = [clean(one.get("message")) or kind for kind, one in bad if one.get("status") == "True"]
+    wrong = [_words(one.get("message")) or kind for kind, one in bad if one.get("status") == "True"]
     problems = "; ".join(wrong)[:TEXT_LIMIT] or None
     since = seen.time(ready.get("lastTransitionTime"))
     beat = seen.time(ready.get("lastHeartbeatTime")) or since
@@ -509,8 +511,10 @@ def _node_signals(seen: _Seen, line: int, name: str, one: Object) -> None:
 
 
 def _words(*parts: Json) -> str | None:
+    """The parts in one text, what is secret in them masked."""
     found = [text for part in parts if (text := clean(part))]
-    return ": ".join(dict.fromkeys(found))[:TEXT_LIMIT] or None
+    text = ": ".join(dict.fromkeys(found))
+    return (without_secrets(text) if _TELLING.search(text) else text)[:TEXT_LIMIT] or None
 
 
 def _event_fields(one: Object) -> Object:
@@ -522,7 +526,7 @@ def _event_fields(one: Object) -> Object:
     last = one.get("lastTimestamp") or one.get("deprecatedLastTimestamp")
     return {
         "reason": clean(one.get("reason")),
-        "message": clean(one.get("message") or one.get("note")),
+        "message": _words(one.get("message") or one.get("note")),
         "type": clean(one.get("type")),
         "about": (clean(about.get("kind")), clean(about.get("name")), clean(about.get("uid"))),
         "host": clean(source.get("host")),

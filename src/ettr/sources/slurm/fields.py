@@ -152,7 +152,7 @@ _MASK = "***"
 # lines without any of these hold nothing to mask; RE2, over whole columns
 MAY_BE_TELLING = (
     r"(?i)--export|token|secret|passw|pwd|api.?key|access.?key|credential|://[^/\s]*@|"
-    r"\bhf_|\bgh[pousr]_|glpat-|\bsk-|\bxox|AKIA"
+    r"\bhf_|\bgh[pousr]_|glpat-|\bsk-|\bxox|AKIA|\bbearer |\beyJ"
 )
 _VALUE = r"(?:\"[^\"]*\"|'[^']*'|[^\s\"',;]+)"
 _EXPORT = re.compile(r"(--export(?:=|\s+))(\"[^\"]*\"|'[^']*'|\S+)")
@@ -166,7 +166,8 @@ _OPTION_NAMED_SO = re.compile(
 )
 _KEY_BY_FORM = re.compile(
     r"(?<=://)[^/\s@]{1,200}(?=@)|\b(?:hf_|gh[pousr]_|glpat-|sk-|xox[abprs]-)[\w-]{10,200}|"
-    r"\bAKIA[A-Z0-9]{12,20}\b"
+    r"\bAKIA[A-Z0-9]{12,20}\b|(?<=\b[Bb]earer )[\w.~+/=-]{8,4000}|"
+    r"\beyJ[\w-]{8,2000}\.[\w.-]{8,4000}"
 )
 # `gres/npu:910b=8` of TRES, `npu:910b:8(S:0)` of a node
 _ANY_GRES = re.compile(r"(?:^|,)(?:gres[/:])?([A-Za-z][\w-]{0,60})(?::[^=,()]{1,80})?[=:]\d")
