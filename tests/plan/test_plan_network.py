@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import linprog
 
 from cli.program import ettr
-from cluster_scenarios import fault, played, quiet
+from cluster_scenarios import fault, one_size, played, quiet
 from ettr.errors import UsageError
 from ettr.plan.network import (
     Collective,
@@ -20,7 +20,9 @@ from ettr.plan.network import (
     job_bandwidths,
     max_min,
     network_plan,
+    step_factor,
 )
+from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import JobClass, Links
 
 FABRIC = Fabric(64)
@@ -122,9 +124,19 @@ def test_the_command_says_what_a_run_loses_and_that_it_is_no_evidence() -> None:
         assert ettr(*run, *words).code == 2
 
 
-def factor_of_simulated_cluster(bad: int, routing: str, days: float) -> float:
+def factor_of(scenario: ClusterScenario) -> float:
+    _, run = played(scenario)
+    attempts = run.truth()["attempts"]
+    done, held = (
+        sum(sum(attempts[name].to_pylist()) for name in names)
+        for names in (("saved_s", "lost_s"), ("network_s",))
+    )
+    return (done + held) / done
+
+
+def with_bad_links(bad: int, routing: str, days: float) -> ClusterScenario:
     """One run on 64 of 80 nodes in four pods, struck every 40 min and hashed again after each."""
-    scenario = quiet(
+    return quiet(
         machines={"nodes": 80, "nodes_per_rack": 4, "racks_per_pod": 5},
         period={"days": days},
         jobs=(JobClass(512, 1.0, 1e8, 0.0, series="run"),),
@@ -135,20 +147,40 @@ def factor_of_simulated_cluster(bad: int, routing: str, days: float) -> float:
         faults=(fault("pcie", 560.0, crash_chance=0.0, repair_mean_s=60.0, repair_sigma=0.0),),
         links=Links(20, bad, routing, 0.25, 0.3),
     )
-    _, run = played(scenario)
-    attempts = run.truth()["attempts"]
-    done, held = (
-        sum(sum(attempts[name].to_pylist()) for name in names)
-        for names in (("saved_s", "lost_s"), ("network_s",))
-    )
-    return (done + held) / done
 
 
 def test_a_simulated_cluster_runs_as_slow_as_the_plan_says() -> None:
-    for bad, days in ((4, 15.0), (16, 30.0)):
+    for bad, days in ((4, 12.0), (16, 20.0)):
         plan = network_plan(LinkFaults(bad, 640), 64, 8)
-        found = factor_of_simulated_cluster(bad, "static", days)
+        found = factor_of(with_bad_links(bad, "static", days))
         assert found == pytest.approx(plan.step_factor, rel=0.02)
-    assert factor_of_simulated_cluster(16, "adaptive", 2.0) == 1.0
+    assert factor_of(with_bad_links(16, "adaptive", 2.0)) == 1.0
     with pytest.raises(UsageError, match="the pods have 640 uplinks"):
-        factor_of_simulated_cluster(641, "static", 2.0)
+        factor_of(with_bad_links(641, "static", 2.0))
+
+
+@pytest.mark.parametrize(
+    ("uplinks", "bad", "routing"), [(4, 0, "static"), (2, 40, "static"), (1, 0, "adaptive")]
+)
+def test_simulated_jobs_that_share_links_run_as_slow_as_the_flow_model_says(
+    uplinks: int, bad: int, routing: str
+) -> None:
+    """Eight jobs of 5 nodes fill pods of 4: each runs through two, and shares them with others."""
+    jobs = [range(5 * at, 5 * at + 5) for at in range(8)]
+    fabric = Fabric(40, rails=2, pod_nodes=4, uplinks=uplinks)
+    rng, links = random.Random(1), frozenset(range(bad))
+    shares = [
+        share
+        for _ in range(500)
+        for share in job_bandwidths(fabric, jobs, links, Routing(routing), rng)
+    ]
+    expected = sum(step_factor(share, 0.3) for share in shares) / len(shares)
+    assert expected > 1.1
+    scenario = quiet(
+        machines={"nodes": 40, "nodes_per_rack": 2, "racks_per_pod": 2, "gpus_per_node": 2},
+        period={"days": 12.0},
+        jobs=one_size(10, 7200.0, "exponential"),
+        arrivals={"jobs_per_day": 110.0, "day_amplitude": 0.0, "weekend_factor": 1.0},
+        links=Links(uplinks, bad, routing, 0.25, 0.3),
+    )
+    assert factor_of(scenario) == pytest.approx(expected, rel=0.02)

@@ -147,7 +147,7 @@ def _lead(found: WhatIf) -> str:
     if base.write_gpu_hours:
         writes = f", {number(base.write_gpu_hours, 4)} held up by writes of checkpoints"
     if base.network_gpu_hours:
-        writes += f", {number(base.network_gpu_hours, 4)} lost to bad links"
+        writes += f", {number(base.network_gpu_hours, 4)} lost to bad or shared links"
     wasted = percent(base.wasted_gpu_hours / all_hours if all_hours else None)
     words = (
         f"SIMULATED, no cluster logged this: {found.scenario}, {found.days:g} days, "

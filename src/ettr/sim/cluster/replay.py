@@ -95,9 +95,10 @@ def replayed_jobs(jobs: tuple[ReplayedJob, ...], end_s: int) -> Iterator[Job]:
 
 
 WRONG_BLAME, WRITES = "blame on the wrong node", "checkpoint stalls"
-"""Simulated where the scenario gives a chance of it, and where it gives the time of a write."""
+CONTENTION = "network contention"
+"""Simulated where the scenario gives a chance, the time of a write, or links."""
 NOT_SIMULATED = (
-    *("placement by switch", "network contention", WRITES, "progress records"),
+    *("placement by switch", CONTENTION, WRITES, "progress records"),
     *(WRONG_BLAME, "users who react to failures"),
 )
 
@@ -107,6 +108,7 @@ def not_simulated(scenario: ClusterScenario) -> tuple[str, ...]:
     has = {
         WRONG_BLAME: scenario.checks.wrong_node_chance > 0,
         WRITES: scenario.checkpoints.write_s > 0,
+        CONTENTION: scenario.links is not None,
     }
     return tuple(one for one in NOT_SIMULATED if not has.get(one))
 

@@ -43,7 +43,7 @@ class ClusterHours:
 
     Attributes:
         write_gpu_hours: Held up by writes of checkpoints; neither useful nor lost.
-        network_gpu_hours: Lost to bad links ([links]).
+        network_gpu_hours: Lost to bad and shared links ([links]).
         held_share: Of all GPU-hours, those that jobs held, the utilisation; None where there are
             no GPU-hours.
         first_wait_s: Mean wait of the jobs that started, from when they were eligible until they
@@ -65,7 +65,7 @@ class ClusterHours:
 
     @property
     def wasted_gpu_hours(self) -> float:
-        """Lost, out of service, or held up by writes or bad links."""
+        """Lost, out of service, or held up by writes or links."""
         held_up = self.write_gpu_hours + self.network_gpu_hours
         return self.lost_gpu_hours + self.out_gpu_hours + held_up
 

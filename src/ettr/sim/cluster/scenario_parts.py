@@ -388,13 +388,15 @@ class NodeCheck:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Bad links between the pods, one rail for each GPU of a node; a ring per rail runs over them.
+    """Links between the pods, one rail for each GPU of a node; a ring per rail runs over them.
+
+    Jobs that run at once share them: each starts at the speed that those there leave to it.
 
     Attributes:
         uplinks: Of each pod and rail.
         bad: Of all uplinks; which ones is drawn.
         routing: static (each flow hashed onto one uplink, again after each start), adaptive or
-            removal. Those two keep the bandwidth.
+            removal. The last two avoid bad links while there are good ones.
         goodput_share: Of a bad link's bandwidth over that of a good one.
         exposed_share: Of a step, in which a job waits for its collectives.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from ettr.sim.cluster.bad_links import BadLinks
+from ettr.sim.cluster.links import SharedLinks
 from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING, Limit, held_by
 from ettr.sim.cluster.room import Calendar, EventKind, NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
@@ -78,7 +78,7 @@ class Scheduler:
         self.emptied: list[int] = []
         self.over: list[Job] = []
         self.before_start: Callable[[Job, int], int] | None = None
-        self._bad_links = BadLinks(scenario, seed)
+        self._shared_links = SharedLinks(scenario, seed)
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class Scheduler:
             rules = self._scenario.checkpoints
             length_s += n_writes(rules, job.saved_s, job.work_s) * rules.write_s
         if self._scenario.links is not None:
-            job.slow = self._bad_links.slow(job.nodes, job.task, job.attempt)
+            job.slow = self._shared_links.start(job.number, job.nodes, job.task, job.attempt)
             length_s = math.ceil(length_s * job.slow)
         length_s = min(self._restart_s(job) + length_s, job.limit_s)
         if self._comes_back(job):
@@ -455,6 +455,7 @@ class Scheduler:
     def _free(self, job: Job, now_s: int) -> None:
         """The nodes of a job are free again."""
         del self.running[job.number]
+        self._shared_links.end(job.number)
         for limit in job.limits:
             self._in_use[limit.whose] -= limit.asks
         if self._shared is not None:

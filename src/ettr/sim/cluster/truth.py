@@ -63,7 +63,7 @@ _WRITES, _NETWORK = pa.field("write_s", _INT), pa.field("network_s", _INT)
 
 
 def attempts_schema(rules: Checkpoints, links: Links | None = None) -> pa.Schema:
-    """Columns of `attempts`: where writes or bad links hold up jobs, that is one of its parts."""
+    """Columns of `attempts`: where writes or links hold up jobs, that is one of its parts."""
     if links is not None:
         return TRUTH["attempts"].append(_WRITES).append(_NETWORK)
     return TRUTH["attempts"].append(_WRITES) if rules.write_s else TRUTH["attempts"]

@@ -298,9 +298,12 @@ def _of_links(scenario: ClusterScenario, part: Links, replay: Replay) -> Iterato
     crosses = max(_sizes(scenario, replay), default=0) > scenario.machines.gpus_per_node
     crosses = crosses and scenario.machines.nodes > of_pod
     yield names, crosses, "no job has nodes of several pods"
+    least = part.uplinks - min(part.bad, part.uplinks) * (1 - part.goodput_share)
     rest = tuple(name for name in names if name != "routing")
-    yield rest, part.routing == "static", f"{part.routing} routing keeps the bandwidth"
-    yield tuple(name for name in names if name != "bad"), part.bad, "no link is bad"
+    fills = part.routing != "adaptive" or of_pod > least
+    yield rest, fills, "adaptive routing keeps the bandwidth"
+    yield ("goodput_share",), part.bad, "no link is bad"
+    yield ("goodput_share",), part.routing != "removal", "bad links are removed"
 
 
 def _of_node_checks(scenario: ClusterScenario, part: NodeCheck, replay: Replay) -> Iterator[_Rule]:

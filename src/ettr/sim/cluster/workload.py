@@ -45,7 +45,7 @@ class Job:
         job_class: Place of its class in the scenario; -1 where it is not drawn, or comes again.
         later_tries_s: Work of each further try of a crash loop before it fails.
         checked_s: For which this attempt waits for checks of its nodes.
-        slow: By how much bad links slow this attempt, 1 for not at all.
+        slow: By how much bad and shared links slow this attempt, 1 for not at all.
     """
 
     number: int
