@@ -34,7 +34,7 @@ def test_one_look_prints_the_metrics_of_the_files_that_the_table_names(tmp_path:
     [
         ('file = ["logs/*"]', "[watch] has no 'file'; known: files"),
         ('files = "logs/*"', "[watch] files is 'logs/*'; give a list of texts"),
-        ("every = '5s'", "[watch] follows nothing; give files, or collect-every"),
+        ("every = '5s'", "[watch] follows nothing; give files, journal or collect-every"),
         ('files = ["logs/*"]\nhost = "0.0.0.0"', "other machines reach it; give token-file"),
     ],
 )

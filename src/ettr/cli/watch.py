@@ -35,6 +35,7 @@ _KEYS = {
     "every": str,
     "collect-every": str,
     "collect-since": str,
+    "journal": list,
     "page": bool,
 }
 _ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -162,8 +163,8 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
         if not (isinstance(value, _KEYS[name]) and are_texts):
             kind = {list: "a list of texts", str: "text", int: "a number", bool: "true or false"}
             raise UsageError(f"{path}: [watch] {name} is {value!r:.80}; give {kind[_KEYS[name]]}")
-    if not found.get("files") and "collect-every" not in found:
-        raise UsageError(f"{path}: [watch] follows nothing; give files, or collect-every")
+    if not found.get("files") and not {"collect-every", "journal"} & found.keys():
+        raise UsageError(f"{path}: [watch] follows nothing; give files, journal or collect-every")
 
     def path_of(name: str) -> Path | None:
         return None if name not in found else path.parent / found[name]
@@ -183,6 +184,7 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
         seconds("collect-every"),
         q.if_given(q.utc_moment, "collect-since", found.get("collect-since")),
         found.get("page", True),
+        None if "journal" not in found else tuple(found["journal"]),
     )
     token = path_of("token-file")
     address = Address(

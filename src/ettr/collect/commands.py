@@ -38,6 +38,7 @@ class CollectCommand:
     is_needed: bool = True
     holds: str = ""
     has_header: bool = False
+    may_be_empty: bool = False
 
     def shell_lines(self, folder: Path) -> list[str]:
         """The command as lines of a shell script, each word quoted.

@@ -90,7 +90,7 @@ def _run(
     path, program = folder / command.file_name, command.words[0]
     try:
         with written_whole(path, _OWNER_ONLY_FILE) as file:
-            size_bytes = _write_output(command, environment, file, complain)
+            size_bytes = write_output(command, environment, file, complain)
     except FileNotFoundError as error:
         if error.filename != program:
             raise
@@ -108,13 +108,18 @@ def _run(
     return Collected(command, path, size_bytes)
 
 
-def _write_output(
+def write_output(
     command: CollectCommand,
     environment: Mapping[str, str],
     file: BinaryIO,
     complain: Callable[[str], None],
 ) -> int:
-    """Write what the command prints; its size."""
+    """Write what the command prints; its size.
+
+    Raises:
+        CollectError: it failed, or printed what cannot be whole.
+        FileNotFoundError: there is no such command.
+    """
     program = command.words[0]
     heard = _Said()
     with subprocess.Popen(
@@ -149,9 +154,9 @@ def _write_output(
     message = heard.text
     if status:
         raise CollectError(f"{program}: ended with status {status}{message and f': {message}'}")
-    if not size_bytes:
+    if not size_bytes and not command.may_be_empty:
         raise CollectError(f"{program}: printed nothing{message and f', but: {message}'}")
-    if not last.endswith(b"\n"):
+    if size_bytes and not last.endswith(b"\n"):
         raise CollectError(
             f"{program}: what it printed ends within a line, after {size_bytes:,} bytes, so that "
             f"the rest is missing{message and f'; it said: {message}'}"

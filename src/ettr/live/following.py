@@ -23,7 +23,7 @@ from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import Ingested, refuse_simulation, task_of
 from ettr.sources.origin import READ_ERRORS, open_bytes
 from ettr.sources.spool import LogFile
-from ettr.store import open_store
+from ettr.store import Store, open_store
 from ettr.store.base import IngestedFile
 
 _CHUNK_BYTES = 1 << 20
@@ -113,8 +113,7 @@ def read_file(
         StoreError: the store cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="ettr-") as folder, open_store(store) as opened:
-        there = opened.files()
-        streams = [one for one in map(_stream, there) if one is not None]
+        streams = [one for one in map(_stream, opened.files()) if one is not None]
         lengths = {one.read_bytes for one in streams}
         spool = Path(folder) / path.name
         # as the file had it: the year of a line without one follows from it
@@ -132,12 +131,20 @@ def read_file(
         if not size_bytes or (longest and longest.read_bytes == size_bytes):
             return None, ends_within
         followed = replace(options, followed=f"{size_bytes}:{digests[size_bytes]}")
-        task = task_of(LogFile(spool, str(path)), followed, source)
-        if longest is not None:
-            task = replace(task, origin=replace(task.origin, file_id=longest.file_id))
-        refuse_simulation(opened, there, task.log)
-        with opened.ingestion(task.origin.file_id) as ingestion:
-            return task.read_into(ingestion, None), ends_within
+        log, known = LogFile(spool, str(path)), None if longest is None else longest.file_id
+        return read_as(opened, log, followed, source, known), ends_within
+
+
+def read_as(
+    store: Store, log: LogFile, options: ReadOptions, source: str | None, file_id: str | None
+) -> Ingested:
+    """Read a log into the place of what a file of that id had left; its own id where None."""
+    task = task_of(log, options, source)
+    if file_id is not None:
+        task = replace(task, origin=replace(task.origin, file_id=file_id))
+    refuse_simulation(store, store.files(), log)
+    with store.ingestion(task.origin.file_id) as ingestion:
+        return task.read_into(ingestion, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,18 +16,20 @@ from pathlib import Path
 from ettr.analysis import Analysis, Assumptions
 from ettr.collect.commands import collect_commands, period_after
 from ettr.collect.running import collect
-from ettr.errors import ChangedStoreError, EttrError, UsageError
+from ettr.errors import ChangedStoreError, EttrError, NoRecordError, UsageError
 from ettr.live.exposition import STATE, Counted, Moment, Samples, openmetrics, samples_of
-from ettr.live.following import Follower
+from ettr.live.following import Follower, read_as
+from ettr.live.journal import drop_read_pieces, take_journal
 from ettr.live.server import Served
 from ettr.report.document import plain
 from ettr.report.html import render
 from ettr.report.page import document, page
 from ettr.selection import Selection
 from ettr.sources.base import ReadOptions
+from ettr.sources.spool import LogFile
 from ettr.store import open_store
 
-LOCK = ".watch"
+LOCK, JOURNAL, KERNEL = ".watch", ".journal", "kernel-xid"
 _TRIES = 5
 _OVERLAP = timedelta(days=1)
 _WAIT_S = 5.0
@@ -40,7 +43,8 @@ class WatchPlan:
         files: Names or patterns of log files; what they are rotated into is followed too.
         every_s: Between two looks at them.
         collect_every_s: Between two runs of the commands of `ettr collect`; None for never.
-        collect_since: Where the accounting of an empty store begins.
+        collect_since: Where the accounting of an empty store, and its journal, begin.
+        journal: Options of journalctl; None where it is not followed.
         with_page: Whether the report and its JSON are made as well.
     """
 
@@ -52,6 +56,7 @@ class WatchPlan:
     collect_every_s: float | None = None
     collect_since: datetime | None = None
     with_page: bool = True
+    journal: tuple[str, ...] | None = None
 
 
 @contextmanager
@@ -95,6 +100,7 @@ class StoreWatch:
     complain: Callable[[str], None]
     served: Served = field(default_factory=Served)
     _follower: Follower | None = None
+    _of_journal: Follower | None = None
     _computed: tuple[str, str] = ("", "")
     _samples: Samples = field(default_factory=dict)
     _collected: datetime | None = None
@@ -109,21 +115,22 @@ class StoreWatch:
 
     def look(self) -> None:
         """Read what is new and compute again what changed; problems are printed and served."""
-        says = ""
-        try:
-            self._collect()
-            self._read()
-            self._compute()
+        problems = []
+        for step in (self._collect, self._read_journal, self._read, self._compute):
+            try:
+                step()  # one that fails holds up no other
+            except (EttrError, OSError) as error:
+                problems.append(str(error))
+                self.complain(f"{error}; trying again in {self.plan.every_s:g} s")
+        self._errors += bool(problems)
+        if not problems:
             self._last_success = self.clock()
-        except (EttrError, OSError) as error:
-            self._errors += 1
-            says = str(error)
-            self.complain(f"{error}; trying again in {self.plan.every_s:g} s")
         own: Samples = {"ettr_watch_errors": {(): float(self._errors)}}
         if self._last_success is not None:
             at = self._last_success.timestamp()
             own["ettr_watch_last_success_timestamp_seconds"] = {(): at}
-        health: dict[str, object] = {"ok": not says, "at": self.clock().isoformat(), "says": says}
+        says, at_once = "; ".join(problems), self.clock().isoformat()
+        health: dict[str, object] = {"ok": not says, "at": at_once, "says": says}
         metrics = openmetrics([Moment(self._samples | own)])
         self.served = replace(self.served, metrics=metrics, health=health)
 
@@ -135,28 +142,49 @@ class StoreWatch:
             for note in one.notes:
                 self.complain(f"{one.name}: {note}")
 
+    def _read_journal(self) -> None:
+        """Take the kernel's new lines out of the journal, and read them as a file of their own."""
+        if self.plan.journal is None:
+            return
+        folder = self.plan.store / JOURNAL
+        since = self.plan.collect_since
+        take_journal(folder, self.plan.journal, self.clock(), since, self.complain)
+        if self._of_journal is None:
+            self._of_journal = Follower((f"{folder}/*.json",), self.plan.options, KERNEL)
+        # lines without a word of a GPU are no log of errors yet
+        self._of_journal.read_new(str(self.plan.store), lambda _: None)
+        drop_read_pieces(folder)
+
     def _collect(self) -> None:
-        """Run the commands of `ettr collect` since the last end, and read what they wrote."""
-        every_s, now = self.plan.collect_every_s, self.clock()
+        """Run the commands of `ettr collect` since the last end, and read what they wrote.
+
+        What later runs of a day show holds all that earlier ones did, and takes their place.
+        """
+        every_s, now = self.plan.collect_every_s, self.clock().astimezone(UTC)
         if every_s is None or (
             self._collected is not None and (now - self._collected).total_seconds() < every_s
         ):
             return
         store = str(self.plan.store)
         with open_store(store) as opened:
-            try:
-                period = period_after(opened, store, now, _OVERLAP)
-                since = period.since
-            except UsageError:
-                if self.plan.collect_since is None:
-                    raise
-                since = self.plan.collect_since
+            since = self.plan.collect_since
+            if any(one.source == "slurm-sacct" for one in opened.files()):
+                since = period_after(opened, store, now, _OVERLAP).since
+            elif since is None:
+                raise UsageError(f"{store}: has no accounting yet; give collect-since in [watch]")
+        at, begin = (one.astimezone(UTC).replace(tzinfo=None) for one in (now, since))
+        begin = begin.replace(hour=0, minute=0, second=0, microsecond=0)
+        commands = collect_commands(begin, at.replace(microsecond=0))
+        utc = replace(self.plan.options, timezone="UTC")
         with tempfile.TemporaryDirectory(prefix="ettr-") as folder:
-            at = now.astimezone(UTC).replace(tzinfo=None, microsecond=0)
-            begin = since.astimezone(UTC).replace(tzinfo=None, microsecond=0)
-            collect(collect_commands(begin, at), Path(folder), os.environ, self.complain)
-            utc = replace(self.plan.options, timezone="UTC")
-            Follower((f"{folder}/*",), utc).read_new(store, self.complain)
+            for one in collect(commands, Path(folder), os.environ, self.complain):
+                if one.size_bytes is None:
+                    continue
+                name = one.command.file_name
+                key = f"{name.rpartition('-')[0]}:{at:%Y-%m-%d}".encode()
+                with open_store(store) as opened, suppress(NoRecordError):
+                    log = LogFile(one.path, name)
+                    read_as(opened, log, utc, None, hashlib.sha256(key).hexdigest()[:20])
         self._collected = now
 
     def _compute(self) -> None:
