@@ -25,14 +25,16 @@ BYTES = 1_000_000
 REPEATS = 3
 
 
-def run(size: int) -> Table:
+def run(size: int, repeats: int = REPEATS) -> Table:
     """The slowest of `size` lines for each source."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="ettr-lines-") as folder:
         for source in all_sources():
             twin = sorted((SAMPLES / source).glob("*.expected.json"))[0]
             sample = load_sample(source, twin, Path(folder))
-            slowest = max(_timed(sample, start, Path(folder)) for start in _starts(sample, size))
+            slowest = max(
+                _timed(sample, start, Path(folder), repeats) for start in _starts(sample, size)
+            )
             rows.append((source, f"{slowest[0]:.3f}", f"{slowest[1][:40]!r}", f"{slowest[2]:.3f}"))
     return Table(
         ("source", "slowest, s", "line made of", "found, s"),
@@ -52,7 +54,9 @@ def _starts(sample: Sample, size: int) -> list[tuple[bytes, bytes]]:
     return every[::step]
 
 
-def _timed(sample: Sample, start: tuple[bytes, bytes], folder: Path) -> tuple[float, bytes, float]:
+def _timed(
+    sample: Sample, start: tuple[bytes, bytes], folder: Path, repeats: int
+) -> tuple[float, bytes, float]:
     head, unit = start
     line = head + unit * ((BYTES - len(head)) // len(unit))
     lines = sample.data.split(b"\n")
@@ -60,8 +64,8 @@ def _timed(sample: Sample, start: tuple[bytes, bytes], folder: Path) -> tuple[fl
     whole, mutant = folder / "whole", folder / sample.path.name
     whole.write_bytes(sample.data)
     mutant.write_bytes(b"\n".join([*lines[:middle], line, *lines[middle:]]))
-    spent = min(_seconds(mutant, sample) for _ in range(REPEATS))
-    spent -= min(_seconds(whole, sample) for _ in range(REPEATS))
+    spent = min(_seconds(mutant, sample) for _ in range(repeats))
+    spent -= min(_seconds(whole, sample) for _ in range(repeats))
     mutant.write_bytes(line + b"\n" + sample.data)
     began = time.process_time()
     with suppress(EttrError):
