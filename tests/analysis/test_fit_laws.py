@@ -262,7 +262,9 @@ def test_outages_soon_after_another_are_counted_within_nodes():
     rows = [outage(0, 1), outage(1, 2), outage(0, 7), outage(0, 13.5), outage(0, 30), outage(1, 9)]
     rows += [outage(node, 40) for node in range(2, 18)]
     node, start_s = np.array(rows).T
-    spans = OutageSpans(node.astype(np.int64), start_s, start_s + 60.0)
+    spans = OutageSpans(
+        node.astype(np.int64), start_s, start_s + 60.0, np.full(node.size, "", dtype=object)
+    )
     tables, run = played(small(period={"days": 1.0}, arrivals={"jobs_per_day": 0.0}, bursts=()))
     empty = simulated_record(tables, run.truth(), Machine(20, 8, "GPUs"))
     record = replace(empty, outages=spans, has_jobs=False)

@@ -19,6 +19,7 @@ from ettr.analysis.calibration.record import (
     SiteRecord,
     simulated_record,
     site_record,
+    spread_within,
 )
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
@@ -372,9 +373,7 @@ def overlap_note(scenario: ClusterScenario, store: str, begin: datetime, end: da
 
 LEAST_WAITS = 20
 """Fewer jobs of a size say little about how long they wait."""
-LEAST_REPAIRS, LEAST_SPREAD = 5, 12
-_OF_NORMAL = 0.5 * math.log(2.0 * math.pi * math.e)
-"""Entropy of a normal law of standard deviation 1."""
+LEAST_REPAIRS = 5
 STATES = ("FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED")
 SOON_S = 7.0 * SECONDS_PER_DAY
 WAIT_FLOOR_S = 3600.0
@@ -506,28 +505,17 @@ def _of_outages(record: SiteRecord, begin_s: float, end_s: float) -> dict[str, Q
             continue
         scaled = math.log(float(value) + 1.0 / 60.0)
         made[key] = Quantity(float(value), "h", scaled, least_spread)
-    made[REPAIR_SPREAD] = spread_of_times(hours)
+    made[REPAIR_SPREAD] = spread_of_times(hours, out.kind[over])
     return made
 
 
-def spread_of_times(hours: Floats) -> Quantity:
-    """How far times of repair spread: the sigma of a lognormal law that is as wide.
-
-    By the entropy of their logarithms: unlike a standard deviation it sees that repairs of each
-    kind last alike, wherever their means lie.
-
-    Source:
-        Vasicek (1976), Journal of the Royal Statistical Society B 38.
-    """
-    n = hours.size
-    if n < LEAST_SPREAD:
+def spread_of_times(hours: Floats, kind: npt.NDArray[np.object_]) -> Quantity:
+    """How far repairs of one kind spread."""
+    found = spread_within(hours, kind)
+    if found is None:
         return Quantity(None, "sigma")
-    times = np.sort(np.log(hours + 1.0 / 60.0))
-    m = round(math.sqrt(n))
-    apart = np.concatenate([times[m:], np.full(m, times[-1])])
-    apart = apart - np.concatenate([np.full(m, times[0]), times[:-m]])
-    entropy = float(np.log(np.maximum(apart, 1e-3) * n / (2.0 * m)).mean())
-    return Quantity(math.exp(entropy - _OF_NORMAL), "sigma", entropy, 0.05)
+    sigma, free = found
+    return Quantity(sigma, "sigma", math.log(max(sigma, 1e-3)), 1.0 / math.sqrt(2.0 * free))
 
 
 def _soon_after(node: npt.NDArray[np.int64], start_s: Floats) -> Quantity:

@@ -19,7 +19,7 @@ from ettr.analysis.calibration.fit_laws import (
     fitted_law,
     hazard_of_rate,
 )
-from ettr.analysis.calibration.record import Flags, Machine, Texts
+from ettr.analysis.calibration.record import Flags, Machine, Texts, spread_within
 from ettr.analysis.clustering import fault_clustering
 from ettr.analysis.node_faults import faults_of
 from ettr.estimates.exact import share_interval
@@ -91,7 +91,7 @@ def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s
     bursts, unseen = _bursts(maker, analysis, machine, faults, single)
     share, times, what = _lemons(analysis, machine)
     of_others = 1.0 / (1.0 + share * (times - 1.0))
-    everything = _repair(faults.repair_s, faults.is_over, "outages of all kinds")
+    everything = _repair_of_any(faults)
     names = sorted(set(faults.name.tolist()))
     laws = _laws(maker, _ordinary_spans(analysis, fleet), faults, single)
     counts = {name: int((single & (faults.name == name)).sum()) for name in names}
@@ -342,6 +342,18 @@ def _repair(repair_s: Floats, is_over: Flags, what: str) -> dict[str, Fitted | N
     }
 
 
+def _repair_of_any(faults: _Faults) -> dict[str, Fitted | None] | None:
+    """The repair of all kinds, with the sigma of one kind where their own repairs show it."""
+    found = _repair(faults.repair_s, faults.is_over, "outages of all kinds")
+    known = faults.is_over & np.isfinite(faults.repair_s) & (faults.repair_s > 0)
+    alike = spread_within(faults.repair_s[known] / SECONDS_PER_HOUR, faults.name[known])
+    if found is None or alike is None:
+        return found
+    value, apart = min(alike[0], 5.0), math.exp(Z90 / math.sqrt(2.0 * alike[1]))
+    within = Fitted(value, "outages of one kind", value / apart, min(value * apart, 5.0))
+    return {**found, "repair_sigma": within}
+
+
 def _drawn_to(
     everything: dict[str, Fitted | None] | None, own: _Faults
 ) -> dict[str, Fitted | None] | None:
@@ -363,7 +375,7 @@ def _drawn_to(
     words = f"{n} outages of its own, drawn towards {mean.what}"
     return {
         "repair_mean_s": Fitted(value, words, value / factor, value * factor),
-        "repair_sigma": Fitted(sigma.value, f"that of {mean.what}"),
+        "repair_sigma": replace(sigma, what=f"that of {mean.what}, each about its kind's mean"),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from ettr.analysis.node_faults import faults_of
 from ettr.attribution.rules import LogMatching
 from ettr.metrics.instants import Floats, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN
-from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE
+from ettr.sim.cluster.scenario import EVIDENCE, MOST_GPUS_PER_NODE
 from ettr.sim.cluster.scenario_parts import Checkpoints
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 
@@ -31,6 +31,11 @@ Texts = npt.NDArray[np.object_]
 Places = npt.NDArray[np.int64]
 LOST_CAP_S = 1800.0
 """Work that a failure loses at most, as in the report."""
+_OF_ALL_OTHERS = ("node-hardware", "system-services")
+"""Under these a fit puts what it has no symptom for."""
+_SYMPTOMS = {trace.reason: symptom for symptom, trace in EVIDENCE.items()}
+LEAST_FREE = 8
+"""Fewer repairs beyond one of each kind say little of how far they spread."""
 LEAST_SAVES = 20
 """Fewer say little of the interval between checkpoints."""
 OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
@@ -91,11 +96,16 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class OutageSpans:
-    """Unplanned outages of nodes; times in seconds since 1970."""
+    """Unplanned outages of nodes; times in seconds since 1970.
+
+    Attributes:
+        kind: The symptom, where it is one that a scenario keeps apart; empty for all others.
+    """
 
     node: npt.NDArray[np.int64]
     start_s: Floats
     end_s: Floats
+    kind: Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +365,12 @@ def outages_of(faults: NodeFaults) -> OutageSpans:
     known = faults.has_outage | ~np.isnan(faults.down_s)
     start_s, down_s = faults.start_s[known], np.nan_to_num(faults.down_s[known])
     ends_s = np.where(faults.is_over[known], start_s + down_s, np.nan)
-    return OutageSpans(faults.node[known], start_s, ends_s)
+    return OutageSpans(faults.node[known], start_s, ends_s, _kinds(faults.category[known]))
+
+
+def _kinds(symptoms: Iterable[str]) -> Texts:
+    kept = [one if one in EVIDENCE and one not in _OF_ALL_OTHERS else "" for one in symptoms]
+    return np.array(kept, dtype=object)
 
 
 def site_faults(analysis: Analysis) -> NodeFaults | None:
@@ -394,22 +409,40 @@ def simulated_record(
 
 def _merged(states: pa.Table) -> OutageSpans:
     """States of one node that overlap or touch are one outage."""
-    rows = states.select(["node", "start", "end"]).sort_by(
+    rows = states.select(["node", "start", "end", "reason"]).sort_by(
         [("node", "ascending"), ("start", "ascending")]
     )
     nodes = rows["node"].to_pylist()
     starts, ends = seconds_of(rows["start"]).tolist(), seconds_of(rows["end"]).tolist()
+    reasons = rows["reason"].to_pylist()
     merged: list[list[float]] = []
+    kinds: list[str] = []
     number, last = -1, None
-    for node, start_s, end_s in zip(nodes, starts, ends, strict=True):
+    for node, start_s, end_s, reason in zip(nodes, starts, ends, reasons, strict=True):
         number += node != last
         if node == last and start_s <= merged[-1][2]:
             merged[-1][2] = end_s  # states of a node follow each other: the later ends later
         else:
             merged.append([number, start_s, end_s])
+            kinds.append(_SYMPTOMS.get(reason, ""))
         last = node
     columns = np.array(merged, dtype=np.float64).reshape(-1, 3)
-    return OutageSpans(columns[:, 0].astype(np.int64), columns[:, 1], columns[:, 2])
+    return OutageSpans(columns[:, 0].astype(np.int64), columns[:, 1], columns[:, 2], _kinds(kinds))
+
+
+def spread_within(hours: Floats, kind: Texts) -> tuple[float, int] | None:
+    """How far times spread within kinds: sigma of their logarithms, and its degrees of freedom.
+
+    About the mean of each kind: how far the kinds lie apart does not hide how alike each is. None
+    where there are too few times for it.
+    """
+    logs = np.log(hours + 1.0 / 60.0)
+    kinds, place, n = np.unique(kind.astype(str), return_inverse=True, return_counts=True)
+    free = hours.size - kinds.size
+    if free < LEAST_FREE:
+        return None
+    rest = logs - (np.bincount(place, logs) / n)[place]
+    return float(np.sqrt(rest @ rest / free)), free
 
 
 def hours(seconds: Floats) -> Floats:
