@@ -278,20 +278,21 @@ def test_ten_lines_without_durations_over_108_days_are_a_band():
 
 @pytest.mark.parametrize("late_s", [0.0, 0.25, 0.9])
 @pytest.mark.parametrize("one_job", [False, True])
-def test_a_step_that_ends_with_its_attempt_is_of_it(late_s: float, *, one_job: bool):
-    """Attempts of two hours back to back, each with one step of an hour logged at its very end.
+@pytest.mark.parametrize("apart_h", [0, 1])
+def test_a_step_that_ends_with_its_attempt_is_of_it(late_s: float, apart_h: int, *, one_job: bool):
+    """Attempts of two hours, each with one step of an hour logged at its very end.
 
     Accounting cuts an end to whole seconds: by these the step may lie in the attempt after it.
     """
     n_attempts = 12
     jobs = ["1" if one_job else str(n + 1) for n in range(n_attempts)]
-    late_h = 0.0 if one_job else late_s / 3600
+    late_h, every_h = late_s / 3600, 2 + apart_h
     progress = pa.concat_tables(
-        lines((2 * (n + 1) + late_h, "step", n + 1, 3600.0), job_id=job, first_line=n + 1)
+        lines((every_h * n + 2 + late_h, "step", n + 1, 3600.0), job_id=job, first_line=n + 1)
         for n, job in enumerate(jobs)
     )
     attempts = [
-        attempt(job, 2 * n, 2, state="COMPLETED" if n == n_attempts - 1 else "NODE_FAIL")
+        attempt(job, every_h * n, 2, state="COMPLETED" if n == n_attempts - 1 else "NODE_FAIL")
         for n, job in enumerate(jobs)
     ]
     (run,) = runs_of(*attempts, progress=progress).runs

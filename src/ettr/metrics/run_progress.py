@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -169,22 +170,27 @@ class JobRecord:
         first_us, last_us = min(over_us, default=math.inf), max(over_us, default=-math.inf)
         return first_us / MICROSECONDS_PER_SECOND, last_us / MICROSECONDS_PER_SECOND
 
-    def ending_with(self, ends_us: Iterable[int]) -> JobRecord:
-        """The record with what lies in the second after one of the ends of its attempts at the end.
+    def ending_with(self, attempts: Sequence[ScheduledAttempt]) -> JobRecord:
+        """The record with what lies in the second after the end of one of its attempts at the end.
 
-        Accounting cuts an end to whole seconds. What begins there begins another attempt.
+        Accounting cuts an end to whole seconds. What an attempt of the job that began in that
+        second can have done is of that one.
         """
-        spans = [(end_us, end_us + MICROSECONDS_PER_SECOND) for end_us in ends_us]
-        if not spans:
-            return self
+        starts_us = sorted(one.start_us for one in attempts)
+        ends_us = sorted(one.end_us for one in attempts)
 
         def placed(row: Row) -> Row:
             event, step, time_us, duration_us = row
-            if event not in GOING_ON:
-                for end_us, until_us in spans:
-                    if end_us < time_us < until_us:
-                        return event, step, end_us, duration_us
-            return row
+            place = bisect_left(ends_us, time_us)
+            if event in GOING_ON or not place:
+                return row
+            end_us = ends_us[place - 1]
+            if time_us >= end_us + MICROSECONDS_PER_SECOND:
+                return row
+            after = bisect_left(starts_us, end_us)
+            if starts_us[after : after + 1] and starts_us[after] <= time_us - (duration_us or 0):
+                return row
+            return event, step, end_us, duration_us
 
         return JobRecord(
             {

@@ -283,7 +283,7 @@ def _details(
         if not _both_record_steps(recorded, attempts):
             times = [(one["job_id"], _scheduled(one)) for one in attempts]
             jobs_records = (
-                one.ending_with(_ends_before_another_job(job, times))
+                one.ending_with([time for mine, time in times if mine == job])
                 for job, one in recorded.items()
             )
             record, state = record_of_run(jobs_records), _state_of(run["last_state"])
@@ -317,20 +317,6 @@ def _both_record_steps(recorded: Mapping[str, JobRecord], attempts: list[dict[st
                     return True
         reached[job] = max(attempt["end_s"], reached.get(job, -math.inf))
     return False
-
-
-def _ends_before_another_job(job: str, times: list[tuple[str, ScheduledAttempt]]) -> list[int]:
-    """Ends of a job's attempts in whose second an attempt of another job of the run goes on."""
-    others = [time for other, time in times if other != job]
-    return [
-        time.end_us
-        for mine, time in times
-        if mine == job
-        and any(
-            one.start_us < time.end_us + MICROSECONDS_PER_SECOND and one.end_us > time.end_us
-            for one in others
-        )
-    ]
 
 
 def _scheduled(attempt: dict[str, Any]) -> ScheduledAttempt:
