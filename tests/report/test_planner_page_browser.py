@@ -117,6 +117,53 @@ def test_starts_at_the_run_as_planned(page: Any) -> None:
         assert not_accessible(page) == []
 
 
+def test_sliders_of_a_simulated_run_follow_the_simulations(browser: Any, tmp_path: Path) -> None:
+    """25 runs around it: a share of the exact form's ETTR for each factor of rate and of GPUs."""
+    plan = plan_run(RunShape(2048, write_s=30.0), rate_of(419, 110592.0), n_gpus=16384, target=0.1)
+    around = tuple(tuple(1 / (1 + i + j) for i in range(5)) for j in range(5))
+    file = tmp_path / "planner.html"
+    file.write_text(planner_html(plan, around), encoding="utf-8")
+    page, said = browser.new_page(), []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(file.as_uri())
+
+    def move(name: str, share: float) -> float:
+        page.evaluate(
+            "([name, share]) => { const one = document.getElementById('slider-' + name);"
+            "one.value = share * one.max; one.dispatchEvent(new Event('input')); }",
+            [name, share],
+        )
+        gpus, rate = (page.locator(f"#field-{one}").input_value() for one in ("gpus", "per_1000"))
+        daily = 419 / 110.592 if name == "gpus" else float(rate)
+        nodes = int(gpus.replace(",", "")) // 8
+        best_s = exact_interval_s(30.0, 86400 / (daily / 1e3 * nodes))
+        run = PlannedRun(
+            failures_per_node_day=daily / 1e3,
+            n_nodes=nodes,
+            interval_s=best_s,
+            write_s=30.0,
+            restart_s=300.0,
+        )
+        return value(page, "ettr") / exact_ettr(run)
+
+    for i, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
+        assert move("gpus", share) == pytest.approx(1 / (3 + i), rel=1e-3)
+    page.click("#reset")
+    for j, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
+        assert move("per_1000", share) == pytest.approx(1 / (3 + j), rel=5e-3)
+    page.click("#reset")
+    # beyond them nothing is known: neither typed nor by an address
+    page.fill("#field-gpus", "131072")
+    page.keyboard.press("Tab")
+    assert page.locator("#field-gpus").get_attribute("aria-invalid") == "true"
+    put(page, gpus=131072)
+    assert page.locator("#field-gpus").input_value() == "65,536"
+    put(page)
+    assert page.locator('#needs [data-name="per_1000"]').inner_text().endswith("more than 15.2")
+    assert said == []
+    page.close()
+
+
 @pytest.mark.parametrize("vector", VECTORS)
 def test_numbers_are_those_of_python(page: Any, vector: tuple[float, ...]) -> None:
     gpus, per_1000, interval_s, write_s, restart_s, queue_s = vector

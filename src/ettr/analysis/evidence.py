@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -102,7 +102,12 @@ class EvidenceCoverage:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEvidence:
-    """Whether kernel messages or health checks of an attempt's nodes arrived around its end."""
+    """Whether kernel messages or health checks of an attempt's nodes arrived around its end.
+
+    Attributes:
+        kinds: Whose lines the kernel logs of its cluster hold, errors or not: aer, amd,
+            filesystem, mce, network, nvidia.
+    """
 
     attempt_id: str
     grade: str
@@ -111,6 +116,7 @@ class AttemptEvidence:
     nodes: int
     silent_nodes: tuple[str, ...]
     deaf_nodes: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 class OfPeriod(Protocol):
@@ -139,8 +145,9 @@ def evidence_of_job(
     uncovered = uncovered_days(by_day, *_period_days(given))
     deaf_to = facts.under(understood_checks=given.logs_read.node_checks).rows("deaf_nodes")
     deaf = {row["node"] for row in deaf_to if row["cluster"] == history.cluster}
+    kinds = tuple(sorted(_kinds_of_lines(facts)[history.cluster]))
     return tuple(
-        _attempt_evidence(attempt, day, with_rows, deaf, day in uncovered)
+        replace(_attempt_evidence(attempt, day, with_rows, deaf, day in uncovered), kinds=kinds)
         for attempt, day in ended.items()
     )
 
@@ -231,9 +238,7 @@ def _deaf_nodes(facts: Facts) -> list[tuple[object, ...]]:
 
     A health check that reports anything speaks for all GPUs of its cluster.
     """
-    drivers: dict[str, set[str]] = defaultdict(set)
-    for cluster, kinds in facts.distinct("log_days", "cluster", "kinds"):
-        drivers[cluster].update((kinds or "").split(","))
+    drivers = _kinds_of_lines(facts)
     understood = set(facts.given("understood_checks")) - {KERNEL_CHECK}
     for cluster, check, code in facts.distinct("event_node_kinds", "cluster", "check", "code"):
         if check in understood:
@@ -254,6 +259,14 @@ def _deaf_nodes(facts: Facts) -> list[tuple[object, ...]]:
             if has_gpus and cluster in counted and not _drivers_of(kind) & drivers[cluster]
         }
     )
+
+
+def _kinds_of_lines(facts: Facts) -> dict[str, set[str]]:
+    """Whose lines the kernel logs of each cluster hold."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for cluster, kinds in facts.distinct("log_days", "cluster", "kinds"):
+        found[cluster].update(filter(None, (kinds or "").split(",")))
+    return found
 
 
 def _drivers_of(gpu_type: str | None) -> set[str]:

@@ -14,6 +14,12 @@ from ettr.words import by_number, counted
 
 _NODES_SHOWN = 16
 _INDENT = " " * 13
+_SPEAKERS = {
+    "mce": "machine checks",
+    "aer": "PCIe errors (AER)",
+    "network": "network cards",
+    "filesystem": "filesystems",
+}
 _SILENT = "Some of its nodes sent no logs around an end: an error there would not be seen."
 _SCHEDULER = ("slurmctld", "node-state")
 
@@ -172,7 +178,7 @@ def _arrived(evidence: AttemptEvidence) -> str:
         of_nodes = "its node" if evidence.nodes == 1 else f"all its {evidence.nodes:,} nodes"
         return (
             f"Kernel messages or health checks of {of_nodes} arrived {days}; none was an error "
-            "that ettr can read."
+            f"that ettr can read.{_not_heard(evidence.kinds)}"
         )
     silent = evidence.silent_nodes
     shown = ", ".join(silent[:_NODES_SHOWN])
@@ -183,6 +189,14 @@ def _arrived(evidence: AttemptEvidence) -> str:
         f"No kernel message or health check of {node} {names} arrived {days}: “no error found” "
         f"says nothing about {pronoun}."
     )
+
+
+def _not_heard(kinds: tuple[str, ...]) -> str:
+    """Of whom the kernel logs hold no line at any time; empty where there are no such logs."""
+    missing = [words for kind, words in _SPEAKERS.items() if kind not in kinds]
+    if not kinds or not missing:
+        return ""
+    return f" The kernel logs of the cluster hold no line of {', '.join(missing)} at any time."
 
 
 def _ran(attempt: AttemptHistory) -> str:

@@ -104,7 +104,8 @@
     const rows = [["per_1000", "failures per 1,000 node-days"], ["write_s", "write time"], ["restart_s", "restart time"], ["queue_s", "queue time"]];
     byId("needs").replaceChildren(...rows.filter(([name]) => name !== "write_s" || !scheme(state)).map(([name, words]) => {
       const most = atMost(state, name), row = document.createElement("tr");
-      const needed = most === null ? "not enough alone" : most === Infinity ? "any" : written(name, most);
+      const needed = most === null ? "not enough alone" : held(name, most) < most ? "more than " + written(name, held(name, most))
+        : most === Infinity ? "any" : written(name, most);
       for (const [text, number] of [[words, false], [written(name, state[name]), true], [needed, true]]) {
         const cell = document.createElement("td");
         cell.textContent = text;
@@ -283,7 +284,8 @@
     }
     pen.fillText("GPUs (k = 1,024)", (left + right) / 2, bottom + 33);
     pen.textAlign = "right";
-    const ticks = name === "interval_s" ? [1, 10, 60, 600, 3600, 21600, DAY] : [0.1, 1, 10, 100];
+    const all = name === "interval_s" ? [1, 10, 60, 600, 3600, 21600, DAY] : [0.1, 1, 10, 100];
+    const inside = all.filter((y) => y >= yLow && y <= yHigh), ticks = inside.length > 1 ? inside : [yLow, yHigh];
     for (const y of ticks) { pen.fillText(written(name, y), left - 6, Math.max(py(y) + 4, top + 9)); }
     canvas.setAttribute("aria-label", "ETTR over GPUs and " + words + "; " + byId("ettr").textContent + " at this run");
   }
@@ -338,6 +340,11 @@
     return Number(raw.toPrecision(3));
   }
 
+  // beyond what was simulated around the run nothing is known
+  function held(name, value) {
+    const [, , low, high] = SLIDERS.find(([one]) => one === name) || [];
+    return given.around && (name === "gpus" || name === "per_1000") ? Math.min(Math.max(value, low), high) : value;
+  }
   const field = (name) => byId("field-" + name);
   // a field takes the exact value that a slider has no step for
   function input(name, words, unit) {
@@ -349,7 +356,7 @@
     box.setAttribute("aria-label", words);
     box.addEventListener("change", function () {
       const value = name === "price" && !box.value.trim() ? null : planState.parsed(name, box.value);
-      if (value !== null ? !planState.allowed(name, value) : name !== "price" || box.value.trim()) {
+      if (value !== null ? !planState.allowed(name, value) || held(name, value) !== value : name !== "price" || box.value.trim()) {
         box.setAttribute("aria-invalid", "true");
         return;
       }
@@ -395,8 +402,8 @@
   byId("axis").addEventListener("change", show);
 
   function start(from, next) {
-    state = Object.assign({}, from);
-    kept = next || null;
+    [state, kept] = [from, next].map((one) => one
+      ? Object.assign({}, one, { gpus: held("gpus", one.gpus), per_1000: held("per_1000", one.per_1000) }) : null);
     for (const [name] of SLIDERS) { byId("slider-" + name).value = position(name, state[name]); }
     byId("slider-target").value = state.target;
     byId("best").checked = state.best;
