@@ -173,14 +173,14 @@ class NodeLists:
         Raises:
             ValueError: the text is not a list of nodes.
         """
-        fold = self._fold(text)
+        fold = self._folds.get(text) or self._fold(text)
         if fold is None and self(text) is None:
             raise ValueError(f"{text[:80]!r} is not a list of nodes")
         return listed_nodes(text) if fold is None else fold[2]
 
     def listed(self, text: str) -> int:
         """The same of any text, be it a list of nodes or not."""
-        fold = self._fold(text)
+        fold = self._folds.get(text) or self._fold(text)
         return listed_nodes(text) if fold is None else fold[2]
 
     def __call__(self, text: str) -> tuple[str, ...] | None:

@@ -422,9 +422,15 @@ def allocations_of(attempts: pa.Table, node_lists: NodeLists) -> Allocated:
     differs = pc.not_equal(rows.column("n_nodes").combine_chunks(), pa.array(counts))
     row_of = np.repeat(np.arange(len(codes)), counts)
     within = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    shared = rows.select([name for name in ALLOCATIONS.names if name != "node"])
+    # texts that all rows share are not gathered one by one
+    same = {
+        name: pa.repeat(rows.column(name)[0], len(row_of))
+        for name in ("cluster", "source", "file_id")
+        if pc.all(pc.equal(rows.column(name), rows.column(name)[0])).as_py()
+    }
+    shared = rows.select([name for name in ALLOCATIONS.names if name not in {"node", *same}])
     shared = shared.take(pa.array(row_of))
-    out = {name: shared.column(name) for name in shared.column_names}
+    out = {name: shared.column(name) for name in shared.column_names} | same
     out["n_gpus"] = pc.divide(
         out["n_gpus"].cast(FLOAT, safe=False), pa.array(counts[row_of], INT).cast(FLOAT)
     )

@@ -39,8 +39,8 @@ _FLAGS = frozenset(
 )
 _SHORT_FLAGS = {"sbatch": "hHIkOQsvVWX", "salloc": "hHIkKOQsvVX", "srun": "EhHIkKlOQsuvVXZ"}
 _LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+,\-\[\]]*")
-# how a database or a tool ends a list that is longer than its column
-_CUT_END = ("...", "\u2026", "+")
+# within brackets; or how a database or a tool ends a list that is longer than its column
+_CUT = "(?:\\[[^\\]]*|[.]{3}|\u2026|[+])$"
 
 
 def excluded_nodes(line: str) -> str | None:
@@ -173,17 +173,12 @@ def seconds(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
 def node_list(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """A list of nodes as it stands."""
     found, _ = word(records, field)
-    cut, _ = mapped(found, is_cut, pa.bool_())
+    cut = pc.match_substring_regex(found, _CUT)
     if pc.any(cut).as_py():
         records.n_cut_lists += pc.sum(cut).as_py()
         found = pc.if_else(cut.fill_null(False), None, found)
     records.n_listed, wrong = mapped(found, records.node_lists.checked, INT)
     return found, wrong
-
-
-def is_cut(listed: str) -> bool:
-    """Whether the end of a node list is missing: within brackets, or where a tool says so."""
-    return listed.rfind("[") > listed.rfind("]") or listed.endswith(_CUT_END)
 
 
 def submit_option(pattern: str, parse: Callable[[str], str | None]) -> Parser:
