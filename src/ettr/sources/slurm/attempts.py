@@ -124,7 +124,9 @@ class AttemptReader:
         records = JobRecords(columns, len(job_at), self._times, self.node_lists, self._accelerators)
         table = self._attempts(records, steps, lines[job_at])
         bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in records.bad()]
-        table, repeated = self._without_repeats(table.filter(pa.array(~records.is_bad)))
+        if records.is_bad.any():
+            table = table.filter(pa.array(~records.is_bad))
+        table, repeated = self._without_repeats(table)
         self._counts["repeated"] += repeated
         orphans = int(is_step.sum()) - steps.folded
         self._counts["steps"] += steps.folded
@@ -409,7 +411,8 @@ def allocations_of(attempts: pa.Table, node_lists: NodeLists) -> Allocated:
     started = pc.and_(attempts.column("start").is_valid(), attempts.column("node_list").is_valid())
     knows = pc.and_(started, attempts.column("elapsed_s").is_valid())
     without_elapsed = (pc.sum(started).as_py() or 0) - (pc.sum(knows).as_py() or 0)
-    rows = attempts.filter(knows)
+    rows = attempts.select([*(set(ALLOCATIONS.names) - {"node"}), "node_list", "n_nodes"])
+    rows = rows.filter(knows)
     if not rows.num_rows:
         return Allocated(ALLOCATIONS.empty(), without_elapsed)
     lists = rows.column("node_list").combine_chunks().dictionary_encode()
