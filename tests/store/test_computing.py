@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +51,23 @@ def test_a_query_beyond_the_limit_is_put_aside_in_a_private_folder(
     assert duck.execute(query).fetchall()[0][0] > 0
     duck.close()
     del duck
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_a_killed_process_is_removed_by_the_next_and_a_live_ones_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dying = "from ettr.store.computing import *; import os, tempfile; tempfile.tempdir = {!r}; "
+    dying += "d = Computing().connect(); folder_aside(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", dying.format(str(tmp_path))], check=False)
+    assert len(list(tmp_path.iterdir())) == 2
+    first = Computing().connect()
+    (held,) = tmp_path.iterdir()
+    (held / "rows").touch()
+    second = Computing().connect()
+    assert (held / "rows").exists()
+    del first, second
     assert not list(tmp_path.iterdir())
 
 

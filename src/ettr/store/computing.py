@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 DUCKDB = "duckdb"
 _SHARE = 0.5
+_ASIDE = "ettr-locked-"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEAST_BYTES = 128 << 20  # with less DuckDB cannot sort one batch of rows
 
 
@@ -57,7 +62,10 @@ class Computing:
         import duckdb
 
         limit_bytes = self.memory_bytes or int(allowed_bytes() * _SHARE)
-        aside = _folder_aside()
+        try:
+            aside, remove = folder_aside()
+        except OSError:
+            aside, remove = "", lambda: None
         given: dict[str, Any] = {
             "memory_limit": f"{limit_bytes}B",
             "temp_directory": aside,
@@ -66,24 +74,48 @@ class Computing:
         try:
             duck = duckdb.connect(path or ":memory:", read_only=read_only, config=given)
         except BaseException as error:
-            shutil.rmtree(aside, ignore_errors=True)
+            remove()
             first = str(error).split("\n", 1)[0]
             if self.engine == DUCKDB and any(name in first for name, _ in self.options):
                 raise UsageError(
                     f"--engine-option: {first}; DuckDB's duckdb_settings() lists what there is"
                 ) from error
             raise
-        weakref.finalize(duck, shutil.rmtree, aside, ignore_errors=True)
+        weakref.finalize(duck, remove)
         duck.execute("SET TimeZone = 'UTC'")
         return duck
 
 
-def _folder_aside() -> str:
-    """A private folder for rows that are put aside; empty where none can be made."""
-    try:
-        return tempfile.mkdtemp(prefix="ettr-aside-")
-    except OSError:
-        return ""
+def folder_aside() -> tuple[str, Callable[[], None]]:
+    """A private folder for rows that are put aside, and what removes it.
+
+    It is locked for as long as it is there: one without a lock is a killed process's, and goes.
+
+    Raises:
+        OSError: none can be made.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_ASIDE}*"):
+        with suppress(OSError):
+            handle = os.open(left, _FOLDER)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
+    while True:
+        folder = tempfile.mkdtemp(prefix=_ASIDE)
+        with suppress(FileNotFoundError):  # another process has taken it for one that was left
+            handle = os.open(folder, _FOLDER)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if Path(folder).is_dir():
+                break
+            os.close(handle)
+
+    def remove() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+    return folder, remove
 
 
 def allowed_bytes(root: Path = Path("/")) -> int:

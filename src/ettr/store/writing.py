@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ettr.errors import AccountingError
 from ettr.store.base import Ingestion
-from ettr.store.computing import Computing
+from ettr.store.computing import Computing, folder_aside
 from ettr.tables import ALLOCATIONS, ATTEMPTS, REJECTS, TABLES
 from ettr.tables.rows import NOT_RECORDS, Batch
 from ettr.words import by_number
@@ -168,8 +166,9 @@ class _Repeats:
         import pyarrow.parquet as pq
 
         if self._aside is None:
-            self._aside = Path(mkdtemp(prefix="ettr-aside-"))
-            weakref.finalize(self, shutil.rmtree, self._aside, ignore_errors=True)
+            folder, remove = folder_aside()
+            self._aside = Path(folder)
+            weakref.finalize(self, remove)
         for name, parts in {**self._keys, _HELD: self._held}.items():
             if parts:
                 path = self._aside / f"{name}-{self._n_parts}.parquet"
