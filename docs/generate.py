@@ -21,6 +21,7 @@ from importlib.metadata import metadata, version
 from itertools import takewhile
 from math import inf
 from pathlib import Path
+from runpy import run_path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -71,6 +72,7 @@ def on_files(files: Any, config: Any) -> Any:
 def pages() -> dict[str, str]:
     """Text of each file that is made, or has a made part, and is kept, by its path under docs."""
     schema = json.dumps(report_schema(), indent=1) + "\n"
+    dashboards = run_path(str(DOCS / "dashboards.py"))["shipped"]()
     parts = {
         "how-to/README.md": {
             "sources": _source_index(),
@@ -83,6 +85,7 @@ def pages() -> dict[str, str]:
         "../src/ettr/api/answers.py": _answers(),
         # shipped with the package; a link publishes it next to the page that explains its keys
         "../src/ettr/report/report.schema.json": schema,
+        **{f"../src/ettr/live/dashboards/{name}": text for name, text in dashboards.items()},
         **{
             name: _with_parts((DOCS / name).read_text("utf-8"), made)
             for name, made in parts.items()

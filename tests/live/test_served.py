@@ -11,12 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ettr.analysis import Assumptions
 from ettr.errors import UsageError
+from ettr.live.catalogue import FAMILIES
 from ettr.live.exposition import STATE, Counted, Moment, openmetrics
 from ettr.live.server import Address, Served, serve
 from ettr.live.watching import StoreWatch, WatchPlan
+from ettr.report.registry import PARTS
 from ettr.sources.base import ReadOptions
 
 HEADER = (
@@ -129,7 +132,13 @@ def test_answers_are_served_read_only_and_for_a_token(tmp_path: Path) -> None:
         status, kind, metrics = asked(port, "/metrics", "t" * 20)
         assert (status, kind.partition(";")[0]) == (200, "application/openmetrics-text")
         assert metrics.endswith(b"# EOF\n")
-        assert json.loads(asked(port, "/report.json", "t" * 20)[2])["format"] == "ettr-report"
+        whole = json.loads(asked(port, "/report.json", "t" * 20)[2])
+        assert whole["format"] == "ettr-report"
+        # each metric of the registry by itself
+        metrics_asked = ("failures", "slo", "goodput")
+        alone = [json.loads(asked(port, f"/{n}.json", "t" * 20)[2]) for n in metrics_asked]
+        assert alone == [whole[name] for name in metrics_asked]
+        assert PARTS.keys() <= whole.keys()
         assert b"<!DOCTYPE html>" in asked(port, "/", "t" * 20)[2][:200]
         assert json.loads(asked(port, "/healthz", "t" * 20)[2])["ok"] is True
         assert asked(port, "/etc/passwd", "t" * 20)[0] == 404
@@ -165,6 +174,28 @@ def test_a_client_that_speaks_no_tls_leaves_no_traceback(
 def test_other_machines_need_a_token() -> None:
     with pytest.raises(UsageError, match="other machines reach it; give token-file"):
         serve(Address(host="0.0.0.0", port=0), Served)  # noqa: S104 - refused
+
+
+@pytest.mark.prometheus
+def test_hostile_labels_are_one_sample_each(tmp_path: Path) -> None:
+    """What a log may call a node: quotes, lines, backslashes, letters, what ends a file."""
+    nodes = ['a"b', "a\\", "a\nettr_nodes 7\n# EOF", "b\r", "nœud-\u202e", "{x=", ""]
+    made = openmetrics([Moment({"ettr_node_failures": {(name,): 1.0 for name in nodes}})])
+    found = text_string_to_metric_families(made.decode())
+    labels = [one.labels["node"] for family in found for one in family.samples]
+    assert sorted(labels) == sorted(nodes)
+    asked = ["promtool", "check", "metrics"]
+    given = made.replace(b"# EOF\n", b"")
+    told = subprocess.run(asked, input=given, capture_output=True, check=False)
+    assert told.returncode == 0, told.stderr
+
+
+def test_labels_have_few_values() -> None:
+    """Whatever the logs hold, no family has a series a job, a user or a failure."""
+    assert {label for one in FAMILIES.values() for label in one.labels} == {
+        *("symptom", "domain", "partition", "size", "from", "to", "bucket", "node", "jobs"),
+        *("bound", "table", "source", "slo"),
+    }
 
 
 def test_times_of_a_family_stand_together() -> None:

@@ -76,15 +76,17 @@ def watch(
     """Keep a store up to date and serve its metrics, its report and its budgets.
 
     [watch] of ettr.toml names the files; they are followed over rotation and compression. Serves
-    /metrics, / (the report), /report.json and /healthz, on loopback unless a token is asked.
+    /metrics, / (the report), /report.json, each metric (/failures.json) and /healthz, on loopback
+    unless a token is asked.
     """
-    from ettr.live.catalogue import shipped
-    from ettr.live.watching import StoreWatch, only_watcher, write_shipped
+    from ettr.live.watching import StoreWatch, only_watcher, shipped
     from ettr.live.watching import backfill as history
 
     if dashboards is not None:
-        write_shipped(dashboards, shipped())
-        say(f"{dashboards}: {', '.join(shipped())}")
+        dashboards.mkdir(parents=True, exist_ok=True)
+        for name, text in shipped().items():
+            (dashboards / name).write_text(text, "utf-8")
+        say(f"{dashboards}: {', '.join(sorted(shipped()))}")
         return
     assumptions = metric.assumptions(metric.gpus_per_node)
     if backfill is not None:

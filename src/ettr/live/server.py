@@ -8,8 +8,8 @@ import json
 import ssl
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,12 +25,13 @@ class Served:
     """What is served now; a page that is not made yet is empty.
 
     Attributes:
+        document: The keys of the report's JSON, each with its value as JSON.
         health: What `/healthz` says; its key `ok` decides the status.
     """
 
     metrics: bytes = b""
     page: bytes = b""
-    document: bytes = b""
+    document: Mapping[str, bytes] = field(default_factory=dict)
     health: dict[str, object] | None = None
 
 
@@ -68,6 +69,11 @@ class _Server(ThreadingHTTPServer):
         """Say nothing of a client that breaks off or speaks no TLS; a defect of ours is shown."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+def _whole(document: Mapping[str, bytes]) -> bytes:
+    parts = (json.dumps(key).encode() + b": " + value for key, value in document.items())
+    return b"{" + b", ".join(parts) + b"}" if document else b""
 
 
 def serve(address: Address, now: Callable[[], Served]) -> ThreadingHTTPServer:
@@ -116,11 +122,12 @@ def serve(address: Address, now: Callable[[], Served]) -> ThreadingHTTPServer:
                 return status, "application/json", json.dumps(health).encode() + b"\n"
             bodies = {
                 "/": ("text/html; charset=utf-8", served.page),
-                "/report.json": ("application/json", served.document),
+                "/report.json": ("application/json", _whole(served.document)),
                 "/metrics": (_METRICS, served.metrics),
+                **{f"/{k}.json": ("application/json", v) for k, v in served.document.items()},
             }
             if path not in bodies:
-                text = f"there are {', '.join(bodies)} and /healthz\n".encode()
+                text = f"there are /healthz, {', '.join(bodies)}\n".encode()
                 return HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", text
             kind, body = bodies[path]
             if not body:

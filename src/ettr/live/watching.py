@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 
 from ettr.analysis import Analysis, Assumptions
@@ -212,7 +213,8 @@ class StoreWatch:
             samples = samples_of(analysis, counted)
             shown = self.served
             if self.plan.with_page:
-                made = json.dumps(plain(document(analysis))).encode() + b"\n"
+                keys = document(analysis).items()
+                made = {key: json.dumps(plain(value)).encode() for key, value in keys}
                 shown = replace(shown, page=render(page(analysis)).encode(), document=made)
         counted.write(state)  # before anybody sees them: a restart takes nothing back
         return samples, shown
@@ -245,8 +247,7 @@ def _copied(samples: Samples) -> Samples:
     return {name: dict(values) for name, values in samples.items()}
 
 
-def write_shipped(folder: Path, files: dict[str, str]) -> None:
-    """Write the rules and dashboards. Raises OSError: the folder cannot be written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, "utf-8")
+def shipped() -> dict[str, str]:
+    """Prometheus' rules and Grafana's dashboards, by the names of their files."""
+    folder = files("ettr.live") / "dashboards"
+    return {one.name: one.read_text("utf-8") for one in folder.iterdir()}
