@@ -166,6 +166,17 @@ def bases(work: Path) -> dict[str, list[list[str]]]:
         "simulate fit": [["simulate", "fit", site, "--out", str(work / "{new}.toml")]],
         "simulate backtest": [["simulate", "backtest", site, "--hold-back", "1"]],
         "collect": [["collect", str(work / "{new}"), "--since", "2026-03-01"]],
+        "collect kubernetes": [["collect", "kubernetes", str(work / "{new}"), "--context", "no"]],
+        "collect prometheus": [
+            [
+                "collect",
+                "prometheus",
+                "http://127.0.0.1:1",
+                str(work / "{new}"),
+                "--since",
+                "2026-03-01",
+            ]
+        ],
         "watch": [
             ["watch", site, "--dashboards", str(work / "{new}")],
             ["watch", site, "--backfill", str(work / "{new}.om")],

@@ -156,3 +156,121 @@ def _ingest(folder: Path, store: str | None) -> str:
 def _comment(text: str) -> str:
     """A text that stays in its line of a script."""
     return " ".join(text.split())
+
+
+def collect_kubernetes(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Folder for the file; made if absent.")
+    ] = None,
+    *,
+    watch: Annotated[
+        str, typer.Option("--watch", metavar="TIME", help="Follow changes for so long.")
+    ] = "0s",
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")
+    ] = None,
+    role: Annotated[
+        bool, typer.Option("--role", help="Print the ClusterRole that it needs, and end.")
+    ] = False,
+    printing: Printing,
+) -> None:
+    """Write the objects of a Kubernetes cluster into a folder, and what changes for a while.
+
+    Asks the cluster of KUBECONFIG, or the one whose pod it runs in, with lists and watches alone.
+    Environments, annotations, commands and output are left out, Secrets never asked for.
+    """
+    from ettr.collect import kubernetes as api
+    from ettr.sources.kubernetes import kept_of
+
+    if role:
+        say(api.role())
+        return
+    if folder is None:
+        raise UsageError("give the FOLDER for the file, such as: ettr collect kubernetes logs")
+    watch_s = q.seconds("--watch", watch)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    earlier = sorted(folder.glob("kubernetes-*.jsonl"))
+    path = folder / f"kubernetes-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl"
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
+    try:
+        with api.client(context) as client:
+            done = api.collect_kubernetes(
+                client,
+                path,
+                watch_s,
+                kept_of,
+                lambda: datetime.now(UTC),
+                complain,
+                api.versions_reached(earlier[-1]) if earlier else None,
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    entry: dict[str, JsonValue] = {
+        "file": str(path),
+        "objects": done.n_objects,
+        "changes": done.n_changes,
+        "gaps": done.n_gaps,
+    }
+    if not printing.listed([entry]):
+        say(f"{path}: {done.n_objects:,} objects, {done.n_changes:,} changes")
+        say(f"then: ettr ingest STORE {shlex.quote(str(path))} --cluster NAME")
+
+
+def collect_prometheus(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Of the server, or what answers as one.")
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder for the file; made if absent.")
+    ],
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="From then on, where the folder has no file."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Until then; now if absent.")
+    ] = None,
+    step: Annotated[
+        str, typer.Option("--step", metavar="TIME", help="Between two samples.")
+    ] = "1min",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="Bearer token; else PROMETHEUS_TOKEN if it is set."
+        ),
+    ] = None,
+    printing: Printing,
+) -> None:
+    """Write what Prometheus recorded of nodes into a folder, and next time what came since.
+
+    Asked are the metrics that are read: node conditions, cordons, XIDs, memory errors and boots, in
+    pieces that a server answers. The token is sent to URL and written nowhere.
+    """
+    from ettr.collect.prometheus import collect_prometheus as asked
+    from ettr.sources.prometheus import QUERIES, reduced
+
+    end = q.if_given(q.utc_moment, "--until", until) or datetime.now(UTC)
+    begin = q.if_given(q.utc_moment, "--since", since)
+    step_s = q.seconds("--step", step)
+    if step_s < 1:
+        raise UsageError(f"--step {step}: give 1s or more, such as 1min")
+    if begin is not None and begin >= end:
+        raise UsageError("give a --since before --until")
+    token = os.environ.get("PROMETHEUS_TOKEN")
+    if token_file is not None:
+        token = token_file.read_text("utf-8").strip()
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise UsageError("the token is not of printable ASCII, so no token")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / "prometheus.jsonl"
+    begin_s = None if begin is None else begin.timestamp()
+    done = asked(url, path, QUERIES, begin_s, end.timestamp(), step_s, token, reduced)
+    entry: dict[str, JsonValue] = {
+        "file": str(path),
+        "answers": done.answers,
+        "series": done.series,
+    }
+    if not printing.listed([entry]):
+        say(f"{path}: {done.answers:,} answers, {done.series:,} series")
+        say(f"then: ettr ingest STORE {shlex.quote(str(path))} --cluster NAME")

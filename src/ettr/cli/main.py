@@ -44,6 +44,8 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "ingest", "ingest"),
     ("From logs to answers", "compact", "ingest"),
     ("From logs to answers", "collect", "collect"),
+    ("From logs to answers", "collect kubernetes", "collect"),
+    ("From logs to answers", "collect prometheus", "collect"),
     ("From logs to answers", "watch", "watch"),
     ("From logs to answers", "explain", "explain"),
     ("From logs to answers", "timeline", "timeline"),
@@ -184,7 +186,7 @@ _WANT_OF_MEMORY = (
     "Cannot allocate memory",
 )
 _OF_LOGS = (_METRICS, "From logs to answers")
-_WITHOUT_ENGINE = ("catalog", "collect", "sources")
+_WITHOUT_ENGINE = ("catalog", "sources", "collect", "collect kubernetes", "collect prometheus")
 _LEAST_ADDRESS_SPACE_BYTES = 900_000_000  # of two cores; more where more threads start
 _MORE_MEMORY = "raise the limit (ulimit -v, the job's memory) or free memory, and run it again"
 
@@ -336,7 +338,7 @@ class PanelGroup(typer.core.TyperGroup):
         ofs = [name for name in self.list_commands(ctx) if name.startswith(f"{first} ")]
         if rest and f"{first} {rest[0]}" in ofs:
             return super().resolve_command(ctx, [f"{first} {rest[0]}", *rest[1:]])
-        if ofs and not ctx.resilient_parsing:
+        if ofs and first not in self.list_commands(ctx) and not ctx.resilient_parsing:
             asked = {*rest[:1]} & {"-h", "--help", "--help-all"}
             if not asked:
                 raise UsageError(f"ettr {first}: give one of its commands: {', '.join(ofs)}")
@@ -447,6 +449,13 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
         "ettr timeline site --min-gpus 64 --since 2026-03-01 --output march.html",
     ),
     "collect": ("ettr collect logs --since 2026-03-01", "ettr collect logs --store site"),
+    "collect prometheus": (
+        "ettr collect prometheus http://prometheus:9090 logs --since 2026-03-01",
+    ),
+    "collect kubernetes": (
+        "ettr collect kubernetes logs",
+        "ettr collect kubernetes logs --watch 1h",
+    ),
     "export": (
         "ettr export site --to site-tables.duckdb",
         "ettr export site --table failures --to failures.csv",

@@ -67,6 +67,19 @@ _LABELS = (
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
 _GROUP = ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index")
 _QUEUE = "kueue.x-k8s.io/queue-name"
+# what is read of any object
+_READ = frozenset(
+    (*(label for _, label in _LABELS), *_TYPES, *_GROUP, _RESTART, _QUEUE)
+) | _words_of(
+    "apiVersion kind metadata name namespace uid resourceVersion creationTimestamp labels "
+    "deletionTimestamp ownerReferences controller spec nodeName priorityClassName containers "
+    "resources requests limits activeDeadlineSeconds queueName queue unschedulable taints key "
+    "timeAdded status phase reason startTime completionTime conditions type message "
+    "lastTransitionTime lastHeartbeatTime containerStatuses state lastState terminated exitCode "
+    "signal finishedAt capacity cpu memory addresses address node.kubernetes.io/instance-type "
+    "involvedObject regarding source deprecatedSource host series lastObservedTime firstTimestamp "
+    "lastTimestamp deprecatedFirstTimestamp deprecatedLastTimestamp eventTime note"
+)
 _DONE = {
     **dict.fromkeys(("Complete", "Completed", "Succeeded", "SuccessCriteriaMet"), "COMPLETED"),
     **dict.fromkeys(("Failed", "FailureTarget"), "FAILED"),
@@ -240,6 +253,21 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     yield rows.batch()
 
 
+def kept_of(value: Any, within: str = "") -> Any:
+    """An object with what this source reads: no environment, annotation, command or output."""
+    if isinstance(value, dict):
+        return {
+            name: kept_of(each, name)
+            for name, each in value.items()
+            if (name in _READ and (name, within) != ("message", "terminated"))
+            or _GPU.match(name)
+            or _PARTS_OF_GPUS.match(name)
+        }
+    if isinstance(value, list):
+        return [kept_of(each, within) for each in value]
+    return _words(value) if within in {"message", "note"} else value
+
+
 def _items(value: Object) -> Iterable[Json]:
     """The objects of a list, or the object itself."""
     items = value.get("items")
@@ -367,7 +395,11 @@ def _pod(
     is_over = phase in {"Succeeded", "Failed"} or is_deleted
     end = max((one.time for one in now), default=None) if is_over else None
     if is_over and end is None:
-        moments = (disrupted, conditions.get("Ready", {}))
+        ready = conditions.get("Ready", {})
+        # what is ready to its end became so long before
+        moments = [
+            one for one in (disrupted, ready) if (one is ready) != (one.get("status") == "True")
+        ]
         times = [seen.time(one.get("lastTransitionTime")) for one in moments]
         end = next((t for t in times if t), None) or seen.time(meta.get("deletionTimestamp"))
     failed = any(one.exit_code for one in now) or phase == "Failed"

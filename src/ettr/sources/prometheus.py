@@ -1,5 +1,7 @@
 """Answers of Prometheus as saved JSON: states of nodes and events, as far as samples show them.
 
+The answers of a file to one query for following times are one series.
+
 A query over a range gives a value each step: what began and ended between two samples is not in
 it, and each edge is late by up to a step. A gauge of the last XID keeps its value: its repeats
 cannot be seen and are never counted. Attempts are not read: an accounting log or the objects of
@@ -15,10 +17,10 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import Json, json_records, short
@@ -31,7 +33,8 @@ from ettr.tables.text import clean
 
 NAME = "prometheus"
 
-Samples = list[tuple[datetime, float]]
+ValueT = TypeVar("ValueT")
+Samples = list[tuple[float, float]]
 
 _NODES = (
     "node",
@@ -48,9 +51,9 @@ _HEAD = re.compile(rb'"resultType"\s*:\s*"(?:matrix|vector)"')
 _GAP_STEPS = 3.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Series:
-    """One series of an answer."""
+    """One series: seconds from 1970 with values, where these change, and at both ends."""
 
     line: int
     name: str
@@ -58,13 +61,14 @@ class _Series:
     node: str
     samples: Samples
     step_s: float
+    n_records: int = 1
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """States of nodes and events from all series whose metric is known; the others are skipped."""
     rows = LogRows(NAME, origin, options)
-    line = 0
-    for record in json_records(origin, lists=("result",)):
+    line, held = 0, dict[tuple[tuple[str, str], ...], _Series]()
+    for record in json_records(origin, lists=("result",), with_text=False):
         value = record.value
         data = value.get("data") if isinstance(value, dict) else None
         found = data.get("result") if isinstance(data, dict) else None
@@ -74,26 +78,32 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             line = max(line + 1, record.line)
             rows.count_read()
             error = record.error or "no answer with data.result"
-            rows.reject(line, "bad-json", error, record.raw)
+            rows.reject(line, "bad-json", error, record.raw or short(value))
             continue
         for one in found:
             line = max(line + 1, record.line)
             rows.count_read()
-            _take(rows, line, one)
+            _take(rows, line, one, held)
+    for series in held.values():
+        series.samples.sort()
+        before = len(rows.events)
+        _READERS[series.name](rows, series)
+        rows.count_folded(series.n_records - (len(rows.events) > before))
     yield rows.batch()
 
 
-def _take(rows: LogRows, line: int, one: Json) -> None:
+def _take(
+    rows: LogRows, line: int, one: Json, held: dict[tuple[tuple[str, str], ...], _Series]
+) -> None:
     metric = one.get("metric") if isinstance(one, dict) else None
     if not isinstance(one, dict) or not isinstance(metric, dict):
         rows.reject(line, "bad-json", "no series: it has no metric", short(one))
         return
     labels = {str(name): text for name, value in metric.items() if (text := clean(value))}
     name = labels.get("__name__", "")
-    reader = _READERS.get(name)
     if name.startswith("slurm_nodes_"):
         rows.note("counts of nodes (slurm_nodes_...) name no node: no state can be read from them")
-    if reader is None:
+    if name not in _READERS:
         rows.count_skipped()
         return
     node = next((labels[label] for label in _NODES if label in labels), None)
@@ -102,20 +112,43 @@ def _take(rows: LogRows, line: int, one: Json) -> None:
         detail = "no label names the node" if node is None else "no sample with a time and a value"
         rows.reject(line, "missing-field", detail, short(one))
         return
-    gaps = [(b[0] - a[0]).total_seconds() for a, b in pairwise(samples)]
-    step_s = median(gaps) if gaps else 0.0
-    series = _Series(line, name, labels, _PORT.sub("", node), samples, step_s)
-    if gaps:
+    given = one.get("step")
+    gaps = [b[0] - a[0] for a, b in pairwise(samples)]
+    step_s = float(given) if isinstance(given, int | float) else median(gaps) if gaps else 0.0
+    parts = [samples] if given else reduced(samples, step_s)
+    has_gap = len(parts) > 1
+    key = tuple(sorted(labels.items()))
+    series = held.get(key)
+    if series is None:
+        series = held[key] = _Series(line, name, labels, _PORT.sub("", node), [], step_s)
+    else:
+        series.n_records += 1
+        has_gap |= samples[0][0] - series.samples[-1][0] > _GAP_STEPS * max(step_s, series.step_s)
+        series.step_s = max(step_s, series.step_s)
+    series.samples += [sample for part in parts for sample in part]
+    if step_s:
         rows.note(
             f"sampled every {step_s:g} s: what lasted less may be missing, and each edge is late "
             "by up to that"
         )
-    if any(gap > _GAP_STEPS * step_s for gap in gaps):
+    if has_gap:
         rows.note("series have gaps: nobody sampled, and what happened then is not known")
-    before = len(rows.events)
-    reader(rows, series)
-    if len(rows.events) == before:
-        rows.count_folded()
+
+
+def reduced(samples: list[tuple[float, ValueT]], step_s: float) -> list[list[tuple[float, ValueT]]]:
+    """The stretches of a series without a gap, each with the samples where the value changes."""
+    parts: list[list[tuple[float, ValueT]]] = []
+    for place, (time, value) in enumerate(samples):
+        last = samples[place - 1] if place else None
+        following = samples[place + 1] if place + 1 < len(samples) else None
+        begins = last is None or time - last[0] > _GAP_STEPS * step_s
+        ends = following is None or following[0] - time > _GAP_STEPS * step_s
+        if begins:
+            parts.append([])
+        is_same = not begins and not ends and last is not None and following is not None
+        if not (is_same and last[1] == value == following[1]):  # type: ignore[index]
+            parts[-1].append((time, value))
+    return parts
 
 
 def _samples(one: dict[str, Any]) -> Samples:
@@ -132,23 +165,27 @@ def _samples(one: dict[str, Any]) -> Samples:
             continue
         time = time_of(pair[0])
         if time is not None and math.isfinite(value):
-            found.append((time, value))
+            found.append((time.timestamp(), value))
     return sorted(dict(found).items())
+
+
+def _moment(time_s: float) -> datetime:
+    return datetime.fromtimestamp(time_s, UTC)
 
 
 def _spans(
     series: _Series, is_in: Callable[[float], bool]
 ) -> Iterator[tuple[datetime, datetime | None]]:
     """From when until when a series was so, by its samples; None where it still is at the last."""
-    since: datetime | None = None
+    since: float | None = None
     for time, value in series.samples:
         if is_in(value) and since is None:
             since = time
         elif not is_in(value) and since is not None:
-            yield since, time
+            yield _moment(since), _moment(time)
             since = None
     if since is not None:
-        yield since, None
+        yield _moment(since), None
 
 
 def _states(
@@ -213,7 +250,7 @@ def _last_xid(rows: LogRows, series: _Series) -> None:
     )
     for (_, before), (time, value) in pairwise(series.samples):
         if value != before and value > 0:
-            _event(rows, series, time, "xid", str(int(value)))
+            _event(rows, series, _moment(time), "xid", str(int(value)))
 
 
 def _increase(check: str, code: str) -> Callable[[LogRows, _Series], None]:
@@ -222,7 +259,7 @@ def _increase(check: str, code: str) -> Callable[[LogRows, _Series], None]:
     def read_counter(rows: LogRows, series: _Series) -> None:
         for (_, before), (time, value) in pairwise(series.samples):
             if value > before:
-                _event(rows, series, time, check, code)
+                _event(rows, series, _moment(time), check, code)
 
     return read_counter
 
@@ -248,6 +285,13 @@ _READERS: dict[str, Callable[[LogRows, _Series], None]] = {
 }
 
 
+QUERIES = tuple(
+    f'{name}{{status="true"}}' if name == "kube_node_status_condition" else name
+    for name in _READERS
+)
+"""What to ask a server for all that is read."""
+
+
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that this is an answer of Prometheus's HTTP API."""
     return 0.95 if json_part(head) and _HEAD.search(head[:4096]) else 0.0
@@ -261,5 +305,5 @@ SOURCE = Source(
     read=read,
     options=("--cluster",),
     guide="sources/kubernetes.md",
-    how_to_get="curl -G URL/api/v1/query_range -d query=... -d start=... -d end=... -d step=60",
+    how_to_get="ettr collect prometheus URL FOLDER --since 2026-03-01",
 )
