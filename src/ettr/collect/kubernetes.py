@@ -96,7 +96,7 @@ def client(context: str | None) -> httpx2.Client:
 
 
 @dataclass(slots=True)
-class Written:
+class ObjectFile:
     """The file under way, and what is known of the objects in it.
 
     Attributes:
@@ -205,7 +205,7 @@ def collect_kubernetes(
     now: Callable[[], datetime],
     complain: Callable[[str], None],
     reached: dict[tuple[str, str], str] | None = None,
-) -> Written:
+) -> ObjectFile:
     """List all, then watch for so long.
 
     Args:
@@ -218,7 +218,7 @@ def collect_kubernetes(
     """
     begin = now()
     with os.fdopen(new_file(path, 0o600), "wb", buffering=0) as file:
-        written = Written(file, kept, now, begin)
+        written = ObjectFile(file, kept, now, begin)
         found = []
         for resource in RESOURCES:
             place = _place(client, resource, complain)
@@ -293,7 +293,7 @@ def _asked(client: httpx2.Client, place: str, query: dict[str, str]) -> httpx2.R
 
 
 def _listed(
-    client: httpx2.Client, resource: Resource, place: str, written: Written
+    client: httpx2.Client, resource: Resource, place: str, written: ObjectFile
 ) -> tuple[str, set[str]]:
     """The version at which all objects were written, and their uids."""
     uids: set[str] = set()
@@ -326,12 +326,12 @@ def _follow(
     resource: Resource,
     place: str,
     version: str,
-    written: Written,
+    written: ObjectFile,
     end: float,
     stop: Event,
     complain: Callable[[str], None],
 ) -> None:
-    """Write the changes from a version on, until it is time or told to stop."""
+    """Write the changes from a version on, until time is up or `stop` is set."""
     import httpx2
 
     n_failed = 0

@@ -148,11 +148,11 @@ def _asked(
                 value = json.loads(answer.read())
             return list(value["data"]["result"])
         except urllib.error.HTTPError as error:
-            said = error.read(2000).decode("utf-8", "replace")
+            answer_text = error.read(2000).decode("utf-8", "replace")
             if error.code in _TOO_LARGE and may_shrink:
                 return None
             if error.code < 500 or not left:
-                raise CollectError(f"{url}: HTTP {error.code} to {query}: {said[:300]}") from None
+                raise CollectError(f"{url}: HTTP {error.code} to {query}: {answer_text[:300]}") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             # cut within its JSON, or no answer at all: once more
             if not left:
