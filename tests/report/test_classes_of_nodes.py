@@ -108,3 +108,7 @@ def test_cpu_nodes_are_not_selected_where_there_are_none(tmp_path: Path) -> None
     assert ettr("ingest", tmp_path / "store", *example, "--timezone", "UTC").code == 0
     done = ettr("failures", tmp_path / "store", "--gpu-type", "cpu", "--detail")
     assert (done.code, "nothing is selected (GPU type cpu)" in done.err) == (1, True)
+    # planned (truth.json): the run leaves with 99 where NVLink and InfiniBand fail, and goes on
+    said = " ".join(ettr("explain", tmp_path / "store", "2").out.split())
+    assert "probably for nvlink on gpu12, infiniband on gpu03" in said
+    assert "lost 2 of 5 attempts to the infrastructure" in said

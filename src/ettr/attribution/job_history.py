@@ -6,6 +6,7 @@ of the job; the rest of what lies in the window is shown next to it, as the taxo
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,13 @@ class FailureVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
-    """One attempt: how it ran and ended, what was observed, the verdict (None: no failure)."""
+    """One attempt: how it ran and ended, what was observed, the verdict (None: no failure).
+
+    Attributes:
+        probable_symptom: Of a run that put itself back into the queue by its exit code: the fault
+            that was seen on a node of it that was taken out of service then. It is no failure
+            that counts.
+    """
 
     attempt_id: str
     state: str
@@ -80,6 +87,8 @@ class AttemptHistory:
     where: str
     verdict: FailureVerdict | None
     observed: tuple[ObservedEvent, ...]
+    probable_symptom: str | None = None
+    probable_node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +244,9 @@ def _attempt(
 ) -> AttemptHistory:
     attempt_id = run["attempt_id"]
     kind = judged.kinds.get(attempt_id)
+    observed = _observed(run, seen, judged, lines)
+    is_own = run["state"] in _PUT_BACK and (run["exit_code"] or 0) > 0
+    probable = None if attempt_id in judged.failures or not is_own else _probable(observed, lines)
     return AttemptHistory(
         attempt_id=attempt_id,
         state=run["state"],
@@ -248,8 +260,30 @@ def _attempt(
         nodes=tuple(sorted(nodes)),
         where=lines.where(run),
         verdict=_verdict(judged.failures.get(attempt_id)),
-        observed=_observed(run, seen, judged, lines),
+        observed=observed,
+        probable_symptom=probable[0] if probable else None,
+        probable_node=probable[1] if probable else None,
     )
+
+
+_PUT_BACK = ("REQUEUED", "REQUEUE_HOLD")
+_TAKEN_OUT = re.compile(r"state set to (?:DRAIN|DOWN)\w*: (.*)", re.DOTALL)
+
+
+def _probable(observed: Sequence[ObservedEvent], lines: _LogLines) -> tuple[str, str] | None:
+    """Symptom and node of a fault on a node that was taken out of service for no planned work."""
+    out: dict[str, str | None] = {}
+    for one in observed:
+        told = _TAKEN_OUT.search(one.message or "")
+        if one.node and told:
+            verdict = lines.taxonomy.classify_reason(told[1])
+            if not verdict.is_planned:
+                out[one.node] = verdict.symptom
+    faults = [one for one in observed if one.symptom and one.node in out and one.role == "context"]
+    for one in sorted(faults, key=lambda one: abs(one.offset_s)):
+        if one.symptom and one.node:
+            return one.symptom, one.node
+    return next(((symptom, node) for node, symptom in out.items() if symptom), None)
 
 
 def _reason(run: _Row, kind: str | None, taxonomy: Taxonomy) -> str:

@@ -81,8 +81,8 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
                         DASH if one.start is None else duration(one.elapsed_s),
                         DASH if one.n_gpus is None else number(one.n_gpus),
                         one.state,
-                        one.verdict.symptom if one.verdict else DASH,
-                        (one.verdict and one.verdict.node) or DASH,
+                        one.verdict.symptom if one.verdict else _probably(one) or DASH,
+                        (one.verdict and one.verdict.node) or one.probable_node or DASH,
                         _closest(one),
                     )
                     for place, one in numbered
@@ -101,6 +101,13 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
 
 
 def _why_it_ended(history: JobHistory) -> str:
+    back = [one for one in history.attempts if one.probable_symptom]
+    after = ", ".join(f"{one.probable_symptom} on {one.probable_node}" for one in back)
+    many = by_number("{n} [attempt|attempts] put [itself|themselves] back", len(back))
+    return f"{_ended_by(history)} {many}, probably for {after}." if back else _ended_by(history)
+
+
+def _ended_by(history: JobHistory) -> str:
     failed = [one for one in history.attempts if one.verdict is not None]
     whose = ", ".join(filter(None, (history.name, history.user)))
     what = f"Job {history.job_id}{f' ({whose})' if whose else ''}"
@@ -116,6 +123,10 @@ def _why_it_ended(history: JobHistory) -> str:
     cause = verdict.symptom if verdict else ""
     when = "" if failed[-1].end is None else f" at {moment(failed[-1].end)}"
     return f"{what} lost {many} to the infrastructure; last {cause}{where}{when}."
+
+
+def _probably(attempt: AttemptHistory) -> str:
+    return f"probably {attempt.probable_symptom}" if attempt.probable_symptom else ""
 
 
 def _closest(attempt: AttemptHistory) -> str:
@@ -144,6 +155,12 @@ def _attempt(place: int, attempt: AttemptHistory, evidence: AttemptEvidence | No
     verdict = attempt.verdict
     if verdict is None:
         lines.append("  verdict    no failure of the infrastructure")
+        if attempt.probable_symptom:
+            why = (
+                f"{attempt.probable_symptom} on {attempt.probable_node}: the run put itself back "
+                "into the queue by its exit code, and the node was taken out of service"
+            )
+            lines.append(f"  probably   {_hung(why)}")
     else:
         lines.append(
             f"  verdict    {verdict.symptom} ({verdict.domain}), node {verdict.node or 'unknown'}, "
