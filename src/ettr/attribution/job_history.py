@@ -274,9 +274,9 @@ def _probable(observed: Sequence[ObservedEvent], lines: _LogLines) -> tuple[str,
     """Symptom and node of a fault on a node that was taken out of service for no planned work."""
     out: dict[str, str | None] = {}
     for one in observed:
-        told = _TAKEN_OUT.search(one.message or "")
-        if one.node and told:
-            verdict = lines.taxonomy.classify_reason(told[1])
+        match = _TAKEN_OUT.search(one.message or "")
+        if one.node and match:
+            verdict = lines.taxonomy.classify_reason(match[1])
             if not verdict.is_planned:
                 out[one.node] = verdict.symptom
     faults = [one for one in observed if one.symptom and one.node in out and one.role == "context"]
