@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 Object = dict[str, Any]
+# a condition of node-problem-detector for each check
+_PROBLEMS = {
+    "check_fs_mount": "ReadonlyFilesystem",
+    "check_hw_ib": "IBLinkFlapping",
+    "check_ps_service": "SystemServiceUnhealthy",
+}
 _REASONS = {"NODE_FAIL": "DeletionByTaintManager", "PREEMPTED": "PreemptionByScheduler"}
 
 
@@ -107,9 +113,13 @@ def node_versions(node: Object, states: list[Object], begin: datetime) -> list[O
             )
             # what a health check found, as node-problem-detector shows it
             since, status = (row["start"], "True") if is_out else (moment, "False")
-            found = condition("HealthCheck", since, status, message=row["reason"] or "")
+            found = condition(problem(row), since, status, message=row["reason"] or "")
             versions.append(node_object(node, moment, [ready, found], is_out and is_drain))
     return versions
+
+
+def problem(state: Object) -> str:
+    return next((name for check, name in _PROBLEMS.items() if check in (state["reason"] or "")), "")
 
 
 def node_object(node: Object, moment: datetime, conditions: list[Object], is_out: bool) -> Object:
@@ -128,6 +138,42 @@ def node_object(node: Object, moment: datetime, conditions: list[Object], is_out
         "spec": {"unschedulable": True, "taints": taints} if is_out else {},
         "status": {"capacity": {"nvidia.com/gpu": str(node["n_gpus"])}, "conditions": conditions},
     }
+
+
+def answer_of(tables: dict[str, pa.Table], begin: datetime, days: int, step_s: int) -> Object:
+    """What kube-state-metrics shows of the nodes at each step, as an answer of Prometheus."""
+    states = tables["node_states"].to_pylist()
+    times = [begin + timedelta(seconds=step_s * at) for at in range(days * 86400 // step_s)]
+    name = "kube_node_status_condition"
+    series = []
+    for node in sorted({row["node"] for row in states}):
+        own = [row for row in states if row["node"] == node]
+        found = [
+            ({"condition": "Ready", "status": "true"}, [r for r in own if r["state"] == "DOWN"], 0),
+            *(
+                ({"condition": one, "status": "true"}, [r for r in own if problem(r) == one], 1)
+                for one in _PROBLEMS.values()
+            ),
+            (
+                {"__name__": "kube_node_spec_unschedulable"},
+                [r for r in own if r["state"] == "DRAIN"],
+                1,
+            ),
+        ]
+        for labels, rows, when_in in found:
+            values = [
+                [
+                    t.timestamp(),
+                    str(when_in if any(_is_in(t, row) for row in rows) else 1 - when_in),
+                ]
+                for t in times
+            ]
+            series.append({"metric": {"__name__": name, "node": node} | labels, "values": values})
+    return {"status": "success", "data": {"resultType": "matrix", "result": series}}
+
+
+def _is_in(moment: datetime, row: Object) -> bool:
+    return row["start"] <= moment and (row["end"] is None or moment < row["end"])
 
 
 def objects_of(tables: dict[str, pa.Table], begin: datetime) -> list[Object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -19,7 +18,7 @@ from ettr.sources.kubernetes import SOURCE
 from ettr.sources.registry import named
 from ettr.store import open_store
 from source_samples import SAMPLES, read_all, rows_of
-from sources.kubernetes_objects import objects_of
+from sources.kubernetes_objects import answer_of, objects_of
 
 KEY = ("attempt_id", "state", "start", "end", "n_nodes", "n_gpus")
 
@@ -126,24 +125,10 @@ def test_prometheus_gives_the_outages_of_the_objects_to_a_step(tmp_path: Path):
     tables, _ = played(small(period={"days": 3.0}), seed=3)
     states = [row for row in tables["node_states"].to_pylist() if row["state"] == "DOWN"]
     begin, step = min(tables["attempts"]["submit"].to_pylist()).replace(second=0), 60
-    series = []
-    for node in sorted({row["node"] for row in states}):
-        spans = [(row["start"], row["end"]) for row in states if row["node"] == node]
-        times = [begin + timedelta(seconds=step * place) for place in range(3 * 1440)]
-        values = [
-            [
-                time.timestamp(),
-                str(int(not any(a <= time and (b is None or time < b) for a, b in spans))),
-            ]
-            for time in times
-        ]
-        labels = {"condition": "Ready", "status": "true", "node": node}
-        name = {"__name__": "kube_node_status_condition"}
-        series.append({"metric": name | labels, "values": values})
-    answer = {"status": "success", "data": {"resultType": "matrix", "result": series}}
-    path = written(tmp_path, [answer], "range.json")
+    path = written(tmp_path, [answer_of(tables, begin, 3, step)], "range.json")
     found = rows_of(read_all(named("prometheus"), path), "node_states")
     key = itemgetter("node", "start")
+    found = [row for row in found if row["state"] == "DOWN"]
     assert len(found) == len(states) > 1
     for ours, theirs in zip(sorted(found, key=key), sorted(states, key=key), strict=True):
         assert ours["node"] == theirs["node"]
@@ -154,8 +139,11 @@ def test_prometheus_gives_the_outages_of_the_objects_to_a_step(tmp_path: Path):
             assert 0 <= (ours[name] - theirs[name]).total_seconds() < step
 
 
-def test_slurm_files_and_objects_of_one_history_give_the_same_failures_and_rate(tmp_path: Path):
-    """The kernel log lies beside both: on a node it is the same under either scheduler."""
+def test_one_history_as_slurm_objects_and_series_gives_the_same_failures_and_rate(tmp_path: Path):
+    """The kernel log is the same with each: a node writes it under any scheduler.
+
+    Prometheus has no jobs: its series replace what slurmdbd recorded of nodes.
+    """
     scenario, _ = scenario_text("small")
     with open_store(tmp_path / "sim", create=True) as store:
         simulate_into(store, small(period={"days": 3.0}), 3, scenario, "small", tmp_path / "truth")
@@ -166,21 +154,28 @@ def test_slurm_files_and_objects_of_one_history_give_the_same_failures_and_rate(
         }
     begin = min(tables["attempts"]["submit"].to_pylist())
     objects = written(tmp_path, objects_of(tables, begin))
+    answer = answer_of(tables, begin.replace(second=0), 3, step_s=60)
+    series = written(tmp_path, [answer], "range.json")
     accounting, events, kernel, _ = logs
     found = []
     for name, files in (
         ("slurm", (accounting, events, kernel)),
         ("kubernetes", (objects, kernel)),
+        ("prometheus", (accounting, series, kernel)),
     ):
         done = ettr("ingest", tmp_path / name, *files, "--cluster", "small", "--timezone", "UTC")
         assert done.code == 0, done.err
         found.append(ettr("failures", tmp_path / name, "--json").json)
-    slurm, kubernetes = (one["all_jobs"] for one in found)
-    assert slurm["failures"] == kubernetes["failures"] > 0
+    slurm, kubernetes, prometheus = (one["all_jobs"] for one in found)
+    assert slurm["failures"] == kubernetes["failures"] == prometheus["failures"] > 0
     ends = [
         [[row[name] for name in ("end", "state", "node", "symptom")] for row in one["rows"]]
         for one in found
     ]
-    assert ends[0] == ends[1]
+    assert ends[0] == ends[1] == ends[2]
     # the objects are taken at the last time that they show, minutes before the simulation's end
     assert kubernetes["node_days"] == pytest.approx(slurm["node_days"], rel=0.01)
+    # what the series lack of nodes takes nothing from what jobs held
+    assert prometheus["node_days"] == slurm["node_days"]
+    rates = [one["per_1000_node_days"]["estimate"] for one in (slurm, kubernetes, prometheus)]
+    assert rates == pytest.approx([rates[0]] * 3, rel=0.01)

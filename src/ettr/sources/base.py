@@ -42,7 +42,9 @@ class ReadOptions:
 
 READERS: Mapping[str, int] = {
     "kernel-xid": 3,
+    "kubernetes": 2,
     "nhc": 2,
+    "prometheus": 2,
     "slurm-events": 3,
     "slurm-inventory": 2,
     "slurm-sacct": 3,

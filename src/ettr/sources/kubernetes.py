@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ettr.errors import SourceError
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.json_records import Json, json_records
 from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
@@ -205,6 +205,7 @@ class _Seen:
     pods: dict[str, _Pod] = field(default_factory=dict)
     owners: dict[str, _Owner] = field(default_factory=dict)
     nodes: dict[str, tuple[int, Object]] = field(default_factory=dict)
+    problems: dict[tuple[str, str, datetime], tuple[int, str | None]] = field(default_factory=dict)
     signals: dict[str, list[_Signal]] = field(default_factory=lambda: defaultdict(list))
     names: dict[tuple[str, tuple[str, str]], _Owner] = field(default_factory=dict)
     events: dict[str, Object] = field(default_factory=dict)
@@ -513,8 +514,16 @@ def _node_signals(seen: _Seen, line: int, name: str, one: Object) -> None:
     spec, conditions = _object(one.get("spec")), _conditions(_object(one.get("status")))
     ready = conditions.get("Ready", {})
     # what node-problem-detector saw then is why
-    bad = [(kind, one) for kind, one in conditions.items() if kind != "Ready"]
-    wrong = [_words(one.get("message")) or kind for kind, one in bad if one.get("status") == "True"]
+    bad = [
+        (kind, each)
+        for kind, each in conditions.items()
+        if kind != "Ready" and each.get("status") == "True"
+    ]
+    for kind, each in bad:
+        if began := seen.time(each.get("lastTransitionTime")):
+            message = _words(each.get("reason"), each.get("message"))
+            seen.problems.setdefault((name, kind, began), (line, message))
+    wrong = [_words(each.get("message")) or kind for kind, each in bad]
     problems = "; ".join(wrong)[:TEXT_LIMIT] or None
     since = seen.time(ready.get("lastTransitionTime"))
     beat = seen.time(ready.get("lastHeartbeatTime")) or since
@@ -900,20 +909,17 @@ def _node_rows(seen: _Seen) -> None:
     """The nodes, the problems that their conditions show, and the states that they were in."""
     for name, (line, one) in seen.nodes.items():
         _inventory(seen, name, line, one)
-        for kind, conditions in _conditions(_object(one.get("status"))).items():
-            since = seen.time(conditions.get("lastTransitionTime"))
-            if kind == "Ready" or conditions.get("status") != "True" or since is None:
-                continue
-            seen.rows.events.add(
-                line=line,
-                time=since,
-                check="node-condition",
-                node=name,
-                code=kind,
-                severity="warning",
-                message=_words(conditions.get("reason"), conditions.get("message")),
-                known_id=_known_id("condition", name, kind, str(since)),
-            )
+    for (name, kind, since), (line, message) in seen.problems.items():
+        seen.kept.add(line)
+        seen.rows.events.add(
+            line=line,
+            time=since,
+            check="node-condition",
+            node=name,
+            code=kind,
+            message=message,
+            known_id=_known_id("condition", name, kind, str(since)),
+        )
     for one in seen.events.values():
         kind, name, _ = one["about"]
         what, time = _SIGNALS.get(one["reason"] or ""), seen.time(one["first"])
@@ -994,6 +1000,7 @@ def matches(head: bytes, _name: str) -> float:
 
 SOURCE = Source(
     name=NAME,
+    version=READERS[NAME],
     title="Kubernetes objects (`kubectl get -o json`, watch streams, audit log)",
     tables=("attempts", "allocations", "nodes", "node_states", "events"),
     matches=matches,

@@ -22,7 +22,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, TypeVar
 
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.json_records import Json, json_records, short
 from ettr.sources.lines import json_part
 from ettr.sources.log_rows import LogRows
@@ -209,8 +209,8 @@ def _condition(rows: LogRows, series: _Series) -> None:
     if kind == "Ready" and status == "true":
         _states(rows, series, "DOWN", "NodeNotReady", lambda value: value == 0)
     elif kind not in {None, "Ready"} and status == "true":
-        for start, end in _spans(series, lambda value: value > 0):
-            _event(rows, series, start, "node-condition", kind, end)
+        for start, _ in _spans(series, lambda value: value > 0):
+            _event(rows, series, start, "node-condition", kind)
 
 
 def _cordon(rows: LogRows, series: _Series) -> None:
@@ -223,7 +223,6 @@ def _event(
     time: datetime,
     check: str,
     code: str | None,
-    end: datetime | None = None,
 ) -> None:
     gpu = next(
         (series.labels[one] for one in ("pci_bus_id", "UUID", "gpu") if one in series.labels), None
@@ -231,11 +230,9 @@ def _event(
     rows.events.add(
         line=series.line,
         time=time,
-        time_end=end,
         check=check,
         node=series.node,
         code=code,
-        severity="warning" if check == "node-condition" else "unknown",
         entity_type="GPU" if gpu else None,
         entity=gpu,
         message=f"{series.name}, sampled every {series.step_s:g} s",
@@ -299,6 +296,7 @@ def matches(head: bytes, _name: str) -> float:
 
 SOURCE = Source(
     name=NAME,
+    version=READERS[NAME],
     title="Prometheus range queries (saved JSON of its HTTP API)",
     tables=("node_states", "events"),
     matches=matches,
