@@ -17,7 +17,7 @@ import contraction  # noqa: E402
 from cli.program import ettr  # noqa: E402
 from contraction import CONTRACTION, build  # noqa: E402
 from ettr.checkpoint import RecoveryExperiment, measure_recovery  # noqa: E402
-from ettr.checkpoint.recovery_cost import MeasuredTerms  # noqa: E402
+from ettr.checkpoint.recovery_cost import ExperimentTimes  # noqa: E402
 
 # Everything is saved every 8 steps, so all of it is of one age; the mean loss is that of the step.
 EXPERIMENT = {"steps": 120, "policy": "full", "every_steps": 8, "window": 1, "failures": 4}
@@ -60,9 +60,7 @@ def test_the_command_prints_the_values_for_the_policy(tmp_path: Path) -> None:
 
 
 def test_the_terms_are_options_of_a_plan() -> None:
-    terms = MeasuredTerms.of(
-        4e9, steps_s=[0.3, 0.2, 0.2], stalls_s=[0.4], durable_s=[2.0, 9.0, 1.0], restores_s=[0.5]
-    )
+    terms = ExperimentTimes(4e9, [0.3, 0.2, 0.2], [0.4], [2.0, 9.0, 1.0], [0.5]).terms()
     assert (terms.step_s, terms.device_bytes_per_s, terms.storage_bytes_per_s) == (0.2, 1e10, 2e9)
     assert terms.restore_bytes_per_s == 8e9
     words = str(terms).split()[1:]

@@ -19,9 +19,12 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ettr.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 EXIT_STATUS = os.EX_TEMPFAIL
 """75, "try again later" in sysexits.h: what a job script requeues on."""
@@ -111,22 +114,6 @@ class StopNotice(AbstractContextManager["StopNotice"]):
         self.ask(f"{signal.Signals(number).name} came")
 
 
-class SharedStore(Protocol):
-    """What ranks agree through; the store of `torch.distributed` has it."""
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Set a key that is not there, with nothing expected; its value then."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether the keys are there."""
-
-    def get(self, key: str) -> bytes:
-        """The value of a key."""
-
-    def add(self, key: str, amount: int) -> int:
-        """Add to a counter; its value then."""
-
-
 class AgreedStop:
     """The step after which all ranks end, agreed without a collective.
 
@@ -134,7 +121,7 @@ class AgreedStop:
     cannot have finished that step before it was named: it needs this rank too.
     """
 
-    def __init__(self, store: SharedStore | None = None, world: int = 1) -> None:
+    def __init__(self, store: Store | None = None, world: int = 1) -> None:
         self._store, self._world = store, world
         self._last: int | None = None
 

@@ -109,20 +109,6 @@ class MeasuredTerms:
     storage_bytes_per_s: float
     restore_bytes_per_s: float
 
-    @classmethod
-    def of(
-        cls,
-        state_bytes: float,
-        *,
-        steps_s: Sequence[float],
-        stalls_s: Sequence[float],
-        durable_s: Sequence[float],
-        restores_s: Sequence[float],
-    ) -> MeasuredTerms:
-        """From the times of steps, of full saves and of restores."""
-        rates = (state_bytes / median(times) for times in (stalls_s, durable_s, restores_s))
-        return cls(state_bytes, median(steps_s), *rates)
-
     def __str__(self) -> str:
         """As options of `ettr plan`, all ranks' state and storage being those of this process."""
         return (
@@ -130,6 +116,23 @@ class MeasuredTerms:
             f"--device {self.device_bytes_per_s / _GIGA:.4g}GB/s "
             f"--bandwidth {self.storage_bytes_per_s / _GIGA:.4g}GB/s"
         )
+
+
+@dataclass(slots=True)
+class ExperimentTimes:
+    """Times of the experiment: of its steps, full saves and restores."""
+
+    state_bytes: float = 0.0
+    steps_s: list[float] = field(default_factory=list)
+    stalls_s: list[float] = field(default_factory=list)
+    durable_s: list[float] = field(default_factory=list)
+    restores_s: list[float] = field(default_factory=list)
+
+    def terms(self) -> MeasuredTerms:
+        """The medians."""
+        of_state = (self.stalls_s, self.durable_s, self.restores_s)
+        rates = (self.state_bytes / median(times) for times in of_state)
+        return MeasuredTerms(self.state_bytes, median(self.steps_s), *rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,7 @@ def measure_recovery(
     folder = Path(root)
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder}: is not empty; give a new folder")
-    timed = _Timed()
+    timed = ExperimentTimes()
     losses = _train_clean(build, experiment, folder, timed)
     state, train_step = build()
     replay = _Replay(experiment, folder, state, train_step, losses, timed)
@@ -202,19 +205,8 @@ def measure_recovery(
     return _costs(trials, experiment, timed)
 
 
-@dataclass(slots=True)
-class _Timed:
-    """Times of the experiment, for `MeasuredTerms`."""
-
-    state_bytes: float = 0.0
-    steps_s: list[float] = field(default_factory=list)
-    stalls_s: list[float] = field(default_factory=list)
-    durable_s: list[float] = field(default_factory=list)
-    restores_s: list[float] = field(default_factory=list)
-
-
 def _train_clean(
-    build: Build, experiment: RecoveryExperiment, folder: Path, timed: _Timed
+    build: Build, experiment: RecoveryExperiment, folder: Path, timed: ExperimentTimes
 ) -> list[float]:
     """The losses of the clean run; the state and the checkpoint at each failure are on disk."""
     state, train_step = build()
@@ -256,7 +248,7 @@ class _Replay:
     state: Mapping[str, object]
     train_step: TrainStep
     losses: Sequence[float]
-    timed: _Timed
+    timed: ExperimentTimes
 
     def cost(self, at: int) -> tuple[float, bool]:
         """Steps beyond the clean run from the state as it is now; whether it was cut off."""
@@ -341,7 +333,7 @@ def _put_rows(shard: Shard, old: Mapping[str, Tensor], rank: int, ranks: int) ->
 
 
 def _costs(
-    trials: Sequence[_Trial], experiment: RecoveryExperiment, timed: _Timed
+    trials: Sequence[_Trial], experiment: RecoveryExperiment, timed: ExperimentTimes
 ) -> RecoveryCosts:
     trials = [trial for trial in trials if trial.age_steps > 0]  # the others have nothing to cost
     if len(trials) < _FEWEST_FAILURES:
@@ -358,13 +350,7 @@ def _costs(
         _mean(ages),
         _mean([one.noise for one in trials]),
         tuple(experiment.failure_steps()),
-        MeasuredTerms.of(
-            timed.state_bytes,
-            steps_s=timed.steps_s,
-            stalls_s=timed.stalls_s,
-            durable_s=timed.durable_s,
-            restores_s=timed.restores_s,
-        ),
+        timed.terms(),
     )
 
 

@@ -129,19 +129,10 @@ def restore_with(
     _check_mode(options.mode, options.step)
     target = as_state(state)
     not_made = _make_moments(target)
-    live = target.shards()
-    before = [shard.parameter.clone() for shard in live] if options.drill else None
+    before = [shard.parameter.clone() for shard in target.shards()] if options.drill else None
     with ExitStack() as stack:
-        checkpoint = _open(stack, root, live, options)
-        if _create_saved_moments(checkpoint, live):
-            live = target.shards()
-        live += former_factors(live, _saved_names(checkpoint))
-        differs = mismatch(checkpoint, target, live)
-        reasons = differs.reasons(allow_missing=options.allow_missing, cast=options.cast)
-        if reasons:  # before anything is overwritten
-            raise CheckpointError(f"{root}: {'. '.join(reasons)}")
-        wanted = _Wanted(options.mode, options.step, _has_objects(target))
-        plan = _plan(checkpoint, live, wanted, differs, PayloadReader(check=options.check))
+        checkpoint, live, differs = _open(stack, root, target, options)
+        plan = _plan(checkpoint, live, options, differs, objects=_has_objects(target))
         objects = choose_objects(
             target,
             objects_of(checkpoint, plan.chosen),
@@ -184,16 +175,8 @@ def restorable_steps(
     """Steps that `restore` could take in mode `consistent`, the latest first, each checked."""
     target = as_state(state)
     _make_moments(target)
-    live = target.shards()
     with ExitStack() as stack:
-        checkpoint = _open(stack, root, live, options)
-        if _create_saved_moments(checkpoint, live):
-            live = target.shards()
-        live += former_factors(live, _saved_names(checkpoint))
-        differs = mismatch(checkpoint, target, live)
-        reasons = differs.reasons(allow_missing=options.allow_missing, cast=options.cast)
-        if reasons:
-            raise CheckpointError(f"{root}: {'. '.join(reasons)}")
+        checkpoint, live, _ = _open(stack, root, target, options)
         names = {shard.spec.fqn for shard in live}
         records_of = _exact_records(checkpoint, names, objects=_has_objects(target))
         complete = consistent_steps(records_of, PayloadReader(), checkpoint.preferred)
@@ -202,16 +185,21 @@ def restorable_steps(
 
 
 def _open(
-    stack: ExitStack, root: str | os.PathLike[str], live: Sequence[Shard], options: RestoreOptions
-) -> OpenCheckpoint:
+    stack: ExitStack, root: str | os.PathLike[str], target: State, options: RestoreOptions
+) -> tuple[OpenCheckpoint, list[Shard], Mismatch]:
+    """The checkpoint, and the live shards if it fits them; nothing is overwritten before."""
     slot, preferred = (_slot_name(root, one) for one in (options.slot, options.objects_of))
-    return open_checkpoint(
+    live = target.shards()
+    checkpoint = open_checkpoint(
         stack, root, slot, shared=_shared(live), preferred=preferred, rename=options.rename
     )
-
-
-def _saved_names(checkpoint: OpenCheckpoint) -> set[str]:
-    return {key[0] for slot in checkpoint.slots for key in slot.records}
+    if _create_saved_moments(checkpoint, live):
+        live = target.shards()
+    live += former_factors(live, {key[0] for one in checkpoint.slots for key in one.records})
+    differs = mismatch(checkpoint, target, live)
+    if reasons := differs.reasons(allow_missing=options.allow_missing, cast=options.cast):
+        raise CheckpointError(f"{root}: {'. '.join(reasons)}")
+    return checkpoint, live, differs
 
 
 def _make_moments(target: State) -> CheckpointError | None:
@@ -290,15 +278,6 @@ def _has_objects(target: State) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The records wanted: mode and step as for `restore`, and whether objects belong to a step."""
-
-    mode: str
-    step: int | None
-    objects: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _RestorePlan:
     """The records to try for each block, and the regions of live shards that the block lies in.
 
@@ -349,19 +328,21 @@ def _exact_records(
 def _plan(
     checkpoint: OpenCheckpoint,
     live: Sequence[Shard],
-    wanted: _Wanted,
+    options: RestoreOptions,
     differs: Mismatch,
-    reader: PayloadReader,
+    *,
+    objects: bool,
 ) -> _RestorePlan:
+    reader = PayloadReader(check=options.check)
     shards_of: dict[str, list[Shard]] = {}
     for shard in live:
         if shard.spec.fqn.partition(FACTOR)[0] not in differs.shapes:  # those stay as they are
             shards_of.setdefault(shard.spec.fqn, []).append(shard)
     chosen = None
-    if wanted.mode == "consistent":
-        exact = _exact_records(checkpoint, shards_of, objects=wanted.objects)
+    if options.mode == "consistent":
+        exact = _exact_records(checkpoint, shards_of, objects=objects)
         _, chosen = newest_consistent(
-            exact, reader, step=wanted.step, preferred=checkpoint.preferred
+            exact, reader, step=options.step, preferred=checkpoint.preferred
         )
     records_of = candidates(checkpoint) if chosen is None else chosen
     targets_of: dict[Key, list[tuple[Shard, Region]]] = {}

@@ -74,26 +74,26 @@ class StartQuestion:
     earlier: EarlierRecords
     world: int | None
     run: str | None
-    mode: str
     existing: str
     must_exist: bool
-    objects_of: int | str | tuple[int, ...] | None
-    allow_missing: bool = False
-    cast: bool = False
-    rename: Mapping[str, str] | None = None
-    step: int | None = None
+    restored: RestoreOptions
+
+    @property
+    def mode(self) -> str:
+        """As for `restore`."""
+        return self.restored.mode
+
+    @property
+    def step(self) -> int | None:
+        """The step to go back to."""
+        return self.restored.step
 
     def options(self, found: Existing, step: int | None = None) -> RestoreOptions:
         """Those of the restore; a rank that reads its own slot prefers no other."""
-        return RestoreOptions(
-            found.slot,
-            self.mode,
-            step,
-            self.objects_of if found.slot is None else None,
-            allow_missing=self.allow_missing,
-            cast=self.cast,
-            rename=self.rename,
-            own_slot=slot_of(self.folder),
+        objects_of = self.restored.objects_of if found.slot is None else None
+        own = slot_of(self.folder)
+        return replace(
+            self.restored, slot=found.slot, step=step, objects_of=objects_of, own_slot=own
         )
 
 

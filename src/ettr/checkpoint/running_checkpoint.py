@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.left_out import GradientWatch, warn_of_left_out
+from ettr.checkpoint.restoring import RestoreOptions
 from ettr.checkpoint.resuming import Start, StartQuestion, start_run
 from ettr.checkpoint.retention import Keep
 from ettr.checkpoint.rounds.selection import Budget, BudgetAccount
@@ -234,14 +235,11 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             self._session.earlier,
             options.world,
             options.run,
-            mode,
             existing,
             must_exist,
-            objects_of,
-            allow_missing,
-            cast,
-            rename,
-            step,
+            RestoreOptions(
+                None, mode, step, objects_of, True, allow_missing, cast=cast, rename=rename
+            ),
         )
         start, self._restored = start_run(
             self._root,

@@ -172,29 +172,20 @@ def prometheus_text(
     lost = Counter(finding.slot for finding in bad if finding.lost)
     saved = {slot: steps for slot, steps in steps_of.items() if steps}
     slots = [*steps_of, *(slot for slot in damaged if slot not in steps_of)]
-    lines = [
-        *_family(
-            "block_age_max_steps",
-            "age of the oldest block, in training steps",
-            {slot: max(steps) for slot, steps in saved.items()},
-        ),
-        *_family(
-            "block_age_mean_steps",
-            "mean age of the blocks, in training steps",
-            {slot: sum(steps) / len(steps) for slot, steps in saved.items()},
-        ),
-        *_family("blocks_unsaved", "blocks without any record", {s: unsaved[s] for s in steps_of}),
-        *_family(
-            "records_damaged",
-            "records that fail their checksum",
-            {slot: damaged[slot] for slot in slots},
-        ),
-        *_family(
+    oldest = {slot: max(steps) for slot, steps in saved.items()}
+    mean = {slot: sum(steps) / len(steps) for slot, steps in saved.items()}
+    families: tuple[tuple[str, str, Mapping[str, float]], ...] = (
+        ("block_age_max_steps", "age of the oldest block, in training steps", oldest),
+        ("block_age_mean_steps", "mean age of the blocks, in training steps", mean),
+        ("blocks_unsaved", "blocks without any record", {s: unsaved[s] for s in steps_of}),
+        ("records_damaged", "records that fail their checksum", {s: damaged[s] for s in slots}),
+        (
             "records_lost",
             "damaged records whose block has no good one",
-            {slot: lost[slot] for slot in slots},
+            {s: lost[s] for s in slots},
         ),
-    ]
+    )
+    lines = [line for family in families for line in _family(*family)]
     if each_block:
         lines += _block_lines(ages, step)
     return "\n".join(lines) + "\n"

@@ -174,7 +174,7 @@ class ElasticGroup:
 
     def updated(self, membership: Membership, step: int, step_s: float, save_s: float) -> None:
         """Record that an update was made and copied."""
-        self._heartbeat.report_step(step)
+        self._heartbeat.step = step
         self._record.updated(
             step, step_s, save_s, scheme=self.protection.scheme, generation=membership.generation
         )

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
 
-    from ettr.elastic.buddies.ring import Ring
-    from ettr.elastic.buddies.shard_image import ShardStore
-    from ettr.elastic.membership.rendezvous import Membership
-    from ettr.elastic.protection import Protection
-    from ettr.elastic.restore.rank_inventory import RecoveryReport
-    from ettr.recovery.restore_costs import Measuring
+    from ettr.elastic.elastic_group import ElasticGroup
+    from ettr.elastic.torchrun import TorchrunGroup
 
 _NOTE_UPDATES = 64
 _TO_THE_SCRIPT = 4  # warn <- update <- contextlib <- the script's `with`
@@ -45,7 +41,9 @@ _TO_THE_SCRIPT = 4  # warn <- update <- contextlib <- the script's `with`
 class Generation:
     """One membership of the group, as `train` sees it."""
 
-    def __init__(self, group: RankGroup, membership: Membership, slot: int, store: Store) -> None:
+    def __init__(
+        self, group: ElasticGroup | TorchrunGroup, membership: Membership, slot: int, store: Store
+    ) -> None:
         self.number, self.slot, self.world = membership.generation, slot, membership.world
         self.membership = membership
         self.state = GenerationState.FORMED
@@ -275,36 +273,3 @@ class RankFailedError(EttrError):
 
 class EvictedError(EttrError):
     """This process was replaced: another one holds its slot now."""
-
-
-class RankGroup(Protocol):
-    """The ranks of a run, seen from one of them: `ElasticGroup` and `TorchrunGroup`."""
-
-    @property
-    def protection(self) -> Protection:
-        """What guards the shards."""
-
-    @property
-    def fingerprints(self) -> bool:
-        """Whether the shard is hashed at each recovery."""
-
-    @property
-    def shards(self) -> ShardStore:
-        """This rank's memory over the generations."""
-
-    @property
-    def timings(self) -> Measuring:
-        """What was timed of the run."""
-
-    @property
-    def stop_reason(self) -> str | None:
-        """Why this rank is to end after the next step; None: it goes on."""
-
-    def open_ring(self, membership: Membership, slot: int, following: int) -> Ring:
-        """Open a rank's connections to its neighbours in a generation."""
-
-    def recovered(self, membership: Membership, report: RecoveryReport, begin_s: float) -> None:
-        """Record that a generation has its state; `begin_s` is when it began to recover (Unix)."""
-
-    def updated(self, membership: Membership, step: int, step_s: float, save_s: float) -> None:
-        """Record that an update was made and copied."""

@@ -34,11 +34,11 @@ class RunRecord:
     ) -> None:
         """A generation has its state."""
         if report.source in ("start", "resume"):
-            self._record("start", report.step, None, **where)
+            self._add("start", report.step, None, **where)
             return
         reached = max(report.reached_step, 0)
         if membership.hung_s:
-            self._record("stall", reached, membership.hung_s, time_s=failed_s, cause="rank")
+            self._add("stall", reached, membership.hung_s, time_s=failed_s, cause="rank")
         self._add(
             "restart",
             reached,
@@ -68,16 +68,5 @@ class RunRecord:
         **detail: object,
     ) -> None:
         self._timings.add(event, duration_s)
-        self._record(event, step, duration_s, time_s=time_s, **detail)
-
-    def _record(
-        self,
-        event: str,
-        step: int,
-        duration_s: float | None,
-        *,
-        time_s: float | None = None,
-        **detail: object,
-    ) -> None:
         if self._recorder is not None:
             self._recorder.record(event, step, duration_s, time_s=time_s, **detail)

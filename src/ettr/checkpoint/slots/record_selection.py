@@ -41,9 +41,9 @@ class OpenCheckpoint:
     """The open slots of a checkpoint; close it by leaving its ExitStack.
 
     damaged: places that cannot be trusted, so far as they were read. superseded: files of an
-    earlier world size that are not read any more (`resharding`). preferred: the slot that counts
+    earlier world size that are not read any more (`superseded`). preferred: the slot that counts
     where several hold other values of a block at one step; None: that is an error. rename: see
-    `renaming.live_name`; records are by the names of now.
+    `live_name`; records are by the names of now.
     """
 
     slots: list[Slot]
@@ -204,14 +204,7 @@ def reserved_records(
     checkpoint: OpenCheckpoint, slot: Slot, name: str, reader: PayloadReader
 ) -> Iterator[tuple[Record, memoryview]]:
     """The good records of a slot's reserved block, the latest first; bad ones are noted."""
-    records = [
-        record
-        for key, of_block in slot.records.items()
-        if key[0] == name
-        for record in of_block
-        if record.file.path not in checkpoint.superseded
-    ]
-    for record in sorted(records, key=lambda r: r.order, reverse=True):
+    for record in _reserved(checkpoint, slot, name):
         payload = reader.read(record)
         if payload is None:
             checkpoint.damaged.append(bad_record(slot.name, record))
@@ -219,21 +212,25 @@ def reserved_records(
             yield record, payload
 
 
+def _reserved(checkpoint: OpenCheckpoint, slot: Slot, name: str) -> list[Record]:
+    """The records of a slot's reserved block, the latest first."""
+    records = [
+        record
+        for key, of_block in slot.records.items()
+        if key[0] == name
+        for record in of_block
+        if record.file.path not in checkpoint.superseded
+    ]
+    return sorted(records, key=lambda r: r.order, reverse=True)
+
+
 def object_records(checkpoint: OpenCheckpoint) -> dict[Key, list[Record]]:
     """The records of objects, the latest first, with a key of its own for each slot."""
-    records_of: dict[Key, list[Record]] = {}
-    for slot in checkpoint.slots:
-        records = [
-            record
-            for key, of_block in slot.records.items()
-            if key[0] == OBJECTS
-            for record in of_block
-            if record.file.path not in checkpoint.superseded
-        ]
-        if records:
-            key = (f"{OBJECTS} of slot {slot.name}", (), ())
-            records_of[key] = sorted(records, key=lambda r: r.order, reverse=True)
-    return records_of
+    return {
+        (f"{OBJECTS} of slot {slot.name}", (), ()): records
+        for slot in checkpoint.slots
+        if (records := _reserved(checkpoint, slot, OBJECTS))
+    }
 
 
 def objects_of(

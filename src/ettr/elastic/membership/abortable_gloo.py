@@ -4,8 +4,7 @@ When a connection breaks, gloo reports it to all pending operations except the o
 under way; whoever waits for that one waits for the whole timeout, and no call ends the wait
 (`docs/how-to/regroup-after-a-loss.md`). So here nobody waits in gloo for long: `wait` checks the
 generation again and again, and abandons the operation once the generation is over. A background
-thread holds what gloo still keeps of it until gloo's own timeout has passed. Sends and receives are
-in `abortable_transfer.py`, all-gathers in `gathers.py`.
+thread holds what gloo still keeps of it until gloo's own timeout has passed.
 
 Every operation is started without Python's lock. DTensor's own collectives (`full_tensor`, the norm
 of clipping) would start gloo's with it held, and wait there for a mutex under which gloo's thread
@@ -18,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -53,44 +52,21 @@ _Copy = tuple[Tensor, Tensor]  # to, from
 OptionsT = TypeVar("OptionsT", dist.AllToAllOptions, dist.BroadcastOptions)
 
 
-class CollectiveGroup(Protocol):
-    """What is asked of a group of ranks."""
-
-    def rank(self) -> int:
-        """This rank."""
-
-    def size(self) -> int:
-        """Ranks."""
-
-    def broadcast(self, tensors: list[Tensor], options: dist.BroadcastOptions) -> AbortableWork:
-        """Begin a broadcast."""
-
-    def alltoall_base(
-        self,
-        received: Tensor,
-        sent: Tensor,
-        received_counts: list[int],
-        sent_counts: list[int],
-        options: dist.AllToAllOptions,
-    ) -> AbortableWork:
-        """Begin an all-to-all."""
-
-
 def all_gather(
-    group: CollectiveGroup, output: Tensor, part: Tensor, options: AllgatherOptions | None = None
+    group: AbortableGloo, output: Tensor, part: Tensor, options: AllgatherOptions | None = None
 ) -> ComposedWork:
     """Gather the parts of all ranks in one tensor."""
     return all_gather_coalesced(group, [output], [part], options)
 
 
 def all_gather_coalesced(
-    group: CollectiveGroup,
+    group: AbortableGloo,
     outputs: list[Tensor],
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
 ) -> ComposedWork:
     """As many all-gathers as there are outputs."""
-    works, copies = list[AbortableWork](), list[_Copy]()
+    works, copies = list[dist.Work](), list[_Copy]()
     for output, part in zip(outputs, parts, strict=True):
         _require(output, part, group.size())
         whole, at_last = _contiguous(output)
@@ -101,7 +77,7 @@ def all_gather_coalesced(
 
 
 def all_gather_lists(
-    group: CollectiveGroup,
+    group: AbortableGloo,
     outputs: list[list[Tensor]],
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
@@ -115,14 +91,14 @@ def all_gather_lists(
 
 
 def all_gather_lists_coalesced(
-    group: CollectiveGroup,
+    group: AbortableGloo,
     outputs: list[list[Tensor]],
     parts: list[Tensor],
     options: AllgatherOptions | None = None,
 ) -> ComposedWork:
     """Gather several parts of each rank."""
     _require_one_each(group, len(outputs))
-    works, copies = list[AbortableWork](), list[_Copy]()
+    works, copies = list[dist.Work](), list[_Copy]()
     for part, *of_part in zip(parts, *outputs, strict=True):
         for output in of_part:
             _require(output, part, 1)
@@ -131,7 +107,7 @@ def all_gather_lists_coalesced(
 
 
 def gather(
-    group: CollectiveGroup,
+    group: AbortableGloo,
     outputs: list[list[Tensor]],
     parts: list[Tensor],
     options: dist.GatherOptions,
@@ -169,12 +145,12 @@ BY_NAME: dict[str, Callable[..., Any]] = {
 
 
 def _all_gather(
-    group: CollectiveGroup,
+    group: AbortableGloo,
     places: Sequence[Tensor],
     part: Tensor,
     options: AllgatherOptions | None,
     copies: list[_Copy],
-) -> list[AbortableWork]:
+) -> list[dist.Work]:
     """Begin to bring the part of each rank to its place; adds what is to be copied at the end."""
     sent = _bytes_of(part.contiguous())
     timeout = None if options is None else options.timeout
@@ -183,7 +159,7 @@ def _all_gather(
         of_ranks = received.view(part.dtype).view(group.size(), part.numel())
         copies += zip(places, of_ranks, strict=True)
         return [group.alltoall_base(received, sent.repeat(group.size()), [], [], _to_all(timeout))]
-    works = list[AbortableWork]()
+    works = list[dist.Work]()
     for rank, place in enumerate(places):
         direct, at_last = _contiguous(place)
         if rank == group.rank():
@@ -230,7 +206,7 @@ def _require(output: Tensor, part: Tensor, n_parts: int) -> None:
         )
 
 
-def _require_one_each(group: CollectiveGroup, n_outputs: int) -> None:
+def _require_one_each(group: AbortableGloo, n_outputs: int) -> None:
     if n_outputs != group.size():
         raise ValueError(f"{n_outputs} outputs for {group.size()} ranks; give one for each")
 
@@ -279,7 +255,7 @@ class AbortableGloo(dist.ProcessGroup):
             of_all.reduceOp, of_all.timeout = options.reduceOp, options.timeout
         whole = [one.detach().clone(memory_format=torch.contiguous_format) for one in inputs]
         start = self._gloo.allreduce  # type: ignore[attr-defined]
-        reduced = [AbortableWork(start([one], of_all), self) for one in whole]
+        reduced = list[dist.Work](AbortableWork(start([one], of_all), self) for one in whole)
         parts = [one.view(-1).chunk(self.size())[self.rank()] for one in whole]
         return ComposedWork(reduced, outputs, list(zip(outputs, parts, strict=True)))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -16,25 +16,15 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.futures import Future
 
+    from ettr.elastic.membership.abortable_gloo import AbortableGloo
+
 _POLL = timedelta(milliseconds=50)
-
-
-class Issuer(Protocol):
-    """The group of an operation, as far as an operation knows it."""
-
-    over: Callable[[], bool]
-
-    def issued(self, work: dist.Work) -> None:
-        """Remember an operation of gloo."""
-
-    def ended(self, work: dist.Work) -> None:
-        """Forget it."""
 
 
 class AbortableWork(dist.Work):
     """A gloo operation whose wait also ends with the generation."""
 
-    def __init__(self, inner: dist.Work, group: Issuer) -> None:
+    def __init__(self, inner: dist.Work, group: AbortableGloo) -> None:
         super().__init__()
         self._inner, self._group = inner, group
         group.issued(inner)
@@ -90,7 +80,7 @@ class ComposedWork(dist.Work):
     """Operations that are one for the caller; what they brought is copied once all are over."""
 
     def __init__(
-        self, works: list[AbortableWork], outputs: list[Tensor], copies: list[tuple[Tensor, Tensor]]
+        self, works: list[dist.Work], outputs: list[Tensor], copies: list[tuple[Tensor, Tensor]]
     ) -> None:
         super().__init__()
         self._works, self._outputs, self._copies = works, outputs, copies

@@ -31,6 +31,11 @@ class HeartbeatThread:
     left alone. This repeats until the loop has left the generation, since a group that was just
     being formed may open sockets later. A process whose supervisor is gone ends itself.
 
+    Attributes:
+        step: The last step that was made, which is sent with the heartbeats; -1: none.
+        newest: The newest generation that this process has seen; 0: none yet.
+        stop_reason: Why the supervisor asks the run to end; None: it does not.
+
     Args:
         poll_s: seconds between two polls while the loop is in a generation; else HEARTBEAT_S.
     """
@@ -49,9 +54,8 @@ class HeartbeatThread:
         self._lock = threading.Lock()
         self._generation: int | None = None
         self._sockets_before: frozenset[str] = frozenset()
-        self._step = -1
-        self._newest = 0
-        self._stop_reason: str | None = None
+        self.step, self.newest = -1, 0
+        self.stop_reason: str | None = None
         self._closed, self._wake = False, threading.Event()
         self._thread = threading.Thread(target=self._run, name="ettr-heartbeat", daemon=True)
         self._thread.start()
@@ -67,25 +71,6 @@ class HeartbeatThread:
         """The loop has no group: no connection is to be shut down."""
         with self._lock:
             self._generation = None
-
-    def report_step(self, step: int) -> None:
-        """Send with the heartbeats the last step that was made."""
-        self._step = step
-
-    @property
-    def step(self) -> int:
-        """The last step that was made; -1: none."""
-        return self._step
-
-    @property
-    def newest(self) -> int:
-        """The newest generation that this process has seen; 0: none yet."""
-        return self._newest
-
-    @property
-    def stop_reason(self) -> str | None:
-        """Why the supervisor asks the run to end; None: it does not."""
-        return self._stop_reason
 
     def close(self) -> None:
         """End the thread: one that is in the store's code when the interpreter ends aborts it."""
@@ -104,13 +89,13 @@ class HeartbeatThread:
                 newest = int(self._store.get(rendezvous.GENERATION))
                 if time.monotonic() - sent_s >= HEARTBEAT_S:
                     sent_s, count = time.monotonic(), count + 1
-                    beat = Heartbeat(count, self._step, self._generation or 0, self._collective_s)
+                    beat = Heartbeat(count, self.step, self._generation or 0, self._collective_s)
                     self._store.set(rendezvous.heartbeat_key(self._worker), beat.to_text())
-                    if self._stop_reason is None and self._store.check([rendezvous.STOP]):
-                        self._stop_reason = self._store.get(rendezvous.STOP).decode()
+                    if self.stop_reason is None and self._store.check([rendezvous.STOP]):
+                        self.stop_reason = self._store.get(rendezvous.STOP).decode()
             except Exception:
                 os._exit(ORPHANED_EXIT)  # no supervisor: nobody could fence or replace this rank
-            self._newest = newest
+            self.newest = newest
             self._end_waits_of_older(newest)
 
     def _end_waits_of_older(self, newest: int) -> None:

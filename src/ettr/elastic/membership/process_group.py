@@ -31,7 +31,7 @@ def form(
 ) -> None:
     """Initialise the default group with the ranks that meet in a store.
 
-    Meshes that are created afterwards are of this generation (`mesh_identity`).
+    Meshes that are created afterwards are of this generation (`distinguish_meshes`).
 
     Args:
         over: whether the generation is over; waits for collectives then end, where gloo is the

@@ -67,17 +67,10 @@ class Composite:
 
 
 @dataclass(frozen=True, slots=True)
-class _Restored:
-    """Message of each rank after the lost shards were restored; None: it could not restore."""
+class _Reached:
+    """Message of each rank: a step; None: it could not restore, or its slot is not covered."""
 
-    oldest_step: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Covered:
-    """Message of each rank: the newest step of its slot; None: the slot is not covered."""
-
-    newest_step: int | None
+    step: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +123,8 @@ class RunningSource:
                 oldest = None
         elif self._shards.live is not None:
             put_parts(self._shard.pieces, self._shards.live)
-        ranks = self._messages.gather("restored", _Restored(oldest))
-        steps = [rank.oldest_step for rank in ranks if rank.oldest_step is not None]
+        ranks = self._messages.gather("restored", _Reached(oldest))
+        steps = [rank.step for rank in ranks if rank.step is not None]
         if len(steps) < len(ranks):
             return None
         copy_from_survivors(
@@ -149,8 +142,8 @@ class RunningSource:
             None: some slot is not covered, or could not be read.
         """
         steps = self._covered_steps()
-        covered = self._messages.gather("composite-ages", _Covered(max(steps) if steps else None))
-        newest = [rank.newest_step for rank in covered if rank.newest_step is not None]
+        covered = self._messages.gather("composite-ages", _Reached(max(steps) if steps else None))
+        newest = [rank.step for rank in covered if rank.step is not None]
         if len(newest) < len(covered):
             return None
         reached = max([*inventory.full[:1], *newest])

@@ -67,21 +67,6 @@ class AgentReport:
         return self.reason is None
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    finished: bool
-    stopped: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Greeting:
-    """What the supervisor has answered, and how it proves that it is the run's."""
-
-    answer: Message
-    expected_proof: str
-
-
 class _RefusedError(Exception):
     """The supervisor does not take this node."""
 
@@ -109,9 +94,8 @@ def serve_node(
     while True:
         try:
             agent.join(join_s)
-            ended = agent.serve()
-            why = None if ended.finished else ended.reason
-            return AgentReport(node.name, why, n_fenced, ended.stopped)
+            why, stopped = agent.serve()
+            return AgentReport(node.name, why, n_fenced, stopped)
         except ChannelClosedError as error:
             n_fenced += bool(agent.processes)
             on_event(f"cut off from the supervisor ({error}): the processes here are ended")
@@ -142,7 +126,7 @@ class _Agent:
         end_s = time.monotonic() + join_s
         while True:
             try:
-                self._take_welcome(self._hello(end_s))
+                self._take_welcome(*self._hello(end_s))
                 return
             except OSError as error:  # a closed channel is one
                 if time.monotonic() > end_s:
@@ -153,8 +137,8 @@ class _Agent:
                     ) from error
                 time.sleep(_RETRY_S)
 
-    def serve(self) -> _Ended:
-        """Follow the supervisor's orders until it ends the run."""
+    def serve(self) -> tuple[str | None, bool]:
+        """Follow orders until the run has ended; why it did not finish, and if it was stopped."""
         channel = self._connected
         confirmed_s, pinged_s, number = time.monotonic(), -_PING_S, 0
         passed_on = False
@@ -170,10 +154,8 @@ class _Agent:
                     answered_s = sent_s.pop(whole_number(message, "number"), confirmed_s)
                     confirmed_s = max(confirmed_s, answered_s)
                 elif message["kind"] == "end":
-                    reason = printable(message.get("reason"))
-                    return _Ended(
-                        bool(message.get("finished")), bool(message.get("stopped")), reason
-                    )
+                    why = None if message.get("finished") else printable(message.get("reason"))
+                    return why, bool(message.get("stopped"))
                 else:
                     self._obey(message)
             self._report_ends()
@@ -206,13 +188,14 @@ class _Agent:
             raise ChannelClosedError("not connected")
         return self.channel
 
-    def _hello(self, end_s: float) -> _Greeting:
+    def _hello(self, end_s: float) -> tuple[Message, str]:
+        """What the supervisor has answered, and the proof that it is the run's."""
         address = (self.meeting.host, self.meeting.port)
         channel = self.channel = Channel(socket.create_connection(address, _CONNECT_S))
         challenge = self._answer(end_s)
         nonce, own_nonce = str(challenge.get("nonce")), new_nonce()
         if challenge["kind"] != "challenge":  # `_take_welcome` says what is wrong
-            return _Greeting(challenge, "")
+            return challenge, ""
         channel.send(
             kind="hello",
             protocol=PROTOCOL,
@@ -223,7 +206,7 @@ class _Agent:
             rack=self.node.rack,
             ranks=self.n_ranks,
         )
-        return _Greeting(self._answer(end_s), proof(self.token, "supervisor", nonce, own_nonce))
+        return self._answer(end_s), proof(self.token, "supervisor", nonce, own_nonce)
 
     def _answer(self, end_s: float) -> Message:
         # A supervisor that is importing answers when it is ready.
@@ -232,11 +215,10 @@ class _Agent:
                 raise ChannelClosedError("no answer")
         return answers[0]
 
-    def _take_welcome(self, greeting: _Greeting) -> None:
-        answer = greeting.answer
+    def _take_welcome(self, answer: Message, expected_proof: str) -> None:
         if answer["kind"] == "refused":
             raise _RefusedError(printable(answer.get("reason")))
-        proven = greeting.expected_proof and check_proof(answer, greeting.expected_proof)
+        proven = expected_proof and check_proof(answer, expected_proof)
         if answer["kind"] != "welcome" or not proven:
             raise _RefusedError(
                 f"{self.meeting} is not the supervisor of this run: set the same "

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 from ettr.elastic.membership.rendezvous import ENV_WORKER, PROTOCOL
 from ettr.elastic.supervision.handshake import (
@@ -36,52 +36,6 @@ from ettr.elastic.supervision.handshake import (
 
 LEASE_SHARE = 0.6
 _PUMP_S = 0.02
-
-
-class WorkerProcess(Protocol):
-    """What a supervisor needs of a process, wherever it runs; `subprocess.Popen` has it."""
-
-    @property
-    def pid(self) -> int:
-        """Its id on its node."""
-
-    def poll(self) -> int | None:
-        """Its exit status; None: it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, once it has ended."""
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-
-
-class ProcessEnd(Protocol):
-    """How a process's end is seen early; see `ExitWatch`."""
-
-    def ending(self) -> bool:
-        """Whether it is being ended, or has ended."""
-
-    def close(self) -> None:
-        """Stop watching; twice is harmless."""
-
-
-class Node(Protocol):
-    """A machine that runs ranks."""
-
-    @property
-    def identity(self) -> NodeIdentity:
-        """Its name and rack."""
-
-    @property
-    def n_ranks(self) -> int:
-        """How many ranks it has room for."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether processes can be started on it."""
-
-    def start(self, worker: str) -> tuple[WorkerProcess, ProcessEnd]:
-        """Start a process of the run's command under a worker's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +207,11 @@ class ExitWatch:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+Node: TypeAlias = LocalNode | RemoteNode
+WorkerProcess: TypeAlias = subprocess.Popen[bytes] | RemoteProcess
+ProcessEnd: TypeAlias = ExitWatch | RemoteProcess
 
 
 # -- All nodes of a run: lets agents join at any time, and keeps strangers from costing anything --

@@ -68,79 +68,59 @@ class GenerationState(StrEnum):
     ENDED = "ended"
 
 
-def _transitions(table: Mapping[StateT, tuple[StateT, ...]]) -> Mapping[StateT, frozenset[StateT]]:
-    return {state: frozenset(following) for state, following in table.items()}
+def _transitions(
+    states: type[StateT], table: Mapping[str, str]
+) -> Mapping[StateT, frozenset[StateT]]:
+    return {states(name): frozenset(map(states, after.split())) for name, after in table.items()}
 
 
 RUN_TRANSITIONS = _transitions(
+    SupervisionState,
     {
-        SupervisionState.FORMING: (
-            SupervisionState.FORMING,
-            SupervisionState.TRAINING,
-            SupervisionState.FINISHING,
-            SupervisionState.GAVE_UP,
-        ),
-        SupervisionState.TRAINING: (
-            SupervisionState.FORMING,
-            SupervisionState.FINISHING,
-            SupervisionState.GAVE_UP,
-        ),
-        SupervisionState.FINISHING: (SupervisionState.FINISHED,),
-        SupervisionState.FINISHED: (),
-        SupervisionState.GAVE_UP: (),
-    }
+        "forming": "forming training finishing gave-up",
+        "training": "forming finishing gave-up",
+        "finishing": "finished",
+        "finished": "",
+        "gave-up": "",
+    },
 )
 WORKER_TRANSITIONS = _transitions(
-    {
-        WorkerState.SPARE: (WorkerState.RANK, WorkerState.ENDED),
-        WorkerState.RANK: (WorkerState.KILLED, WorkerState.ENDED),
-        WorkerState.KILLED: (WorkerState.ENDED,),
-        WorkerState.ENDED: (),
-    }
+    WorkerState, {"spare": "rank ended", "rank": "killed ended", "killed": "ended", "ended": ""}
 )
 RANK_TRANSITIONS = _transitions(
+    RankState,
     {
-        RankState.WAITING: (RankState.FORMING, RankState.EVICTED),
-        RankState.FORMING: (RankState.TRAINING, RankState.FAILED),
-        RankState.TRAINING: (RankState.TRAINED, RankState.FAILED),
-        RankState.TRAINED: (RankState.DONE, RankState.FAILED),
-        RankState.FAILED: (RankState.WAITING, RankState.REPORTED, RankState.GAVE_UP),
-        RankState.REPORTED: (RankState.WAITING, RankState.GAVE_UP),
-        RankState.DONE: (),
-        RankState.EVICTED: (),
-        RankState.GAVE_UP: (),
-    }
+        "waiting": "forming evicted",
+        "forming": "training failed",
+        "training": "trained failed",
+        "trained": "done failed",
+        "failed": "waiting reported gave-up",
+        "reported": "waiting gave-up",
+        "done": "",
+        "evicted": "",
+        "gave-up": "",
+    },
 )
 ATTEMPT_TRANSITIONS = _transitions(
+    AttemptState,
     {
-        AttemptState.STARTING: (
-            AttemptState.RECOVERED,
-            AttemptState.BROKEN_OFF,
-            AttemptState.FINISHED,
-        ),
-        AttemptState.RECOVERED: (
-            AttemptState.ADVANCED,
-            AttemptState.BROKEN_OFF,
-            AttemptState.FINISHED,
-        ),
-        AttemptState.ADVANCED: (AttemptState.BROKEN_OFF, AttemptState.FINISHED),
-        AttemptState.BROKEN_OFF: (),
-        AttemptState.FINISHED: (),
-    }
+        "starting": "recovered broken-off finished",
+        "recovered": "advanced broken-off finished",
+        "advanced": "broken-off finished",
+        "broken-off": "",
+        "finished": "",
+    },
 )
 GENERATION_TRANSITIONS = _transitions(
+    GenerationState,
     {
-        GenerationState.FORMED: (GenerationState.RECOVERING, GenerationState.ENDED),
-        GenerationState.RECOVERING: (GenerationState.TRAINING, GenerationState.ENDED),
-        GenerationState.TRAINING: (GenerationState.UPDATING, GenerationState.ENDED),
-        GenerationState.UPDATING: (
-            GenerationState.UPDATING,
-            GenerationState.SAVING,
-            GenerationState.ENDED,
-        ),
-        GenerationState.SAVING: (GenerationState.TRAINING, GenerationState.ENDED),
-        GenerationState.ENDED: (),
-    }
+        "formed": "recovering ended",
+        "recovering": "training ended",
+        "training": "updating ended",
+        "updating": "updating saving ended",
+        "saving": "training ended",
+        "ended": "",
+    },
 )
 
 
