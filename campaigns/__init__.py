@@ -17,6 +17,7 @@ NAMES = (
     "burn-alerts",
     "checkpoint-damage",
     "causes",
+    "check-policies",
     "ckpt-chaos",
     "clustering",
     "damage",

@@ -13,7 +13,7 @@ import numpy as np
 from ettr.checks.beliefs import after_idle, after_pass, after_survival, survival
 from ettr.checks.selector import Offer, Prospect, choose
 
-NODES, KINDS, CHECKS, IN_JOB, JOB_H = 64, 5, 8, 32, 24.0
+NODES, KINDS, CHECKS, IN_JOB, JOB_H = 64, 5, 8, 32, 12.0
 
 
 @dataclass
@@ -83,6 +83,8 @@ class Watch:
 
     known: Knowledge
     belief: np.ndarray
+    hours: float = 0.0
+    checked_h: np.ndarray = field(default_factory=lambda: np.full(NODES, -np.inf))
 
 
 def select(fleet: Fleet) -> Policy:
@@ -104,6 +106,13 @@ def none(nodes: np.ndarray, truth: np.ndarray, watch: Watch) -> np.ndarray:
 
 def every(nodes: np.ndarray, truth: np.ndarray, watch: Watch) -> np.ndarray:
     return np.ones((CHECKS, len(nodes)), dtype=bool)
+
+
+def daily(nodes: np.ndarray, truth: np.ndarray, watch: Watch) -> np.ndarray:
+    """All checks, on nodes that had them a day ago or longer."""
+    due = watch.hours - watch.checked_h[nodes] >= 24.0
+    watch.checked_h[nodes[due]] = watch.hours
+    return np.tile(due, (CHECKS, 1))
 
 
 def strike_of(
@@ -134,12 +143,13 @@ def run(
         # a stream for each job: policies meet the same luck
         rng = np.random.default_rng((seed, job))
         nodes = rng.choice(NODES, IN_JOB, replace=False)
-        others = np.setdiff1d(np.arange(NODES), nodes)
+        others = np.delete(np.arange(NODES), nodes)
         began = out.hours
         idle_luck = rng.random((len(others), KINDS))
         if policy is None:
             defect[nodes] = False
         else:
+            watch.hours = out.hours
             runs = policy(nodes, defect, watch)
             held = (fleet.hours @ runs).max(initial=0.0)
             out.checks += held * IN_JOB

@@ -57,7 +57,11 @@ class CheckPolicy:
         hours = limit_s * used / SECONDS_PER_HOUR
         clean, with_defect = survival(rates, self._strike_per_h, hours)
         lost_h = min(rules.interval_s / SECONDS_PER_HOUR, hours) / 2
-        incident_h = lost_h + rules.restart_s / SECONDS_PER_HOUR
+        # a defect that strikes during the restart costs the time until then, later ones all of it
+        strike, restart_h = self._strike_per_h, rules.restart_s / SECONDS_PER_HOUR
+        is_later = np.exp(-strike * restart_h)
+        cost_h = (1 - is_later) / strike + is_later * lost_h
+        incident_h = float((belief @ cost_h).sum() / max(belief.sum(), 1e-300))
         false_h = scenario.checks.false_repair_mean_s / SECONDS_PER_HOUR
         chances = np.array([one.false_alarm_chance for one in scenario.node_checks])
         prospect = Prospect(belief, clean, with_defect, incident_h * len(nodes), restarts=True)
