@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-from ettr.sim.cluster.scenario_parts import Machines
-from ettr.sim.cluster.start_times import (
+from campaigns.start_times import (
     NEVER,
     Passes,
     RecordedAttempt,
     RecordedOutage,
     predicted_starts,
 )
+from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario_parts import Machines
 
 TWO_NODES = Machines(nodes=2, gpus_per_node=8, nodes_per_rack=2, racks_per_pod=1, gpu_type="a100")
 RULES = replace(scenario_of(scenario_text("small")[0]).scheduling, preempt_after_s=100)

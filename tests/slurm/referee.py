@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ettr.sim.cluster.start_times import Passes, RecordedAttempt, RecordedOutage
+from campaigns.start_times import Passes, RecordedAttempt, RecordedOutage
 from slurm.cluster import SlurmCluster, wait_until
 from slurm.referee_jobs import GPUS_PER_NODE, NODES, PlannedJob
 from slurm.referee_log import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ettr.sim.cluster.start_times import NEVER, Passes, RecordedAttempt, RecordedOutage
+from campaigns.start_times import NEVER, Passes, RecordedAttempt, RecordedOutage
 from ettr.sources.node_lists import expand_nodes
 from slurm.referee_jobs import GPUS_PER_NODE, LEVELS, NODES, REQUEUE_DELAY_S, PlannedJob
 

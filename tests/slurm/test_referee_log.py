@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ettr.sim.cluster.start_times import NEVER, Passes, RecordedOutage
+from campaigns.start_times import NEVER, Passes, RecordedOutage
 from slurm.referee_jobs import PlannedJob
 from slurm.referee_log import (
     RecordedPlan,
