@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RecoveryExperiment,
         measure_recovery,
     )
+    from ettr.checkpoint.remote import Copied, download, upload
     from ettr.checkpoint.restore_report import RestoreReport
     from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.resuming import Start
@@ -56,6 +57,7 @@ __all__ = [
     "CheckedReader",
     "CheckedWriter",
     "CheckpointError",
+    "Copied",
     "CostShare",
     "Export",
     "FencedError",
@@ -77,6 +79,7 @@ __all__ = [
     "TensorState",
     "TrainingState",
     "block_ages",
+    "download",
     "export_dcp",
     "export_safetensors",
     "fence",
@@ -89,6 +92,7 @@ __all__ = [
     "saved_objects",
     "set_rng_state",
     "survey",
+    "upload",
     "verify",
     "verify_dcp",
     "write_metrics",
@@ -102,6 +106,7 @@ _NAMES = {
     "object_selection": "saved_objects",
     "perturbation": "Perturbation",
     "recovery_cost": "CostShare RecoveryCosts RecoveryExperiment measure_recovery",
+    "remote": "Copied download upload",
     "restore_report": "RestoreReport",
     "restoring": "restore",
     "resuming": "Start",

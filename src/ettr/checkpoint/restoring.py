@@ -21,6 +21,7 @@ from ettr.checkpoint.coverage import Mismatch, RestoreCoverage, mismatch
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.object_selection import ObjectChoice, choose_objects
 from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
+from ettr.checkpoint.remote import at_hand
 from ettr.checkpoint.restore_report import RestoreReport, first_names
 from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.layout import Component, Key, Region, intersection, n_elements, region_of
@@ -72,6 +73,7 @@ def restore(
     restored and must not be trained on.
 
     Args:
+        root: the folder of a checkpoint, or the URL of a copy that `upload` has made of it.
         state: as for `RunningCheckpoint`.
         slot: read this slot only (a replaced rank reads its own), and of tensors that several
             ranks hold alike what the others have saved; None: all slots.
@@ -99,7 +101,8 @@ def restore(
     given = RestoreOptions(
         slot, mode, step, objects_of, check, allow_missing, cast, rename, reached_step, drill
     )
-    return restore_with(root, state, given)[0]
+    with at_hand(root) as folder:
+        return restore_with(folder, state, given)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ettr.checkpoint.remote import at_hand
 from ettr.checkpoint.slots.durable_io import replacing
 from ettr.checkpoint.slots.earlier_records import superseded
 from ettr.checkpoint.slots.layout import RESERVED, Key
@@ -55,15 +56,17 @@ class Survey:
 def verify(root: str | os.PathLike[str]) -> list[BadBlock]:
     """Every place of every slot that cannot be trusted; an empty list: all are good.
 
-    Reads every record of every generation, the older copies included.
+    Reads every record of every generation, the older copies included; `root` may be the URL of a
+    copy in object storage.
 
     Raises:
         CheckpointError: there is no running checkpoint below `root`.
     """
     bad: list[BadBlock] = []
-    for name in slot_names(root):
-        with open_slot(root, name) as slot:
-            bad += _verify_slot(slot)
+    with at_hand(root) as folder:
+        for name in slot_names(folder):
+            with open_slot(folder, name) as slot:
+                bad += _verify_slot(slot)
     return bad
 
 

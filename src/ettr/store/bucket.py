@@ -16,35 +16,26 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import Any
 
 from ettr.errors import StoreError
 from ettr.files import written_whole
+from ettr.object_storage import TRIES, CutError, ObjectStorage, at_once, manifest_name
 from ettr.store import layout
 from ettr.store.base import corrupt, crc32_of
 from ettr.store.computing import Computing
 from ettr.store.folder import FolderStore
 from ettr.store.layout import PARTS, Access, Manifest
 
-_MANIFESTS = "manifest/"
-_DIGITS = 20
 _KEPT_S = 86_400.0
 """How long a manifest that is not the newest is kept, and what it names."""
 _LEAST_KEPT = 16
 _SWEEP_EVERY = 256
-_TRIES, _TIMEOUT_S, _RETRY_S = 4, 120, 180
-_AT_ONCE = 8
 _MODE = Access.OWNER.file_mode
-
-_T = TypeVar("_T")
 
 
 class BucketStore(FolderStore):
@@ -53,15 +44,15 @@ class BucketStore(FolderStore):
     def __init__(
         self, url: str, *, create: bool = False, computing: Computing | None = None
     ) -> None:
-        self._url = _checked(url)
-        self._bucket: Any = _opened(self._url)
+        self._bucket = ObjectStorage(url, StoreError)
+        self._url = self._bucket.url
         # the newest manifest read, and its number
         self._newest, self._number = Manifest(), -1
         self._is_conditional = False
         cache = _cache_of(self._url)
         try:
             cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            numbers = self._numbers()
+            numbers = self._bucket.numbers()
             if not numbers:
                 if not create:
                     raise StoreError(f"{url}: no store here; `ettr ingest {url} FILE...` makes one")
@@ -83,7 +74,7 @@ class BucketStore(FolderStore):
         wanted = set(parts)
         if all((self._folder / part).exists() for part in wanted):
             return super()._bytes_of(wanted)
-        return sum(one["size"] for one in self._listed(f"{PARTS}/") if one["path"] in wanted)
+        return sum(one["size"] for one in self._bucket.listed(f"{PARTS}/") if one["path"] in wanted)
 
     def part_files(self) -> tuple[str, ...]:
         """The parts of all tables, in the cache."""
@@ -114,17 +105,17 @@ class BucketStore(FolderStore):
             self._sweep()
 
     def _read_manifest(self, numbers: dict[int, Any] | None = None) -> Manifest:
-        for _ in range(_TRIES):
-            numbers = numbers or self._numbers()
+        for _ in range(TRIES):
+            numbers = numbers or self._bucket.numbers()
             if not numbers:
                 raise StoreError(
                     f"{self._url}: its manifests are gone; restore them, or ingest again"
                 )
             if max(numbers) == self._number:
                 return self._newest
-            name = _name(max(numbers))
+            name = manifest_name(max(numbers))
             try:
-                text = self._ask(partial(self._get, name))
+                text = self._bucket.get(name)
             except FileNotFoundError:
                 numbers = None  # newer ones came meanwhile
                 continue
@@ -133,71 +124,30 @@ class BucketStore(FolderStore):
             return self._newest
         raise StoreError(f"{self._url}: changes faster than it can be read; try again")
 
-    def _numbers(self) -> dict[int, Any]:
-        """When each manifest was made, by its number."""
-        found = {}
-        for one in self._listed(_MANIFESTS):
-            name = one["path"].rpartition("/")[2]
-            if re.fullmatch(rf"\d{{{_DIGITS}}}\.json", name):
-                found[int(name.partition(".")[0])] = one["last_modified"]
-        return found
-
-    def _listed(self, prefix: str) -> list[Any]:
-        return self._ask(lambda: [one for page in self._bucket.list(prefix) for one in page])
-
     def _make(self) -> None:
         empty = layout.sealed(Manifest()).encode()
-        if self._create(_name(0), empty):
-            self._check_condition(0, empty)
+        if self._bucket.create(manifest_name(0), empty):
+            self._bucket.check_condition(manifest_name(0), empty)
+            self._is_conditional = True
 
     def _write_manifest(self, held: Manifest) -> bool:
         if self._newest != self._manifest:  # pragma: no cover - a commit is of what was read
             return False
-        numbers = self._numbers()
+        numbers = self._bucket.numbers()
         if max(numbers, default=-1) != self._number:
             return False
         if not self._is_conditional:
-            self._check_condition(self._number, layout.sealed(self._newest).encode())
+            newest = layout.sealed(self._newest).encode()
+            self._bucket.check_condition(manifest_name(self._number), newest)
+            self._is_conditional = True
         new = sorted(held.all_parts() - self._manifest.all_parts())
-        self._at_once(self._upload, new)
+        at_once(self._upload, new)
         number = self._number + 1
-        if not self._create(_name(number), layout.sealed(held).encode()):
+        if not self._bucket.create(manifest_name(number), layout.sealed(held).encode()):
             return False
         self._number, self._newest = number, held
         self._prune(numbers)
         return True
-
-    def _create(self, name: str, data: bytes) -> bool:
-        """Create an object; False where there is another one."""
-        if self._put_new(name, data):
-            return True
-        # an answer may have been lost, and the object be ours
-        return self._ask(lambda: self._get(name)) == data
-
-    def _put_new(self, name: str, data: bytes) -> bool:
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-        def put() -> bool:
-            try:
-                self._bucket.put(name, data, mode="create", use_multipart=False)
-            except (AlreadyExistsError, PreconditionError):
-                return False
-            return True
-
-        return self._ask(put)
-
-    def _check_condition(self, number: int, data: bytes) -> None:
-        """See that the server refuses to create what is there, before anything depends on it."""
-        if self._put_new(_name(number), data):
-            raise StoreError(
-                f"{self._url}: this server creates an object although there is one (it ignores "
-                "If-None-Match), so two processes would lose each other's rows; nothing was "
-                "ingested. Use a server with conditional writes, or a folder"
-            )
-        self._is_conditional = True
-
-    def _get(self, name: str) -> bytes:
-        return bytes(self._bucket.get(name).bytes())
 
     # -- The parts -------------------------------------------------------------------------------
 
@@ -206,19 +156,19 @@ class BucketStore(FolderStore):
         wanted = [part for part in parts if not (self._folder / part).exists()]
         for folder in {(self._folder / part).parent for part in wanted}:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._at_once(self._download, wanted)
+        at_once(self._download, wanted)
 
     def _download(self, part: str) -> None:
         """One part, whole: what comes cut short or changed is asked for again."""
         checksum = self._manifest.crc32.get(part)
         why = "it is not there"
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             try:
                 with written_whole(self._folder / part, _MODE) as file:
-                    self._copy(part, file)
+                    self._bucket.copy_to(part, file)
             except FileNotFoundError:
                 break
-            except _CutError as error:
+            except CutError as error:
                 why = f"it came cut short ({error})"
                 continue
             if checksum is None or (found := crc32_of(self._folder / part)) == checksum:
@@ -228,25 +178,8 @@ class BucketStore(FolderStore):
         if part in self._read_manifest().all_parts():
             raise corrupt(f"{self._url}/{part}", why)
 
-    def _copy(self, part: str, file: Any) -> None:
-        from obstore.exceptions import BaseError
-
-        answer = self._ask(lambda: self._bucket.get(part))
-        n_bytes = 0
-        try:
-            for chunk in answer.stream():
-                n_bytes += file.write(chunk)
-        except BaseError as error:
-            raise _CutError(type(error).__name__) from None
-        if n_bytes != answer.meta["size"]:
-            raise _CutError(f"{n_bytes} bytes of {answer.meta['size']}")
-
     def _upload(self, part: str) -> None:
-        self._ask(lambda: self._bucket.put(part, self._folder / part))
-
-    def _at_once(self, do: Callable[[str], None], parts: list[str]) -> None:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(do, parts))
+        self._bucket.put(part, self._folder / part)
 
     # -- What nobody needs any more ----------------------------------------------------------------
 
@@ -271,7 +204,7 @@ class BucketStore(FolderStore):
         old = sorted(number for number, time in numbers.items() if time < limit)
         with suppress(StoreError, FileNotFoundError):
             if len(old) > _LEAST_KEPT:
-                self._ask(lambda: self._bucket.delete([_name(number) for number in old[:-1]]))
+                self._bucket.delete([manifest_name(number) for number in old[:-1]])
             if self._number % _SWEEP_EVERY == 0:
                 self._remove_parts(limit, old[-1] if old else min(numbers))
 
@@ -282,73 +215,14 @@ class BucketStore(FolderStore):
             stood: the manifest that was the newest at the limit: what it lacks and is older was let
                 go before, so that no reader of the last day has it.
         """
-        text = self._ask(lambda: self._get(_name(stood)))
+        text = self._bucket.get(manifest_name(stood))
         named = layout.parsed(text.decode(), self._url).all_parts() | self._newest.all_parts()
         gone = [
             one["path"]
-            for one in self._listed(f"{PARTS}/")
+            for one in self._bucket.listed(f"{PARTS}/")
             if one["path"] not in named and one["last_modified"] < limit
         ]
-        if gone:
-            self._ask(lambda: self._bucket.delete(gone))
-
-    def _ask(self, request: Callable[[], _T]) -> _T:
-        """What a request answers; obstore tries again where a server is busy or does not answer."""
-        from obstore.exceptions import BaseError, NotFoundError
-
-        try:
-            return request()
-        except (FileNotFoundError, NotFoundError) as error:
-            raise FileNotFoundError(str(error)) from None
-        except (BaseError, OSError, ValueError) as error:
-            raise _refused(self._url, error) from None
-
-
-class _CutError(Exception):
-    """A part came cut short."""
-
-
-def _name(number: int) -> str:
-    return f"{_MANIFESTS}{number:0{_DIGITS}}.json"
-
-
-def _checked(url: str) -> str:
-    """The URL without a slash at its end.
-
-    Raises:
-        StoreError: it names no bucket, or holds credentials.
-    """
-    parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise StoreError(
-            f"{shown}: give the bucket and a prefix alone; credentials and endpoints come from the "
-            "environment (AWS_*, GOOGLE_*, AZURE_*)"
-        )
-    if not parts.netloc or not parts.path.strip("/"):
-        raise StoreError(f"{shown}: give a bucket and a prefix, such as {parts.scheme}://logs/site")
-    return url.rstrip("/")
-
-
-def _opened(url: str) -> Any:
-    """The object store at a URL, with the platform's own credentials."""
-    try:
-        from obstore.store import from_url
-    except ImportError as error:
-        raise StoreError(
-            f"{url}: obstore is not installed; pip install 'ettr[object-storage]'"
-        ) from error
-    endpoints = [value for key, value in os.environ.items() if "ENDPOINT" in key]
-    options: Any = {
-        "timeout": timedelta(seconds=_TIMEOUT_S),
-        # an endpoint without TLS is one that the user named so
-        "allow_http": any(value.startswith("http://") for value in endpoints),
-    }
-    retries: Any = {"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_RETRY_S)}
-    try:
-        return from_url(url, client_options=options, retry_config=retries)
-    except Exception as error:  # an option of the environment is any exception of the driver
-        raise _refused(url, error) from None
+        self._bucket.delete(gone)
 
 
 def _cache_of(url: str) -> Path:
@@ -356,23 +230,3 @@ def _cache_of(url: str) -> Path:
     above = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
     return above / "ettr" / hashlib.sha256(f"{endpoint} {url}".encode()).hexdigest()[:20]
-
-
-def _refused(url: str, error: Exception) -> StoreError:
-    """The sentence for a request that failed, and was tried again where that may help."""
-    name, text = type(error).__name__, str(error)
-    if name in {"PermissionDeniedError", "UnauthenticatedError"} or "credential" in text.lower():
-        why = (
-            "the server does not let this machine's credentials do that (readers list and get, "
-            "who ingests puts and deletes, too); check AWS_*, GOOGLE_* or AZURE_* and the policy"
-        )
-    else:
-        # the first line alone, without addresses and what the server quotes of the request
-        found = re.search(
-            r"status code: (\d{3}[\w ]*)|: ((?:HTTP )?error [a-z ]+)$", text[:600], re.M
-        )
-        status = next((part for part in found.groups() if part), "") if found else name
-        why = (
-            f"the object storage does not answer as it should ({status}), {_TRIES} tries; try later"
-        )
-    return StoreError(f"{url}: {why}")
