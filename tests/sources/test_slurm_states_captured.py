@@ -43,6 +43,8 @@ def test_each_state_is_what_it_is_on_a_real_slurm(tmp_path: Path) -> None:
     hours = ettr("nodes", store, "--json").json["in_service_node_hours"]
     # node1 for ten minutes; node2 and node3 from their first trace; cloud1 without its time off
     assert 0.57 < hours < 0.60
+    nodes = {one["node"]: one["is_out"] for one in ettr("node", store, "--json").json["nodes"]}
+    assert nodes.items() >= {"later1": True, "cloud1": True, "node2": False}.items()
     failures = ettr("failures", store, "--json").json
     assert failures["set_down"]["by_person"] == 1
     by_job = {one["job_id"]: one["symptom"] for one in failures["rows"]}

@@ -111,6 +111,11 @@ class Service:
         begin_s, end_s = self.spans_s[node]
         return end_s - begin_s - sum(to_s - from_s for from_s, to_s in self.away_s.get(node, ()))
 
+    def is_away_last(self, node: tuple[str, str]) -> bool:
+        """Whether a node is no part of the fleet when its time ends: powered down, or FUTURE."""
+        away_s = self.away_s.get(node, ())
+        return bool(away_s) and away_s[-1][1] >= self.spans_s[node][1]
+
     @property
     def pieces_s(self) -> Floats:
         """Beginning and end of each time of a node in service, shape (n, 2), by node."""

@@ -188,7 +188,7 @@ def node_records(
             ),
             failed_attempts=held.get(name, 0) if has_jobs else None,
             codes=codes.get(name, ()),
-            **_outage_facts(None if out is None else out.get(name, [])),
+            **_outage_facts(None if out is None else out.get(name, []), fleet.is_away_last(name)),
         )
         for name in names
     ]
@@ -275,7 +275,7 @@ def _by_node(outages: Iterable[Outage]) -> dict[NodeName, list[Outage]]:
     return groups
 
 
-def _outage_facts(found: list[Outage] | None) -> dict[str, Any]:
+def _outage_facts(found: list[Outage] | None, is_away: bool) -> dict[str, Any]:
     """The fields of a record that outages fill; None for all where none are in the logs."""
     if found is None:
         unknown = ("unplanned_outages", "unplanned_h", "planned_h", "last_repair", "is_out")
@@ -292,7 +292,7 @@ def _outage_facts(found: list[Outage] | None) -> dict[str, Any]:
         "planned_h": sum(one.hours for one in found if one.is_planned),
         "outages_by_reason": tuple(sorted(reasons, key=lambda one: (-one.hours, one.reason_class))),
         "last_repair": to_datetime(max(ended_s)) if ended_s else None,
-        "is_out": any(one.is_open for one in found),
+        "is_out": is_away or any(one.is_open for one in found),
     }
 
 
