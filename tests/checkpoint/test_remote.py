@@ -45,7 +45,7 @@ def test_a_partial_save_sends_what_changed_and_comes_back_bit_for_bit(
     monkeypatch.setattr(remote, "_PIECE_BYTES", 4096)
     model, other = torch.nn.Linear(100, 200, bias=False), torch.nn.Linear(100, 200, bias=False)
     with RunningCheckpoint(
-        tmp_path / "run", model, block_bytes=4096, budget=Budget(fraction=0.1)
+        tmp_path / "run", model, block_bytes=4096, policy="round-robin", budget=Budget(fraction=0.2)
     ) as running:
         running.save_all(1)
         running.wait()
