@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -18,8 +19,9 @@ from ettr.sources.kubernetes import SOURCE
 from ettr.sources.registry import named
 from ettr.store import open_store
 from source_samples import SAMPLES, read_all, rows_of
-from sources.kubernetes_objects import answer_of, objects_of
+from sources.kubernetes_objects import answer_of, objects_of, stamp
 
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEY = ("attempt_id", "state", "start", "end", "n_nodes", "n_gpus")
 
 
@@ -35,6 +37,35 @@ def test_no_secret_environment_annotation_or_output_is_kept(name):
     rows = [batch.tables[table].to_pylist() for batch in batches for table in batch.tables]
     assert "PLANTED" in (SAMPLES / "kubernetes" / name).read_text()
     assert "PLANTED" not in json.dumps(rows, default=str)
+
+
+def test_the_samples_have_the_shapes_of_the_api():
+    """Each field by the types of Kubernetes 1.37, generated from its schema."""
+    msgspec = pytest.importorskip("msgspec")
+    resources = pytest.importorskip("lightkube.resources.core_v1")
+    from lightkube.resources.batch_v1 import Job
+
+    types = {("v1", name): getattr(resources, name) for name in ("Pod", "Node", "Event")}
+    types["batch/v1", "Job"] = Job
+    objects = json.loads((SAMPLES / "kubernetes/list.json").read_text())["items"]
+    for line in (SAMPLES / "kubernetes/watch.jsonl").read_text().splitlines()[:14]:
+        objects.append(json.loads(line)["object"])
+    known = [one for one in objects if (one["apiVersion"], one["kind"]) in types]
+    assert len(known) > 20
+    for one in known:
+        typed = msgspec.convert(one, types[one["apiVersion"], one["kind"]])
+        assert unknown_fields(one, msgspec.to_builtins(typed)) == [], one["metadata"]["name"]
+
+
+def unknown_fields(given: object, typed: object) -> list[str]:
+    found: list[str] = []
+    if isinstance(given, dict) and isinstance(typed, dict):
+        for name, value in given.items():
+            found += unknown_fields(value, typed[name]) if name in typed else [name]
+    elif isinstance(given, list) and isinstance(typed, list):
+        for pair in zip(given, typed, strict=True):
+            found += unknown_fields(*pair)
+    return found
 
 
 def test_secrets_in_the_message_of_an_event_are_masked(tmp_path: Path):
@@ -76,6 +107,148 @@ def test_objects_say_of_a_simulated_history_what_its_tables_say(tmp_path: Path):
     ]
     assert states[0] == states[1]
     assert states[0]
+
+
+def at(minutes: float) -> str:
+    return stamp(NOON + timedelta(minutes=minutes))
+
+
+def named_object(kind: str, api: str, name: str, version: int = 1, **parts: object) -> dict:
+    meta = {"name": name, "namespace": "ml", "uid": f"{kind}-{name}", "creationTimestamp": at(0)}
+    meta |= {"resourceVersion": str(version), **parts.pop("metadata", {})}
+    return {"apiVersion": api, "kind": kind, "metadata": meta, **parts}
+
+
+def owned_by(owner: dict) -> list[dict]:
+    names = {name: owner["metadata"][name] for name in ("name", "uid")}
+    return [{"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True} | names]
+
+
+def pod_of(owner: dict, name: str, node: str, span: tuple, labels: dict, code: int = 0) -> dict:
+    """A pod that ran on a node from one minute to another; with code 137 it was taken away."""
+    meta = {"labels": labels, "ownerReferences": owned_by(owner), "creationTimestamp": at(span[0])}
+    over = {"exitCode": code, "finishedAt": at(span[1]), "reason": "Error" if code else "Completed"}
+    status = {"phase": "Failed" if code else "Succeeded", "startTime": at(span[0])}
+    status["containerStatuses"] = [{"name": "c", "state": {"terminated": over}}]
+    if code == 137:
+        lost = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+        status["conditions"] = [lost | {"lastTransitionTime": at(span[1])}]
+    limits = {"limits": {"nvidia.com/gpu": "8"}}
+    spec = {"nodeName": node, "containers": [{"name": "c", "resources": limits}]}
+    return named_object("Pod", "v1", name, metadata=meta, spec=spec, status=status)
+
+
+def ended(kind: str) -> dict:
+    return {"conditions": [{"type": kind, "status": "True", "lastTransitionTime": at(60)}]}
+
+
+def owners_of(kind: str) -> tuple[list[dict], dict, dict]:
+    """Objects of a job that succeeded, the one that owns its pods, and labels that these have."""
+    if kind == "PyTorchJob":
+        spec = {"runPolicy": {"activeDeadlineSeconds": 7200, "schedulingPolicy": {"queue": "q"}}}
+        done = ended("Succeeded") | {"completionTime": at(60)}
+        own = named_object(kind, "kubeflow.org/v1", "x", spec=spec, status=done)
+        return [own], own, {"training.kubeflow.org/job-name": "x"}
+    if kind == "Volcano":
+        state = {"state": {"phase": "Completed", "lastTransitionTime": at(60)}}
+        own = named_object(
+            "Job", "batch.volcano.sh/v1alpha1", "x", spec={"queue": "q"}, status=state
+        )
+        return [own], own, {"volcano.sh/job-name": "x"}
+    if kind == "JobSet":
+        top = named_object(
+            kind, "jobset.x-k8s.io/v1alpha2", "x", spec={}, status=ended("Completed")
+        )
+        meta = {"ownerReferences": owned_by(top), "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+        own = named_object("Job", "batch/v1", "x-workers-0", metadata=meta, spec={}, status={})
+        labels = {"jobset.sigs.k8s.io/jobset-name": "x", "jobset.sigs.k8s.io/restart-attempt": "0"}
+        return [top, own], own, labels | {"kueue.x-k8s.io/queue-name": "q"}
+    if kind == "Workload":
+        job = named_object("Job", "batch/v1", "x", spec={}, status=ended("Complete"))
+        meta = {"ownerReferences": owned_by(job)}
+        queued = {"queueName": "q", "priorityClassName": "high"}
+        load = named_object(
+            kind, "kueue.x-k8s.io/v1beta1", "w", metadata=meta, spec=queued, status={}
+        )
+        return [job, load], job, {}
+    top = named_object(kind, "leaderworkerset.x-k8s.io/v1", "x", spec={}, status={})
+    own = named_object("StatefulSet", "apps/v1", "x", metadata={"ownerReferences": owned_by(top)})
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "x",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+    }
+    return [top, own], own, labels | {"kueue.x-k8s.io/queue-name": "q"}
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "Volcano", "JobSet", "Workload", "LeaderWorkerSet"])
+def test_a_job_of_any_kind_is_one_attempt_though_a_pod_was_replaced(tmp_path: Path, kind: str):
+    objects, owner, labels = owners_of(kind)
+    pods = [
+        pod_of(owner, "p0", "g0", (1, 60), labels),
+        pod_of(owner, "p1", "g1", (1, 20), labels, code=137),
+        pod_of(owner, "p2", "g2", (22, 60), labels),
+    ]
+    batches = read_all(SOURCE, written(tmp_path, [*pods, *objects]))
+    (attempt,) = rows_of(batches, "attempts")
+    assert (attempt["state"], attempt["partition"]) == ("COMPLETED", "q")
+    assert [stamp(attempt[name]) for name in ("start", "end")] == [at(1), at(60)]
+    assert (attempt["n_nodes"], attempt["n_gpus"]) == (2, 16)
+    assert attempt["time_limit_s"] == (7200 if kind == "PyTorchJob" else None)
+    held = {row["node"]: row["elapsed_s"] / 60 for row in rows_of(batches, "allocations")}
+    assert held == {"g0": 59, "g1": 19, "g2": 38}
+    (event,) = [row for row in rows_of(batches, "events") if "TaintManager" in row["code"]]
+    assert (event["node"], event["job_id"]) == ("g1", attempt["job_id"])
+
+
+def test_kueue_says_that_a_job_was_preempted(tmp_path: Path):
+    (job, load), owner, _ = owners_of("Workload")
+    job["status"] = ended("Failed")
+    load["status"] = {
+        "conditions": [
+            {
+                "type": "Evicted",
+                "status": "True",
+                "reason": "Preempted",
+                "lastTransitionTime": at(59),
+            }
+        ]
+    }
+    gone = pod_of(owner, "p0", "g0", (1, 60), {}, code=143)
+    (attempt,) = rows_of(read_all(SOURCE, written(tmp_path, [job, load, gone])), "attempts")
+    assert attempt["state"] == "PREEMPTED"
+
+
+def test_an_audit_log_says_who_cancelled_a_job_and_drained_a_node_and_no_secret(tmp_path: Path):
+    line = {"apiVersion": "audit.k8s.io/v1", "kind": "Event", "stage": "ResponseComplete"}
+    line |= {"responseStatus": {"code": 200}, "requestReceivedTimestamp": at(30)}
+
+    def audited(user: str, verb: str, resource: str, name: str, **more: object) -> dict:
+        about = {"resource": resource, "name": name, "namespace": "ml"}
+        return line | {"user": {"username": user}, "verb": verb, "objectRef": about} | more
+
+    (job, _), owner, _ = owners_of("Workload")
+    job["status"], job["metadata"]["deletionTimestamp"] = {}, at(30)
+    pod = pod_of(owner, "p0", "g0", (1, 30), {}, code=143)
+    body = {"spec": {"unschedulable": True}, "metadata": {"annotations": {"a": "PLANTED"}}}
+    objects = [
+        {"type": "DELETED", "object": job},
+        pod,
+        audited("ann", "delete", "jobs", "x"),
+        audited("system:serviceaccount:kube-system:gc", "delete", "pods", "p0"),
+        audited("bob", "patch", "nodes", "g1", requestObject=body),
+        audited("bob", "patch", "nodes", "g1", requestObject={"spec": {"unschedulable": False}})
+        | {"requestReceivedTimestamp": at(50)},
+        audited("eve", "delete", "jobs", "y") | {"responseStatus": {"code": 403}},
+        audited("eve", "create", "secrets", "s", requestObject={"data": {"k": "PLANTED"}}),
+    ]
+    batches = read_all(SOURCE, written(tmp_path, objects))
+    (attempt,) = rows_of(batches, "attempts")
+    assert (attempt["state"], attempt["cancelled_by"]) == ("CANCELLED", "ann")
+    (state,) = rows_of(batches, "node_states")
+    assert (state["node"], state["state"], state["user"]) == ("g1", "DRAIN", "bob")
+    assert [stamp(state[name]) for name in ("start", "end")] == [at(30), at(50)]
+    kept = [batch.tables[name].to_pylist() for batch in batches for name in batch.tables]
+    assert "PLANTED" not in repr(kept)
 
 
 def test_late_and_repeated_versions_change_nothing(tmp_path: Path):

@@ -29,7 +29,18 @@ def records(line: str) -> dict[str, list[object]]:
     watch |= {"ingestionTime": int(SECONDS * 1000) + 9, "eventId": "1"}
     cloud = {"insertId": "a", "timestamp": ISO, "resource": {"labels": {"node_name": "g7"}}}
     stream = {"stream": {"host": "g7", "job": "kern"}, "values": [[NANOS, line]]}
+    fluent = {"_index": "logstash-2026.03.01", "_id": "2", "_score": None, "_source": {}}
+    fluent["_source"] = {"@timestamp": ISO, "log": line, "kubernetes": {"host": "g7"}}
+    group = {"messageType": "DATA_MESSAGE", "owner": "1", "logGroup": "/gpu", "logStream": "g7"}
+    event = {"id": "3", "timestamp": int(SECONDS * 1000), "message": line}
+    asked = {"@timestamp": ISO[:-1].replace("T", " "), "@message": line, "@logStream": "g7"}
+    row = [{"field": name, "value": value} for name, value in asked.items()]
     return {
+        "fluent-bit-to-elasticsearch": [fluent],
+        "cloudwatch-subscription": [
+            {**group, "subscriptionFilters": ["all"], "logEvents": [event]}
+        ],
+        "cloudwatch-insights": [{"results": [row], "statistics": {}, "status": "Complete"}],
         "logcli": [{"labels": {"host": "g7"}, "line": line, "timestamp": ISO}],
         "loki": [{"status": "success", "data": {"resultType": "streams", "result": [stream]}}],
         "elasticdump": [search],
@@ -83,3 +94,12 @@ def test_a_syslog_line_within_names_its_own_host(tmp_path: Path):
     path.write_text(json.dumps({"labels": {"host": "collector"}, "line": SYSLOG, "timestamp": ISO}))
     (event,) = rows_of(read_all(recognise(head_of(path), path.name), path), "events")
     assert (event["node"], event["time"].timestamp()) == ("g7", SECONDS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_torn_line_costs_a_line(tmp_path: Path, form: str):
+    whole = json.dumps(records(KERNEL)[form][0])
+    path = tmp_path / "export.jsonl"
+    path.write_text("\n".join([whole, whole[: len(whole) // 2], "", whole, whole[:40]]))
+    batches = read_all(recognise(head_of(path), path.name), path)
+    assert len(rows_of(batches, "events")) == 2

@@ -74,6 +74,7 @@ _READ = frozenset(
     "apiVersion kind metadata name namespace uid resourceVersion creationTimestamp labels "
     "deletionTimestamp ownerReferences controller spec nodeName priorityClassName containers "
     "resources requests limits activeDeadlineSeconds queueName queue unschedulable taints key "
+    "runPolicy schedulingPolicy priorityClass "
     "timeAdded status phase reason startTime completionTime conditions type message "
     "lastTransitionTime lastHeartbeatTime containerStatuses state lastState terminated exitCode "
     "signal finishedAt capacity cpu memory addresses address node.kubernetes.io/instance-type "
@@ -492,7 +493,10 @@ def _owner(
         end = seen.time(_object(status.get("state")).get("lastTransitionTime")) if state else None
     if is_deleted and state is None:
         state, end = "CANCELLED", seen.time(meta.get("deletionTimestamp"))
-    labels, limit = _object(meta.get("labels")), spec.get("activeDeadlineSeconds")
+    # Kubeflow has them apart
+    policy = _object(spec.get("runPolicy")) or spec
+    scheduling = _object(policy.get("schedulingPolicy")) or spec
+    labels, limit = _object(meta.get("labels")), policy.get("activeDeadlineSeconds")
     return _Owner(
         line=line,
         kind=kind,
@@ -502,8 +506,8 @@ def _owner(
         created=created,
         end=end,
         state=state,
-        queue=clean(spec.get("queueName") or spec.get("queue") or labels.get(_QUEUE)),
-        qos=clean(spec.get("priorityClassName")),
+        queue=clean(spec.get("queueName") or scheduling.get("queue") or labels.get(_QUEUE)),
+        qos=clean(scheduling.get("priorityClass") or spec.get("priorityClassName")),
         limit_s=float(limit) if isinstance(limit, int) and limit > 0 else None,
         preempted=preempted,
     )

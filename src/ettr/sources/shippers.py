@@ -15,6 +15,7 @@ from ettr.sources.json_records import (
     Json,
     JsonObject,
     RecordShape,
+    as_list,
     head_objects,
     records_within,
     salvage,
@@ -44,8 +45,11 @@ FORMS = (
     ShipperForm(
         "Elasticsearch, OpenSearch",
         ("_source/@timestamp",),
-        ("_source/message",),
-        ("_source/host/name", "_source/host/hostname", "_source/hostname", "_source/host"),
+        ("_source/message", "_source/log", "_source/MESSAGE"),  # the last two by Fluent Bit
+        (
+            *("_source/host/name", "_source/host/hostname", "_source/hostname", "_source/host"),
+            *("_source/kubernetes/host", "_source/kubernetes/node/name", "_source/_HOSTNAME"),
+        ),
     ),
     ShipperForm(
         "Cloud Logging",
@@ -74,13 +78,15 @@ _NEEDED = {
     "CloudWatch": ("logStreamName", "ingestionTime", "eventId"),
     "Vector": ("source_type",),
 }
-_KERNEL_KEYS = ("_TRANSPORT", "SYSLOG_IDENTIFIER", "labels/transport", "jsonPayload/_TRANSPORT")
+_KERNEL_KEYS = (
+    *("_TRANSPORT", "SYSLOG_IDENTIFIER", "labels/transport", "jsonPayload/_TRANSPORT"),
+    *("_source/_TRANSPORT", "_source/syslog/identifier", "jsonPayload/SYSLOG_IDENTIFIER"),
+)
 _UNIX_SYSLOG = re.compile(
     r"\A(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<host>[\w.-]{1,255}) "
 )
 _OWN_STAMP = re.compile(r"\A\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _UPTIME = re.compile(r"\A\[\s*\d{1,9}\.\d+\]")
-_STREAMS = "stream"
 
 
 def at(value: Json, path: str) -> Json:
@@ -108,8 +114,31 @@ def form_of(value: JsonObject) -> ShipperForm | None:
 
 
 def _is_record(value: JsonObject) -> bool:
-    is_stream = isinstance(value.get(_STREAMS), dict) and isinstance(value.get("values"), list)
-    return is_stream or form_of(value) is not None
+    return _several(value) is not None or form_of(value) is not None
+
+
+def _several(value: JsonObject) -> list[JsonObject] | None:
+    """The records of one that holds several lines of one origin; None of any other."""
+    stream, events, results = (value.get(name) for name in ("stream", "logEvents", "results"))
+    found: list[JsonObject] = []
+    if isinstance(stream, dict) and isinstance(value.get("values"), list):  # Loki's API
+        for pair in as_list(value["values"]):
+            if isinstance(pair, list) and len(pair) >= 2:
+                stamp = clean(pair[0]) or ""
+                seconds = int(stamp) / 1e9 if stamp.isdigit() and len(stamp) < 22 else pair[0]
+                found.append({"timestamp": seconds, "line": pair[1], "labels": stream})
+        return found
+    if isinstance(events, list):  # a subscription of CloudWatch
+        host = {"logStreamName": value.get("logStream")}
+        return [{**event, **host} for event in events if isinstance(event, dict)]
+    if isinstance(results, list) and all(isinstance(row, list) for row in results):
+        for row in results:  # a query of CloudWatch Logs Insights, whose times are UTC
+            cells = {clean(at(c, "field")): at(c, "value") for c in as_list(row)}
+            host = {"logStreamName": cells.get("@logStream") or ""}
+            time = f"{cells.get('@timestamp')}Z".replace(" ", "T")
+            found.append({"timestamp": time, "message": cells.get("@message"), **host})
+        return found if any(isinstance(one["message"], str) for one in found) else None
+    return None
 
 
 _SHAPE = RecordShape(_is_record)
@@ -124,12 +153,14 @@ def is_shipped(head: bytes) -> bool:
 
 def shipped_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The lines within, in blocks, each with its newline; an empty one for what is no record."""
-    held = b""
+    held, is_lines = b"", False
     rest = iter(parts)
     for block in rest:
         lines = (held + block).split(b"\n")
         held = lines.pop()
-        if any(line.lstrip()[:1] not in (b"{", b"") or not _is_whole(line) for line in lines[:2]):
+        # a record a line, of which the first or the second may be torn
+        is_lines = is_lines or any(_is_whole(line) for line in lines[:2])
+        if not is_lines:
             held = b"\n".join([*lines, held]) + b"".join(rest)
             break
         yield b"".join(_line(salvage(text_of(line), (), _SHAPE)) for line in lines)
@@ -152,7 +183,8 @@ def shipped_texts(origin: Origin) -> Iterator[tuple[int, str]] | None:
 
 
 def _is_whole(line: bytes) -> bool:
-    return not line.strip() or line.rstrip().endswith(b"}")
+    text = line.strip()
+    return len(text) > 2 and text[:1] == b"{" and text.endswith(b"}")
 
 
 def _line(values: list[Json]) -> bytes:
@@ -169,20 +201,11 @@ def _line(values: list[Json]) -> bytes:
 
 
 def _lines_of(record: JsonObject) -> Iterator[bytes]:
-    stream = record.get(_STREAMS)
-    if isinstance(stream, dict):
-        values = record.get("values")
-        for pair in values if isinstance(values, list) else ():
-            if isinstance(pair, list) and len(pair) >= 2:
-                stamp = clean(pair[0]) or ""
-                seconds = int(stamp) / 1e9 if stamp.isdigit() and len(stamp) < 22 else pair[0]
-                one = {"timestamp": seconds, "line": pair[1], "labels": stream}
-                if form_of(one):
-                    yield _plain(one, FORMS[0])
-        return
-    form = form_of(record)
-    if form is not None:
-        yield _plain(record, form)
+    several = _several(record)
+    for one in [record] if several is None else several:
+        form = form_of(one)
+        if form is not None:
+            yield _plain(one, form)
 
 
 def _plain(record: JsonObject, form: ShipperForm) -> bytes:
