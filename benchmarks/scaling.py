@@ -67,7 +67,9 @@ def measured(store: Path, page: Path, limit: str, engine: str) -> tuple[float, f
     began = time.perf_counter()
     program = "from ettr.cli.main import main; main()"
     environ = {**os.environ, "PYTHONPATH": str(report_pipeline.HERE / "src")}
-    child = subprocess.Popen([sys.executable, "-c", program, *words], env=environ, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, *words], env=environ, stdout=subprocess.DEVNULL
+    )
     _, status, used = os.wait4(child.pid, 0)
     if status:
         raise SystemExit(f"ettr {' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")

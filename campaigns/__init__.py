@@ -35,6 +35,7 @@ NAMES = (
     "memory-schemes",
     "new-checks",
     "node-kills",
+    "object-store",
     "options",
     "projections",
     "plan-inputs",

@@ -37,12 +37,12 @@ class ObjectStorage:
         EttrError: the URL names no bucket, or holds credentials; obstore is not there.
     """
 
-    def __init__(self, url: str, error: type[EttrError], *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, url: str, error: type[EttrError]) -> None:
         self._error = error
         self.url = _checked(url, error)
-        self._objects: Any = self._opened(timeout_s)
+        self._objects: Any = self._opened()
 
-    def _opened(self, timeout_s: float) -> Any:
+    def _opened(self) -> Any:
         """The object store, with the platform's own credentials."""
         try:
             from obstore.store import from_url
@@ -52,7 +52,7 @@ class ObjectStorage:
             ) from error
         endpoints = [value for key, value in os.environ.items() if "ENDPOINT" in key]
         options: Any = {
-            "timeout": timedelta(seconds=timeout_s),
+            "timeout": timedelta(seconds=_TIMEOUT_S),
             # an endpoint without TLS is one that the user named so
             "allow_http": any(value.startswith("http://") for value in endpoints),
         }

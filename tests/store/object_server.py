@@ -55,6 +55,9 @@ def object_server() -> Iterator[ObjectServer]:
         server.shutdown()
 
 
+_GENERATION = "x-goog-if-generation-match"
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ObjectServer
@@ -89,7 +92,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command not in {"GET", "HEAD"} and self.server.is_read_only:
             return 403, b"<Error><Code>AccessDenied</Code></Error>"
         if self.command == "PUT":
-            if self.server.is_conditional and self.headers.get("if-none-match") and key in objects:
+            # S3 and Azure, Google
+            is_new = self.headers.get("if-none-match") or self.headers.get(_GENERATION) == "0"
+            if self.server.is_conditional and is_new and key in objects:
                 return 412, b"<Error><Code>PreconditionFailed</Code></Error>"
             objects[key], self.server.days[key] = body, self.server.day
             return 200, b""
@@ -100,6 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
                 objects.pop(f"{key.rstrip('/')}/{one}", None)
             rows = "".join(f"<Deleted><Key>{escape(one)}</Key></Deleted>" for one in keys)
             return 200, f"<DeleteResult>{rows}</DeleteResult>".encode()
+        if self.command == "DELETE":
+            objects.pop(key, None)
+            return 204, b""
+        if query.get("comp") == ["list"]:
+            return 200, self._listed_blobs(key.rstrip("/"), query.get("prefix", [""])[0])
         if "list-type" in query:
             return 200, self._listed(key.rstrip("/"), query.get("prefix", [""])[0])
         if key not in objects:
@@ -118,12 +128,24 @@ class _Handler(BaseHTTPRequestHandler):
             f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>".encode()
         )
 
+    def _listed_blobs(self, container: str, prefix: str) -> bytes:
+        rows = "".join(
+            f"<Blob><Name>{escape(key[len(container) + 1 :])}</Name><Properties><Last-Modified>"
+            f"Sun, {self.server.days[key]:02} Mar 2026 12:00:00 GMT</Last-Modified>"
+            f"<Content-Length>{len(data)}</Content-Length><Content-Type>b</Content-Type>"
+            "<Etag>e</Etag></Properties></Blob>"
+            for key, data in sorted(self.server.objects.items())
+            if key.startswith(f"{container}/{prefix}")
+        )
+        return f"<EnumerationResults><Blobs>{rows}</Blobs></EnumerationResults>".encode()
+
     def _answer(self, status: int, body: bytes, fault: str = "") -> None:
         if fault == "flip" and body:
             body = body[:-9] + bytes([body[-9] ^ 1]) + body[-8:]
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+        self.send_header("x-goog-generation", "1")
         self.send_header("Last-Modified", "Sun, 01 Mar 2026 12:00:00 GMT")
         self.end_headers()
         if fault == "cut":

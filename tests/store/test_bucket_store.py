@@ -1,7 +1,10 @@
 """A store in object storage: each commit has one winner, and no fault of the server loses rows."""
 
+import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr, write_logs
+from ettr import object_storage
 from ettr.errors import StoreError, UsageError
 from ettr.store import Access, bucket, open_store
 from store.object_server import ObjectServer, object_server
@@ -85,6 +89,60 @@ def test_a_server_that_ignores_the_condition_is_refused_at_the_first_commit(
     with pytest.raises(StoreError, match="ignores If-None-Match"):
         put("f2", "2")
     assert jobs() == {"1"}
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_google_and_azure_hold_a_store_by_their_own_requests(
+    scheme: str, server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    account = {"gcs_base_url": server.endpoint, "disable_oauth": True}
+    account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+    (tmp_path / "account.json").write_text(json.dumps(account))
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", server.endpoint)
+    monkeypatch.setattr(f"{__name__}.URL", f"{scheme}://logs/site")
+    put("f1", "1")
+    put("f2", "2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    assert jobs() == {"1", "2"}
+    server.is_conditional = False
+    with pytest.raises(StoreError, match="ignores If-None-Match"):
+        put("f3", "3")
+
+
+def test_a_server_of_the_sites_own_ca_is_trusted_where_its_certificate_is_named(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    new, days = ("-newkey", "rsa:2048", "-nodes"), ("-days", "2")
+    leaf = ("-CAcreateserial", "-extfile", "names", "-out", "cert.pem")
+    for words in (
+        ("req", "-x509", *new, *days, "-subj", "/CN=CA", "-keyout", "ca.key", "-out", "ca.pem"),
+        ("req", *new, "-subj", "/CN=store", "-keyout", "key.pem", "-out", "asked.pem"),
+        ("x509", "-req", "-in", "asked.pem", *days, "-CA", "ca.pem", "-CAkey", "ca.key", *leaf),
+    ):
+        subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint.replace("http", "https"))
+    with pytest.raises(StoreError, match="does not answer"):
+        put("f1", "1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    put("f1", "1")
+    assert jobs() == {"1"}
+
+
+def test_a_server_that_never_answers_ends_in_a_sentence(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_storage, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(object_storage, "_RETRY_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        with pytest.raises(StoreError, match="does not answer as it should"):
+            put("f1", "1")
 
 
 @pytest.mark.slow

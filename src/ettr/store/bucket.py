@@ -228,5 +228,6 @@ class BucketStore(FolderStore):
 def _cache_of(url: str) -> Path:
     """The folder of this machine in which parts of the store are kept once they were read."""
     above = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME")
+    endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     return above / "ettr" / hashlib.sha256(f"{endpoint} {url}".encode()).hexdigest()[:20]
