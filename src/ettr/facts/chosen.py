@@ -128,14 +128,13 @@ def _held(facts: Facts) -> str:
 def _accounted(facts: Facts) -> str:
     """One row is a selected attempt as the log has it, parts of heterogeneous jobs apart."""
     if not facts.given("het_jobs").ids:
-        source = _of_wholes(facts)
-    else:
-        source = _Source(
-            facts.table("parts_attempts"),
-            facts.table("parts_allocations"),
-            tuple(narrow_columns(ATTEMPTS)),
-            "parts",
-        )
+        return facts.table("chosen")
+    source = _Source(
+        facts.table("parts_attempts"),
+        facts.table("parts_allocations"),
+        tuple(narrow_columns(ATTEMPTS)),
+        "parts",
+    )
     if facts.given("selection").is_everything:
         return _everything(facts, source)
     sql = _by_node(facts, _attempts_sql(facts, source), source, "held")

@@ -33,17 +33,19 @@ class Duck:
 
     def put(self, name: str, columns: Sequence[tuple[str, str]], rows: Rows) -> None:
         """Keep few rows that were made elsewhere."""
-        typed = ", ".join(f'"{column}" {kind}' for column, kind in columns)
-        self.run(f"CREATE TEMP TABLE {name} ({typed})")
-        if rows:
-            # a statement with thousands of marks takes DuckDB a hundred times as long
-            given = {
-                column: _objects(values)
-                for (column, _), values in zip(columns, zip(*rows, strict=True), strict=True)
-            }
-            self.connection.register("given_rows", given)
-            self.run(f"INSERT INTO {name} SELECT * FROM given_rows")
-            self.connection.unregister("given_rows")
+        if not rows:
+            typed = ", ".join(f'"{column}" {kind}' for column, kind in columns)
+            self.run(f"CREATE TEMP TABLE {name} ({typed})")
+            return
+        # a statement with thousands of marks takes DuckDB a hundred times as long
+        given = {
+            column: _objects(values)
+            for (column, _), values in zip(columns, zip(*rows, strict=True), strict=True)
+        }
+        cast = ", ".join(f'CAST("{column}" AS {kind}) AS "{column}"' for column, kind in columns)
+        self.connection.register("given_rows", given)
+        self.run(f"CREATE TEMP TABLE {name} AS SELECT {cast} FROM given_rows")
+        self.connection.unregister("given_rows")
 
     def put_arrow(self, name: str, rows: pa.Table) -> None:
         """Keep rows that were made elsewhere, in Arrow's types."""

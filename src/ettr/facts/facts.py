@@ -46,6 +46,7 @@ class Facts:
         self._made: dict[tuple[str, tuple[Any, ...]], str] = {}
         self._fetched: dict[tuple[Any, ...], Any] = {}
         self._closures: dict[str, tuple[str, ...]] = {}
+        self._identities: dict[str, Any] = {}
 
     def under(self, **changes: Any) -> Facts:
         """The facts of the same store where some values are others."""
@@ -83,8 +84,11 @@ class Facts:
                 else:
                     self.engine.put(physical, one.columns, rows)
             else:
+                view = one.keep == "view" or (
+                    one.keep == "small" and "attempts" not in self.given("small")
+                )
                 self.engine.create(
-                    physical, one.code_with(self.table), self._bound(one), view=one.keep == "view"
+                    physical, one.code_with(self.table), self._bound(one), view=view
                 )
             self._made[key] = physical
         return self._made[key]
@@ -154,7 +158,18 @@ class Facts:
         return {name: self.given(name) for name in one.takes}
 
     def _key(self, name: str) -> tuple[str, tuple[Any, ...]]:
-        return name, tuple(_identity(self.given(taken)) for taken in self._closure(name))
+        return name, tuple(map(self._identity, self._closure(name)))
+
+    def _identity(self, name: str) -> Any:
+        """What identifies a value: the value itself, or which object it is."""
+        if name not in self._identities:
+            value = self.given(name)
+            try:
+                hash(value)
+            except TypeError:
+                value = id(value)
+            self._identities[name] = value
+        return self._identities[name]
 
     def _closure(self, name: str) -> tuple[str, ...]:
         """Names of all values that a fact takes, by itself or through what it reads."""
@@ -184,15 +199,6 @@ class Deferred:
         if not self._values:
             self._values.append(self._compute(facts))
         return self._values[0]
-
-
-def _identity(value: Any) -> Any:
-    """What identifies a value: the value itself, or which object it is."""
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return value
 
 
 def _length(found: Any) -> int:

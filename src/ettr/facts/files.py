@@ -3,8 +3,8 @@
 A fact is `sql/NAME.sql`, written in DuckDB's dialect: a header of comments (one row is ...;
 columns, units, what null means), then one statement. What it reads are the names after FROM and
 JOIN; what it takes are the names after `$`. A line `-- keep: view` in the header keeps it as a
-view, which takes nothing, and `-- keep: no` keeps no table of it, only what was fetched; the rest
-are tables.
+view, which takes nothing, `-- keep: small` as one unless the store has few attempts, and
+`-- keep: no` keeps no table of it, only what was fetched; the rest are tables.
 
 A rule that SQL would make unreadable (a state machine over few rows, a taxonomy's verdicts) is a
 fact made in Python: a function under `made`, which names what it reads.
@@ -25,7 +25,7 @@ SQL = Path(__file__).parent / "sql"
 _READS = re.compile(r"\b(FROM|JOIN)(\s+)([a-z_][a-z0-9_]*)\b(?!\s*\()", re.IGNORECASE)
 _TAKES = re.compile(r"\$([a-z_][a-z0-9_]*)")
 _COMMENT = re.compile(r"--[^\n]*")
-_KEEP = re.compile(r"^-- keep: (view|no)$", re.MULTILINE)
+_KEEP = re.compile(r"^-- keep: (view|small|no)$", re.MULTILINE)
 Rows = Sequence[tuple[object, ...]]
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -90,9 +90,11 @@ def load_when_unknown(load: Callable[[], None]) -> None:
 
 def is_fact(name: str) -> bool:
     """Whether there is a fact of that name, loading what makes facts where it may be one."""
-    while name not in fact_names() and _NOT_LOADED:
+    while name not in _MADE and name not in _in_files():
+        if not _NOT_LOADED:
+            return False
         _NOT_LOADED.pop()()
-    return name in fact_names()
+    return True
 
 
 def fact(name: str) -> Fact:

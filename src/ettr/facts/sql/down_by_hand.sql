@@ -1,6 +1,7 @@
 -- One row is a failure of a job whose node was set DOWN when it ended by no word of Slurm's own and by no
 -- health check. setter: 'person', or 'unknown' where nothing says whether it was Slurm.
 -- reason_key: what was typed first, '' without. names_fault: a fault is known, by it or by another log.
+-- keep: no
 WITH failed AS (
   SELECT attempt_id, end_us, symptom <> 'unattributed' AS names_fault FROM all_failures WHERE node_failed),
 met AS (

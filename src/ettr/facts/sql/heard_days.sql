@@ -1,6 +1,6 @@
 -- One row is a cluster on a UTC day with rows of a kind of logs, errors or states: n_rows.
 -- fleet_nodes: how many nodes of the fleet were heard in their time in service.
--- keep: view
+-- keep: no
 WITH heard AS (
   SELECT 'errors' AS kind, cluster, node, day, n_rows FROM error_days
   UNION ALL

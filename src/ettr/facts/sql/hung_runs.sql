@@ -3,6 +3,7 @@
 -- for no planned work before $hung_out_us after the end had passed.
 -- fault_us: when the fault was first seen in the run, symptom: which; out_us: since when the node was out.
 -- last_step_us: the last step that progress records of the attempt, null without any.
+-- keep: no
 WITH outs AS (
   SELECT s.cluster, s.node, s.start_us
   FROM node_states s JOIN reasons r ON coalesce(s.reason, '') = r.reason_key

@@ -3,7 +3,7 @@
 -- job (job and user). chain: the first job of a chain that it is in (chained). Times *_s are whole
 -- seconds since 1970; a running attempt ends where the log was taken. gpu_s: GPU-seconds, null where
 -- its GPUs are not known.
--- keep: view
+-- keep: small
 WITH ran AS (
   SELECT a.*, c.chain, CASE WHEN c.chain IS NULL THEN a.work_dir ELSE c.chain_dir END AS folder,
          coalesce(o.own_id, r.recorded_run) AS run_id, a.start_us // 1000000 AS start_s,
