@@ -87,9 +87,7 @@ class Facts:
                 view = one.keep == "view" or (
                     one.keep == "small" and "attempts" not in self.given("small")
                 )
-                self.engine.create(
-                    physical, one.code_with(self.table), self._bound(one), view=view
-                )
+                self.engine.create(physical, one.code_with(self.table), self._bound(one), view=view)
             self._made[key] = physical
         return self._made[key]
 
