@@ -11,13 +11,14 @@ from cli.program import ettr
 from cluster_scenarios import fault, one_size, played, quiet
 from ettr.errors import UsageError
 from ettr.plan.network import (
+    GOODPUT,
     Collective,
     Fabric,
     LinkFaults,
     Routing,
+    _flows,
     contention,
     crossing_chance,
-    job_bandwidths,
     max_min,
     network_plan,
     step_factor,
@@ -27,6 +28,24 @@ from ettr.sim.cluster.scenario_parts import JobClass, Links
 
 FABRIC = Fabric(64)
 DRAWS = 200
+
+
+def job_bandwidths(
+    fabric: Fabric,
+    jobs: list[list[int]],
+    bad: frozenset[int],
+    routing: Routing,
+    rng: random.Random,
+    *,
+    goodput: float = GOODPUT,
+    collective: Collective = Collective.RING,
+) -> list[float]:
+    """The bandwidth of each job's collective, as a share of a network card's."""
+    owners, rates = _flows(fabric, jobs, bad, routing, rng, goodput, collective)
+    found = [1.0] * (max(owners, default=-1) + 1)
+    for job, rate in zip(owners, rates, strict=True):
+        found[job] = min(found[job], rate)
+    return found
 
 
 def drawn(bad: int, routing: Routing, seed: int, collective: Collective = Collective.RING, **also):

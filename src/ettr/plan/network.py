@@ -260,29 +260,6 @@ def edges_of(nodes: Sequence[int], collective: Collective) -> list[tuple[int, in
     return edges
 
 
-def job_bandwidths(
-    fabric: Fabric,
-    jobs: Iterable[Sequence[int]],
-    bad: frozenset[int],
-    routing: Routing,
-    rng: random.Random,
-    *,
-    goodput: float = GOODPUT,
-    collective: Collective = Collective.RING,
-) -> list[float]:
-    """The bandwidth of each job's collective, as a share of a network card's.
-
-    Args:
-        jobs: nodes of each, by number; jobs share no node.
-        bad: uplinks, by number from 0 to `fabric.links`.
-    """
-    owners, rates = _flows(fabric, jobs, bad, routing, rng, goodput, collective)
-    found = [1.0] * (max(owners, default=-1) + 1)
-    for job, rate in zip(owners, rates, strict=True):
-        found[job] = min(found[job], rate)
-    return found
-
-
 def _flows(
     fabric: Fabric,
     jobs: Iterable[Sequence[int]],
