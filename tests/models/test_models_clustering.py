@@ -176,3 +176,11 @@ def test_less_spread_than_independent_failures_have_is_no_clustering():
     for _ in range(100):
         spread = spread_over_time(runs_that_failures_end(rng, 150, 1.5))
         assert not (spread.is_clustered and spread.index <= 1.0)
+
+
+def test_what_few_failures_would_hide_is_said():
+    """Evenly spread failures, as no cluster looks: twelve show nothing, sixty do."""
+    for n, may_hide in ((12, True), (60, False)):
+        found = fleet_spread(spread_over_time(timeline(np.linspace(1, 89, n))), None)
+        assert "show no clustering" in found.meaning
+        assert ("would hide bursts" in found.meaning) is may_hide

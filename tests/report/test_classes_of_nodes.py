@@ -87,6 +87,8 @@ def test_plan_and_projection_agree_on_gpus_a_node_and_on_the_rate(
     (point,) = done.json["points"]
     assert point["projection"]["mttf_h"]["estimate"] == pytest.approx(expected_h, rel=0.35)
     assert "nodes with GPUs" in done.json["jobs"]
+    of_partition = ettr("project", store, "--gpus", "1024", "--partition", "gpu", "--json").json
+    assert of_partition["points"][0]["projection"] == point["projection"]
     plan = ettr("plan", store, "--gpus", "1024")
     assert plan.code == 0, plan.err
     assert "1,024 GPUs (128 nodes of 8)" in plan.out

@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
 from ettr.analysis.log_stages import LogStages
@@ -231,8 +233,15 @@ class SharedStages(LogStages):
 
     @cached_property
     def rate_unit(self) -> SizeUnit:
-        """What sizes of the jobs count that rates are of."""
-        return SizeUnit.GPUS if self.is_of_gpu_nodes else self.size_unit
+        """What sizes of the jobs count that rates are of: of selected ones that held GPUs, GPUs."""
+        if self.is_of_gpu_nodes:
+            return SizeUnit.GPUS
+        if self.selection.is_everything or not self.logs_read.jobs:
+            return self.size_unit
+        shapes = self.rate_facts.columns("exposure_shapes")
+        held_s = np.nan_to_num(shapes["node_s"].astype(np.float64))
+        with_gpus_s = held_s[np.nan_to_num(shapes["n_gpus"].astype(np.float64)) > 0].sum()
+        return SizeUnit.GPUS if 2.0 * with_gpus_s > held_s.sum() else self.size_unit
 
     @cached_property
     def clustering(self) -> FailureClustering:

@@ -13,6 +13,8 @@ from ettr.estimates.interval import Interval
 from ettr.units import HOURS_PER_DAY
 from ettr.words import counted, p_words, significant
 
+FEW = 30
+"""Fewer hide bursts: of 12 in bursts of 4 an interval of 90 % holds the rate in 71 % of draws."""
 SUSPECT = 0.25
 """Below this p-value the over-dispersed interval is the one to believe.
 
@@ -182,12 +184,13 @@ def _meaning(believed: Spread, both: list[Spread]) -> str:
             "as much as "
             f"independent ones would ({chance}). The intervals admit that."
         )
+    failures = max(one.failures for one in both)
     if any(one.is_known for one in both):
+        few = " So few would hide bursts, for which they are too narrow." if failures < FEW else ""
         return (
             "Failures show no clustering over time or between nodes: the intervals are exact for "
-            "independent failures."
+            f"independent failures.{few}"
         )
-    failures = max(one.failures for one in both)
     return (
         f"Whether failures cluster cannot be known from {counted(failures, 'failure')} alone: the "
         "intervals hold only if failures are independent."
