@@ -65,8 +65,8 @@ def _run(experiment: Experiment, asked: argparse.Namespace) -> None:
     if asked.headline:
         settings = replace(settings, grid="headline")
     if asked.shipped:  # a disk is written in every iteration of each clean run
-        settings = replace(settings, grid="shipped", streams=min(settings.streams, 24))
-    prepared = prepare(workload, settings)
+        settings = replace(settings, grid="shipped", streams=min(settings.streams, 24, count))
+    prepared = prepare(workload, settings, trials=count)
     head = {
         **settings_record(workload, prepared),
         "ours": experiment.ours.format(

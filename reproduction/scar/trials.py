@@ -116,8 +116,12 @@ def arms(grid: str) -> list[Arm]:
     ]
 
 
-def prepare(workload: Workload, settings: Settings) -> Prepared:
+def prepare(workload: Workload, settings: Settings, *, trials: int | None = None) -> Prepared:
     """The clean runs and all that follows from them.
+
+    Args:
+        trials: so many are made; no clean run is written to a disk beyond the last failure of its
+            trials. None: any number.
 
     Raises:
         UsageError: a clean run does not come down to the threshold.
@@ -139,25 +143,27 @@ def prepare(workload: Workload, settings: Settings) -> Prepared:
             )
         kappas.append(_interpolated(int(below[0]), smoothed, threshold))
     savings = {arm.saving.key: arm.saving for arm in arms(settings.grid)}
-    ages = tuple(
-        {
-            key: (shipped_at if how.policy == "shipped" else saved_at)(
-                workload, run, how, settings.interval
-            )
-            for key, how in savings.items()
-        }
-        for run in runs
-    )
-    return Prepared(workload, settings, runs, threshold, tuple(kappas), ages)
+    ages: list[dict[str, NDArray[np.int16]]] = []
+    for stream, run in enumerate(runs):
+        last = None
+        if trials is not None:
+            numbers = range(stream, trials, settings.streams)
+            last = max((_failure(settings, kappas[stream], n)[0] for n in numbers), default=1)
+        of_run = {}
+        for key, how in savings.items():
+            if how.policy == "shipped":
+                of_run[key] = shipped_at(workload, run, how, settings.interval, last=last)
+            else:
+                of_run[key] = saved_at(workload, run, how, settings.interval)
+        ages.append(of_run)
+    return Prepared(workload, settings, runs, threshold, tuple(kappas), tuple(ages))
 
 
 def trial(prepared: Prepared, number: int) -> dict[str, object]:
     """One failure under every arm, as a record that can be written as one line of JSON."""
     settings, stream = prepared.settings, number % prepared.settings.streams
     run, kappa = prepared.runs[stream], prepared.kappas[stream]
-    rng = keyed(number + TRIALS_OF_A_SEED * (settings.seed - 1), 1009)
-    last = min(settings.iterations, math.floor(kappa)) - 1
-    at = failure_iteration(rng, settings.failure_chance, last)
+    at, rng = _failure(settings, kappa, number)
     units = prepared.workload.offsets.size - 1
     order, owners = rng.permutation(units), rng.permutation(min(OWNERS, units))
     now = run.states[at]
@@ -196,6 +202,13 @@ def trial(prepared: Prepared, number: int) -> dict[str, object]:
             for key, o in outcomes.items()
         },
     }
+
+
+def _failure(settings: Settings, kappa: float, number: int) -> tuple[int, np.random.Generator]:
+    """T of a trial, and the generator of what else is drawn for it."""
+    rng = keyed(number + TRIALS_OF_A_SEED * (settings.seed - 1), 1009)
+    last = min(settings.iterations, math.floor(kappa)) - 1
+    return failure_iteration(rng, settings.failure_chance, last), rng
 
 
 def failure_iteration(rng: np.random.Generator, chance: float, last: int) -> int:

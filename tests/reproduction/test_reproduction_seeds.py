@@ -60,7 +60,7 @@ def quadratic() -> Adam:
 
 
 @pytest.mark.parametrize("workload", [topics, quadratic])
-def test_units_that_differ_in_size_are_parameters_of_their_own(workload):
+def test_units_that_differ_in_size_are_blocks_of_their_own(workload):
     """What was restored is compared with what was saved, moments and steps with it."""
     pytest.importorskip("torch")
     clean = clean_run(workload(), 0, 16, 1)
@@ -69,6 +69,9 @@ def test_units_that_differ_in_size_are_parameters_of_their_own(workload):
     assert (np.diff(ages, axis=0) >= 0).all()
     assert (ages[-1] > 0).any()
     assert len(set(ages[-1].tolist())) > 1, "a part of the units is saved at a time"
+    cut = shipped_at(workload(), clean, Checkpointing("shipped", 4), 8, last=9)
+    assert (cut[:10] == ages[:10]).all()
+    assert (cut[10:] == 0).all(), "no further than asked"
 
 
 def run(folder, seed, trials=6):
