@@ -46,9 +46,8 @@ PartitionName=interactive Nodes={nodes} MaxTime=600 DefaultTime=60 State=UP Over
 """
 # the test of the example holds the number against the report's rate
 NOTE = """# ettr note
-The failures of this example were injected, at about 95 times a fleet's rate. Meta published
-6.5 failures per 1,000 node-days for RSC-1 (HPCA 2025). The example shows what a report holds, not
-what a cluster does.
+Failures were injected at about 95 times a fleet's rate. Meta published 6.5 failures per 1,000
+node-days for RSC-1 (HPCA 2025). The example shows what a report holds, not what a cluster does.
 """
 TOPOLOGY = """SwitchName=leaf1 Nodes=gpu[01-04]
 SwitchName=leaf2 Nodes=gpu[05-08]

@@ -318,7 +318,7 @@ def test_a_job_that_is_not_there_says_how_to_find_one(site: Path):
 def test_the_terminal_summary_leads_with_numbers_and_ends_with_steps(site: Path, tmp_path: Path):
     done = ettr("report", site, "-o", tmp_path / "r.html")
     title, first, *_ = done.out.splitlines()
-    assert title == "Reliability of c, 1 Mar to 3 Mar 2026 UTC"
+    assert title == "Reliability of c, 1 to 3 Mar 2026 UTC"
     assert first.startswith("GPU time lost to failures: ")
     assert "\nDo first: " in done.out
     assert done.out.rstrip().endswith("r.html")

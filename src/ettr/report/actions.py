@@ -15,6 +15,7 @@ from ettr.words import counted
 
 MOST_ACTIONS = 3
 _MOST_OF_ONE_KIND = 2
+_COLLECT = "ettr collect logs --since DATE"
 _MONTH_DAYS = 30.0
 _LEAST_DAYS = 15.0
 """Of shorter logs nothing is said by the month."""
@@ -29,7 +30,7 @@ class Action:
     Attributes:
         says: What to do, and what it wins, in a short sentence.
         section: Slug of the section that has the evidence; empty for none.
-        how: A command or an option; empty for none.
+        how: The command; empty for none. `--detail` and the page's fold show it.
         gpu_hours: What it wins in these logs; None where it wins knowledge.
     """
 
@@ -80,7 +81,7 @@ def _nodes(analysis: Analysis) -> Iterator[Action]:
     hours = _lost_on(analysis, names)
     verb = "Drain" if section == "lemons" else "Test"
     share = f"{theirs:,} of {counted(len(failures), 'failure')}"
-    how = "ettr lemons STORE" if section == "lemons" else "ettr node STORE"
+    how = "ettr lemons STORE" if section == "lemons" else f"ettr node STORE {min(names)}"
     says = f"{verb} {nodes_words(sorted(names))}: {share}{_hours(analysis, hours)}"
     yield Action(says, section, how, hours)
 
@@ -129,25 +130,25 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
     """What to give or to collect, and which number gets better by it."""
     logs = analysis.logs_read
     if not logs.jobs:
-        yield Action(
-            "Add job accounting: failure rates and cost need it", "quality", "ettr sources"
-        )
+        says = "Add job accounting: failure rates and cost need it"
+        yield Action(says, "quality", _COLLECT)
         if not analysis.fleet_is_known:
-            yield Action("Give the number of nodes: rates need it", "quality", "--fleet-nodes N")
+            says = "Give the number of nodes: rates need it"
+            yield Action(says, "quality", "ettr report STORE --fleet-nodes N")
     if spread is not None:
         low, high = spread
         yield Action(
             f"State your checkpoint interval: the loss may be {plainly(low)} to {plainly(high)} "
             "GPU-hours",
             "goodput",
-            "--interval 1h",
+            "ettr report STORE --interval 1h",
         )
     failures = analysis.rates.all_jobs.failures if logs.jobs else 0
     if logs.failures_are_lower_bound or not (logs.jobs or logs.errors):
         yield Action(
             "Add kernel logs and health checks: without them failures have no known cause",
             "quality",
-            "ettr sources",
+            _COLLECT,
         )
     elif logs.jobs and (unheard := _unheard(analysis)) and failures:
         more = unheard / failures
@@ -160,19 +161,19 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
             yield Action(
                 f"Collect logs of silent nodes: the failure rate may be {by}",
                 "failures",
-                "journalctl -k",
+                _COLLECT,
             )
     if not logs.node_states:
         yield Action(
             "Add node states: without them outages and repair times are unknown",
             "quality",
-            "sacctmgr show event",
+            _COLLECT,
         )
     if logs.jobs and analysis.runs.runs_found and not analysis.runs.measured_runs:
         yield Action(
             "Record training progress: without it ETTR rests on assumed times",
             "runs",
-            "ettr.progress",
+            "from ettr.progress import ProgressRecorder",
         )
 
 

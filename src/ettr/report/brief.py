@@ -33,7 +33,7 @@ class Brief:
 def brief(analysis: Analysis) -> Brief:
     """The answers of a report, what to do first, and what to be careful with."""
     simulated = "Simulated: " if analysis.selection_head.simulated else ""
-    clusters = ", ".join(analysis.clusters) or "a fleet"
+    clusters = " and ".join(analysis.clusters) or "a fleet"
     return brief_of_screen(first_screen(analysis, f"{simulated}{clusters}"))
 
 

@@ -32,7 +32,7 @@ from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 from ettr.words import counted
 
 NOT_MEASURED = "Not measured"
-_ALL_RUNS = "ETTR of all runs"
+_ETTR = "Effective training time ratio (ETTR)"
 _BEFORE = "Compared with the period before"
 MOVES_MUCH = 1.5
 """An assumption stands next to a number that it moves by more than this factor."""
@@ -125,7 +125,11 @@ def first_screen(analysis: Analysis, title: str) -> FirstScreen:
 
 def _period(analysis: Analysis) -> str:
     start, end = analysis.period.start, analysis.period.end
-    begin = f"{start.day} {start:%b}" + (f" {start.year}" if start.year != end.year else "")
+    begin = str(start.day)
+    if (start.year, start.month) != (end.year, end.month):
+        begin += f" {start:%b}"
+    if start.year != end.year:
+        begin += f" {start.year}"
     return f"{begin} to {end.day} {end:%b} {end.year} UTC"
 
 
@@ -164,8 +168,9 @@ def _lost_time(analysis: Analysis, spread: tuple[float, float] | None) -> Headli
     hourly = analysis.assumptions.checkpoints.middle.checkpoint_interval_min
     assumes = ""
     if spread is not None and lost:
-        every = "hour" if hourly == SECONDS_PER_MINUTE else f"{hourly:.0f} min"
-        assumes = f"assumes a checkpoint every {every}"
+        is_hourly = hourly == SECONDS_PER_MINUTE
+        every = "hourly checkpoints" if is_hourly else f"checkpoints every {hourly:.0f} min"
+        assumes = f"assumes {every}"
     return Headline(question, share_words(lost / ran), tuple(small), assumes)
 
 
@@ -181,9 +186,9 @@ def _large_job(analysis: Analysis, found: Sequence[Finding]) -> Headline:
     rate = analysis.mttf.rate_used
     shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
     failures = analysis.rates.all_jobs.failures
-    small = (f"{counted(failures, 'failure')}, all job sizes",)
+    small = (f"{counted(failures, 'failure')} in total" if failures else "no failure was seen",)
     if shown.estimate is None:
-        return Headline(question, f"at least {hours_words(shown.low)}", small, _gap(found))
+        return Headline(question, f"{hours_words(shown.low)} or more", small, _gap(found))
     return Headline(question, hours_words(shown.estimate), small, _gap(found))
 
 
@@ -208,18 +213,18 @@ def _ettr(analysis: Analysis) -> Headline:
     measured = [one for one in runs.runs if one.basis == "progress" and one.wallclock_h]
     if measured:
         return _measured_ettr(measured)
-    question = "ETTR of large runs"  # the share of a run's time that trains
+    question = f"{_ETTR} of large runs"
     seen = [one for one in runs.by_size if one.runs]
     # where no job names GPUs there is one class, of unknown size
     known = [one for one in seen if one.size.size_to is not None] or seen
     if not known:
-        give = "record progress: ettr.progress" if analysis.logs_read.jobs else "record progress"
-        why = "no run of a day" if analysis.logs_read.jobs else "no job accounting"
-        return Headline(question, NOT_MEASURED, (f"{why}; {give}",))
+        why = "no run lasted a day" if analysis.logs_read.jobs else "no job accounting"
+        return Headline(question, NOT_MEASURED, (f"{why}; record progress",))
     largest = known[-1]
     pooled = largest.pooled_ettr_ratio
     size = _sizes(largest.size)
-    question = f"ETTR, runs of {size} {'GPU' if size == '1' else 'GPUs'}" if size else _ALL_RUNS
+    on = f"{size} {'GPU' if size == '1' else 'GPUs'}" if size else "all runs"
+    question = f"{_ETTR}, {on}"
     assumes = "assumes checkpoint and restart times"
     if pooled.estimate is None:
         return Headline(question, f"{pooled.low:.2f} to {pooled.high:.2f}", (), assumes)
@@ -239,7 +244,7 @@ def _measured_ettr(measured: Sequence[JobRun]) -> Headline:
     if len(known) == len(parts):
         answer = f"{sum(known) / hours:.2f}"
     which = f"{counted(len(large), 'run')} measured"
-    return Headline(f"ETTR at {most:,} GPUs" if most else "ETTR", answer, (which,))
+    return Headline(f"{_ETTR}, {most:,} GPUs" if most else _ETTR, answer, (which,))
 
 
 def _against_before(analysis: Analysis) -> Headline:

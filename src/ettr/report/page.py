@@ -114,7 +114,7 @@ def page(analysis: Analysis, on_part: Progress | None = None) -> Page:
 def report_title(analysis: Analysis) -> str:
     """Whose report it is, and whether a simulation wrote the logs."""
     simulated = "Simulated: reliability" if analysis.selection_head.simulated else "Reliability"
-    return f"{simulated} of {', '.join(analysis.clusters) or 'a fleet'}"
+    return f"{simulated} of {' and '.join(analysis.clusters) or 'a fleet'}"
 
 
 def _selected(analysis: Analysis) -> str:

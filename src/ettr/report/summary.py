@@ -16,6 +16,8 @@ def summary_text(page: Page) -> str:
         lines += [wrapped(note), ""]
     if page.caution:
         lines += [wrapped(page.caution), ""]
+    how = [f"{one.says}: {one.how}" for one in page.first.actions if one.how] if page.first else []
+    lines += [*(wrapped(f"How: {one}", "  ") for one in how), *([""] if how else [])]
     for one in page.answers:
         detail = f" ({one.detail})" if one.detail else ""
         lines.append(wrapped(f"{one.question}: {one.answer}{detail}", "  "))
