@@ -768,13 +768,13 @@ def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path
     assert "Not fitted: checkpoints.interval_s" in said
     text = Path(out).read_text("utf-8")
     assert 'source = "fitted to simulated site: ' in text
-    assert "# site is no real cluster. SIMULATED" in text
+    assert "# site is not a real cluster. SIMULATED" in text
     words = ["--store", str(store), "--hold-back", "8", "--replicas", "8", "--out", out]
     found = json.loads(ettr_out("simulate", "backtest", out, *words, "--json"))
     assert found["selection"]["simulated"].startswith("SIMULATED")
     sentence = found["standing"]["sentence"]
     assert "SIMULATED itself" in sentence
-    assert "site is no real cluster" in sentence
+    assert "site is not a real cluster" in sentence
     assert found["held_back_from"] == "2026-01-29"
     assert {one["name"]: one for one in found["quantities"]}["failure rate"]["reality"] > 0
     shown = ettr_out("simulate", "show", out)

@@ -211,7 +211,7 @@ def test_a_csv_with_a_repeated_key_is_refused(tmp_path: Path, exported: Path):
     done = ettr("export", "--check", tmp_path, "--json")
     assert done.code == 1
     assert [one["words"] for one in done.json] == [
-        f"`md5` '{'0' * 31}' is no checksum of 32 digits",
+        f"`md5` '{'0' * 31}' is not a checksum of 32 digits",
         f"{head[0]} is its key, and 1 record of own repeats it",
     ]
 
@@ -223,7 +223,7 @@ def test_a_csv_with_a_repeated_key_is_refused(tmp_path: Path, exported: Path):
         (("site", "--to", "{table}.csv", "--card"), "needs --licence"),
         (("site", "--to", "{table}.csv", "--licence", "MIT"), "give --card too"),
         (("site", "--check", "."), "leave STORE, --to and --card out"),
-        (("--check", "nowhere"), "is no folder"),
+        (("--check", "nowhere"), "is not a folder"),
         (("site",), "give a STORE and --to FILE, or --check DIR"),
     ],
 )

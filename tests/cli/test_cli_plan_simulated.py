@@ -144,7 +144,7 @@ def test_a_fit_in_a_file_is_a_law(tmp_path: Path) -> None:
     [
         (("--law", "gompertz:b=2"), "give weibull:shape=0.7, lognormal:sigma=1"),
         (("--law", "weibull"), "give weibull:shape=0.7"),
-        (("--law", "weibull:shape=x"), "'x' is no number"),
+        (("--law", "weibull:shape=x"), "'x' is not a number"),
         (("--law", "weibull:shape=-1"), "shape: -1; give a number above 0"),
         (("--law", "weibull:shape=0.7,mean=80d"), "more than one failure rate"),
         (("--law", "weibull:shape=0.7", "--repair-law", "minimal"), "give the age of the nodes"),

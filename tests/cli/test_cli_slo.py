@@ -86,7 +86,7 @@ def test_a_burst_of_failures_raises_an_alert_and_shows_on_the_page(tmp_path: Pat
     [
         ('[[slo]]\nname = "a"\n', "give effective, or interruptions with per-days and gpus"),
         ('[[slo]]\nname = "a"\neffective = 2\n', "effective is 2; give a number above 0, 1 at"),
-        ('[[slo]]\nname = "a"\neffective = 0.9\ngpu = 3\n', "gpu is no key; known: name"),
+        ('[[slo]]\nname = "a"\neffective = 0.9\ngpu = 3\n', "gpu is not a key; known: name"),
         ('[slo]\nname = "a"\n', "give each objective as a table [[slo]]"),
     ],
 )

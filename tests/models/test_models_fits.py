@@ -216,7 +216,7 @@ def test_expected_failures_of_a_constant_rate():
     data = Lifetimes(100 * DAY_S * rng.standard_exponential(20_000), np.ones(20_000, bool))
     fit = ConstantRate().fit(data)
     assert fit.expected_failures(256, 0, 60 * DAY_S) == pytest.approx(256 * 0.6, rel=0.03)
-    with pytest.raises(UsageError, match="is no span"):
+    with pytest.raises(UsageError, match="is not a span"):
         fit.expected_failures(256, 5.0, 5.0)
     with pytest.raises(UsageError, match="without a clock"):
         GammaMixed().fit(Counts([9, 8], 10.0)).expected_failures(1, 0, 1)

@@ -251,7 +251,7 @@ def test_a_file_by_hand_needs_values_and_sources_alone() -> None:
         ('source = "Acme"', "", "parameters.scale_s has no source"),
         ('"weibull"', '"gompertz"', "'gompertz' is unknown; give one of constant"),
         ("0.7", "-0.7", "shape: -0.7; give a number above 0"),
-        ("0.7", '"0.7"', "is no number"),
+        ("0.7", '"0.7"', "is not a number"),
         ("shape", "form", "shape: absent"),
         ("model 1", "model 9", "begins with"),
         ("[parameters.shape]", "[parameters.shape", "no TOML"),

@@ -374,7 +374,7 @@ class TestTwoPlans:
         [
             ("restart", "write OPTION=VALUE"),
             ("speed=9", "with an option among"),
-            ("gpus=many", "is no number"),
+            ("gpus=many", "is not a number"),
             ("restart=5", "number with its unit"),
             ("maintenance=4h/30d", "with an option among"),
             ("phases=64:1d", "with an option among"),

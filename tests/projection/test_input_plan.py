@@ -162,7 +162,7 @@ def test_a_torn_line_costs_that_line(tmp_path: Path) -> None:
     assert [one.stage for one in table.stages] == ["fetch", "decode"]
     assert table.host == HOST
     assert len(table.bad_lines) == 2
-    assert "line 5: cpu_s: 'much' is no number" in table.bad_lines[1]
+    assert "line 5: cpu_s: 'much' is not a number" in table.bad_lines[1]
     path.write_text("{}\n")
     with pytest.raises(SourceError, match="no line is a stage"):
         read_stages(path)

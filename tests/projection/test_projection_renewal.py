@@ -78,7 +78,7 @@ def test_a_fleet_that_renews_is_recovered_and_the_wrong_law_misses_it():
 
 
 def test_spans_that_are_none_are_refused():
-    with pytest.raises(UsageError, match="is no span"):
+    with pytest.raises(UsageError, match="is not a span"):
         failures_between(hazard, 5.0, 5.0, RepairLaw.MINIMAL)
     with pytest.raises(UsageError, match="0 or more seconds"):
         renewals(hazard, 5.0, age_s=-1.0)

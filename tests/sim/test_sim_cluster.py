@@ -294,7 +294,7 @@ def test_what_cannot_be_is_said_all_at_once():
         ("period", {"days": 0.0}, "period.days"),
         ("period", {"days": 1e-9}, "period.days"),
         ("period", {"start": "9999-12-31"}, "the year 9999"),
-        ("period", {"start": "2026-01-05T07:13:00+02:00"}, "is no day"),
+        ("period", {"start": "2026-01-05T07:13:00+02:00"}, "is not a day"),
         ("scheduling", {"longest_job_s": 10**19}, "scheduling.longest_job_s"),
         ("checks", {"interval_s": 10**30}, "checks.interval_s"),
         ("checks", {"false_high_per_node_day": 1e308}, "false_high_per_node_day"),

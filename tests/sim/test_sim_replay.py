@@ -253,7 +253,7 @@ def test_the_waits_of_a_replay_that_changes_nothing_are_the_real_ones(store: Pat
     names = [trace["name"] for trace in of_simulation.figures[0].traces]
     assert names == ["simulated", "replayed, of a simulation"]
     assert "real" not in of_simulation.title
-    assert "site is no real cluster. SIMULATED, so." in of_simulation.lead
+    assert "site is not a real cluster. SIMULATED, so." in of_simulation.lead
     section = replayed_waits_section(waits, "site", "site", 1)
     assert [one.slug for one in section.figures] == ["waits-median", "waits-p90"]
     with pytest.raises(UsageError, match="give the store that has them with --jobs-from"):

@@ -188,7 +188,7 @@ def test_a_store_opened_to_read_takes_an_ingestion_too(tmp_path: Path) -> None:
 def test_a_pipe_is_no_duckdb_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "s.duckdb")
     for create in (False, True):
-        with pytest.raises(StoreError, match="is no file; give a name for a file"):
+        with pytest.raises(StoreError, match="is not a file; give a name for a file"):
             open_store(tmp_path / "s.duckdb", create=create)
 
 

@@ -375,5 +375,5 @@ def test_a_pipe_in_a_store_is_not_waited_for(what: str, place: Path) -> None:
         with open_store(place) as store:
             store.rows("attempts")
 
-    with pytest.raises(StoreError, match="it is no regular file"):
+    with pytest.raises(StoreError, match="it is not a regular file"):
         look()

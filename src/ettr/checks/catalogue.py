@@ -75,7 +75,7 @@ def _check(at: int, row: object, problems: list[str]) -> OfferedCheck:
     if where != name:
         problems.append(f"{where}: name is {name!r:.80}; give a text")
     for key in sorted(values.keys() - set(_KEYS)):
-        problems.append(f"{where}: {key:.80} is no key; known: {', '.join(_KEYS)}")
+        problems.append(f"{where}: {key:.80} is not a key; known: {', '.join(_KEYS)}")
     minutes = _within(where, values, "minutes", 1e5, problems)
     if minutes == 0:
         problems.append(f"{where}: minutes is 0; leave it out where it is not known")

@@ -293,7 +293,7 @@ def node_type(text: str, confidence: float) -> NodeType:
         try:
             interval = typed_rate(float(match[3])).per_node_day
         except ValueError:
-            raise UsageError(f"--node-type {text!r}: {match[3]!r} is no rate") from None
+            raise UsageError(f"--node-type {text!r}: {match[3]!r} is not a rate") from None
     return NodeType(match[1], int(match[2]), interval)
 
 
@@ -354,7 +354,7 @@ def _typed(group: OptionGroup, field_name: str, value: str, pair: str) -> object
             try:
                 return kind(value)
             except ValueError:
-                raise UsageError(f"--versus {pair!r}: {value!r} is no number") from None
+                raise UsageError(f"--versus {pair!r}: {value!r} is not a number") from None
         if kind is str:
             return value
     raise UsageError(f"--versus {pair!r}: this option cannot differ between two plans")

@@ -195,7 +195,7 @@ def _number(option: str, text: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise UsageError(f"{option} {text!r}: {value!r} is no number") from None
+        raise UsageError(f"{option} {text!r}: {value!r} is not a number") from None
 
 
 def _bursts(text: str) -> Bursts:

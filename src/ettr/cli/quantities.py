@@ -199,7 +199,7 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
     ]
     if wrong:
         raise UsageError(
-            f"{option} {text!r}: {wrong[0]!r} is no whole number above 0; give one or several, "
+            f"{option} {text!r}: {wrong[0]!r} is not a whole number above 0; give one or several, "
             "comma-separated, such as 4096,16384"
         )
     return tuple(int(part) for part in parts)
@@ -335,7 +335,7 @@ def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
             raise UsageError(f"{option} {text!r}: {name.strip()} stands there twice; name it once")
         if name.strip() not in names or not 0 <= share <= 1:
             raise UsageError(
-                f"{option} {text!r}: {pair.strip()!r} is no share; write "
+                f"{option} {text!r}: {pair.strip()!r} is not a share; write "
                 f"{names[0]}=0.2,{names[1]}=0.8 with names among {', '.join(names)}"
             )
         found[name.strip()] = share

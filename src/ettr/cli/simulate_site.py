@@ -212,7 +212,7 @@ def _day(text: str) -> datetime:
     try:
         return datetime.combine(date.fromisoformat(text), time(), UTC)
     except ValueError:
-        raise UsageError(f"--until {text!r}: is no day; write it as 2026-01-05") from None
+        raise UsageError(f"--until {text!r}: is not a day; write it as 2026-01-05") from None
 
 
 def _name_of(store: str) -> str:

@@ -218,7 +218,7 @@ class _FewOpcodes(pickle._Unpickler):
     def _put(self, items: list[object]) -> None:
         target = self.stack[-1]
         if type(target) is not dict or any(type(key) is not str for key in items[::2]):
-            raise pickle.UnpicklingError("a key is no text")
+            raise pickle.UnpicklingError("a key is not text")
         target.update(zip(items[::2], items[1::2], strict=True))
 
     dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]

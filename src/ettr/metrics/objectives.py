@@ -100,7 +100,7 @@ def _objective(at: int, row: object, problems: list[str]) -> Objective:
         problems.append(f"{where}: name is {name!r:.80}; give a text")
     known = ("name", *_NUMBERS, *JOB_COLUMNS)
     for key in sorted(values.keys() - set(known)):
-        problems.append(f"{where}: {key:.80} is no key; known: {', '.join(known)}")
+        problems.append(f"{where}: {key:.80} is not a key; known: {', '.join(known)}")
     numbers: dict[str, float] = {}
     for key, most in _NUMBERS.items():
         value = values.get(key)

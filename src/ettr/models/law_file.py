@@ -165,7 +165,7 @@ def _table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 def _float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise UsageError(f"{value!r} is no number; give one")
+        raise UsageError(f"{value!r} is not a number; give one")
     return float(value)
 
 

@@ -70,7 +70,7 @@ class Wallclock:
             UsageError: not strictly between 0 and 1.
         """
         if not 0.0 < probability < 1.0:
-            raise UsageError(f"{probability} is no probability; give 0.9 for the ninth decile")
+            raise UsageError(f"{probability} is not a probability; give 0.9 for the ninth decile")
         if probability <= self.undisturbed:
             return self.shortest_s
         low_s = max(0.0, self._start_s)

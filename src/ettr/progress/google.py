@@ -184,7 +184,7 @@ def _entry(line: str, path: Any, number: int) -> dict[str, Any]:
     except ValueError as error:
         raise SourceError(f"{path}: line {number} is not JSON: {error}") from error
     if not isinstance(entry, dict):
-        raise SourceError(f"{path}: line {number} is no JSON object")
+        raise SourceError(f"{path}: line {number} is not a JSON object")
     return entry
 
 

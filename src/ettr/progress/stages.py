@@ -159,11 +159,11 @@ def _made(kind: Any, record: dict[str, Any]) -> Any:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if wants.startswith(("float", "int")):
             is_null = value is None and "None" in wants
-            _check(is_number or is_null, f"{name}: {value!r} is no number")
+            _check(is_number or is_null, f"{name}: {value!r} is not a number")
         elif wants == "bool":
             _check(isinstance(value, bool), f"{name}: {value!r} is neither true nor false")
         else:
-            _check(isinstance(value, str), f"{name}: {value!r} is no text")
+            _check(isinstance(value, str), f"{name}: {value!r} is not text")
     return made
 
 

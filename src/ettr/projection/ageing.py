@@ -183,7 +183,7 @@ def failures_between(
         UsageError: the ages are no span.
     """
     if not 0 <= from_s < to_s:
-        raise UsageError(f"from_s {from_s} to to_s {to_s} is no span; give 0 <= from_s < to_s")
+        raise UsageError(f"from_s {from_s} to to_s {to_s} is not a span; give 0 <= from_s < to_s")
     if law is RepairLaw.MINIMAL:
         low, high = cumulative_hazard(np.array([from_s, to_s]))
         return float(high - low)

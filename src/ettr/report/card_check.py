@@ -90,7 +90,7 @@ def check_folder(folder: Path) -> CardCheck:
 
 def _card_of(folder: Path) -> Path:
     if not folder.is_dir():
-        raise UsageError(f"--check {folder}: is no folder; give the one that holds the card")
+        raise UsageError(f"--check {folder}: is not a folder; give the one that holds the card")
     if (folder / CARD_NAME).is_file():
         return folder / CARD_NAME
     found = sorted(path for path in folder.glob("*.json") if path.is_file())
@@ -237,7 +237,7 @@ class _Comparison:
             self._off(name, f"the file {address!r} is missing; get it, or take it off the card")
             return
         if not path.is_file():
-            self._off(name, f"{address!r} is no file")
+            self._off(name, f"{address!r} is not a file")
             return
         self.files += 1
         try:
@@ -251,7 +251,7 @@ class _Comparison:
         if (size := node.get("contentSize")) is not None:
             found = _SIZE.fullmatch(str(size).strip())
             if found is None:
-                self._off(name, f"`contentSize` {size!r} is no size such as 1200 B")
+                self._off(name, f"`contentSize` {size!r} is not a size such as 1200 B")
             elif (found[2] or "B") == "B" and float(found[1]) != n_bytes:
                 self._off(name, f"has {n_bytes:,} bytes; the card says {float(found[1]):,.0f}")
             elif abs(float(found[1]) * _BYTES[found[2] or "B"] - n_bytes) > 0.1 * n_bytes + 1e3:
@@ -261,7 +261,7 @@ class _Comparison:
             self._off(name, "has no checksum (`sha256`): a changed byte would not be seen")
         for key, stated in given.items():
             if not re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS[key]}}}", str(stated)):
-                self._off(name, f"`{key}` {stated!r} is no checksum of {_DIGITS[key]} digits")
+                self._off(name, f"`{key}` {stated!r} is not a checksum of {_DIGITS[key]} digits")
                 continue
             with path.open("rb") as file:
                 found_digest = file_digest(file, key).hexdigest()

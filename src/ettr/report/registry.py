@@ -126,7 +126,7 @@ def _read(found: re.Match[str], path: Path) -> Registered:
     (statement,) = ast.parse(found[0]).body
     call = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     if not isinstance(call, ast.Call):
-        raise TypeError(f"{path}: {found[1]} is no call of Part")
+        raise TypeError(f"{path}: {found[1]} is not a call of Part")
     given = {one.arg: one.value for one in call.keywords}
     command = given.get("command")
     says = {one.arg or "": _literal(one.value) for one in getattr(command, "keywords", ())}

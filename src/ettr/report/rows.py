@@ -167,7 +167,7 @@ def _leaves(value: JsonValue, path: str) -> Iterator[tuple[str, Scalar]]:
 
 def _dataclass(of: type) -> type[DataclassInstance]:
     if not is_dataclass(of):
-        raise TypeError(f"{of.__name__}: is no dataclass, so its columns are not known")
+        raise TypeError(f"{of.__name__}: is not a dataclass, so its columns are not known")
     return of
 
 

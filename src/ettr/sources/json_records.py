@@ -204,7 +204,7 @@ def load_json(
         if document is None or not any(_holds_records(document.get(name)) for name in lists):
             raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
     if not isinstance(document, dict):
-        raise SourceError(f"{origin}: is no JSON object")
+        raise SourceError(f"{origin}: is not a JSON object")
     return document
 
 
@@ -240,7 +240,7 @@ def as_object(value: Json) -> JsonObject:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise TypeError(f"{short(value)[:80]} is no object")
+        raise TypeError(f"{short(value)[:80]} is not an object")
     return value
 
 
@@ -253,7 +253,7 @@ def as_list(value: Json) -> list[Json]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise TypeError(f"{short(value)[:80]} is no array")
+        raise TypeError(f"{short(value)[:80]} is not an array")
     return value
 
 

@@ -304,7 +304,7 @@ def _take(seen: _Seen, line: int, value: Json) -> None:
         _keep_event(seen, line, uid, one)
         return
     if created is None:
-        seen.rows.reject(line, "bad-timestamp", "creationTimestamp is no time", NOT_KEPT)
+        seen.rows.reject(line, "bad-timestamp", "creationTimestamp is not a time", NOT_KEPT)
         return
     seen.n_records += 1
     _keep(seen, line, kind, uid, created, one, change == "DELETED")

@@ -318,7 +318,7 @@ def _ids(fields: dict[str, str]) -> tuple[str, str | None]:
     """The id of the job, with its index in an array, and the id of the array."""
     number, index = integer_of(fields["job_id"]), integer_of(fields["idx"])
     if not number or index is None:
-        raise _RecordError("missing-field", "jobId or idx is no number")
+        raise _RecordError("missing-field", "jobId or idx is not a number")
     return (f"{number}[{index}]", str(number)) if index else (str(number), None)
 
 
@@ -327,7 +327,7 @@ def _times(fields: dict[str, str]) -> tuple[datetime, datetime | None, datetime]
     submit, end = time_of(fields["submit"]), time_of(fields["event_time"])
     start = time_of(fields["start"])
     if submit is None or end is None or (start is None and fields["start"] != "0"):
-        raise _RecordError("bad-timestamp", "submitTime, startTime or the event time is no time")
+        raise _RecordError("bad-timestamp", "submitTime, startTime or the event time is not a time")
     if start is not None and not 0 <= (end - start).total_seconds() <= LONGEST_S:
         raise _RecordError("bad-timestamp", "the job ended before it started, or ran for decades")
     return submit, start, end

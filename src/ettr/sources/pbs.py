@@ -180,7 +180,7 @@ def _add(
     fields = line.fields
     created, start = time_of(fields.get("ctime")), time_of(fields.get("start"))
     if created is None or start is None:
-        rows.reject(line.number, "bad-timestamp", "ctime or start is no time", line.text)
+        rows.reject(line.number, "bad-timestamp", "ctime or start is not a time", line.text)
         return
     runs = integer_of(fields.get("run_count"))
     again = runs is not None and runs > 1

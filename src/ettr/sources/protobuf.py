@@ -46,7 +46,7 @@ class Field(NamedTuple):
     def integer(self) -> int:
         """An int64, with its sign. Raises WireError: the field is no varint."""
         if not isinstance(self.value, int):
-            raise WireError(f"field {self.number} is no whole number")
+            raise WireError(f"field {self.number} is not a whole number")
         return self.value - (1 << 64) if self.value >> 63 else self.value
 
     @property

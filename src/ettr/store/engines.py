@@ -497,7 +497,7 @@ def _check_file(path: Path, where: str, *, to_write: bool) -> None:
                     "the file that it leads to"
                 )
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        raise StoreError(f"{where}: is no file; give a name for a file that ends in .duckdb")
+        raise StoreError(f"{where}: is not a file; give a name for a file that ends in .duckdb")
 
 
 def _first_line(error: Exception) -> str:

@@ -469,7 +469,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise corrupt(path, "it is no regular file")
+        raise corrupt(path, "it is not a regular file")
     return found.st_size, found.st_mtime_ns
 
 

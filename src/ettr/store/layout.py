@@ -321,7 +321,7 @@ def _text(path: Path) -> str:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise ValueError("it is no regular file")
+            raise ValueError("it is not a regular file")
         if about.st_size > _LARGEST_BYTES:
             raise ValueError(f"it holds more than {_LARGEST_BYTES / 1e6:.0f} MB")
         return file.read().decode("utf-8")
@@ -344,7 +344,7 @@ def _parts(content: Json) -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {}
     for table, listed in tables.items():
         if table not in TABLES and table not in EVENT_SUMMARIES:
-            raise ValueError(f"{table!r} is no table")
+            raise ValueError(f"{table!r} is not a table")
         if not isinstance(listed, list):
             raise ValueError(f"the parts of {table} are no list")
         for part in listed:
@@ -361,7 +361,7 @@ def _checksums(content: Json) -> dict[str, str]:
     checksums: dict[str, str] = {}
     for part, checksum in _object(content, _OF_PARTS, absent={}).items():
         if not (isinstance(checksum, str) and _CRC32.fullmatch(checksum)):
-            raise ValueError(f"{checksum!r} is no checksum of {part}")
+            raise ValueError(f"{checksum!r} is not a checksum of {part}")
         checksums[part] = checksum
     return checksums
 

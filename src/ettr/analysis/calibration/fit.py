@@ -70,7 +70,7 @@ def fit_site(
     origin = f"simulated {name}" if simulated else name
     maker = ScenarioMaker(scenario_of(scenario_text(base)[0]), origin)
     if simulated:
-        maker.notes.append(f"{name} is no real cluster. {simulated}")
+        maker.notes.append(f"{name} is not a real cluster. {simulated}")
     maker.notes.extend(_doubts(analysis))
     _machines(maker, analysis, record.machine)
     maker.notes.extend(_without_gpus(record))

@@ -189,7 +189,7 @@ def read_hello(message: Message, *, token: str, nonce: str, n_ranks: int) -> Hel
 def _identity(message: Message) -> NodeIdentity:
     name, rack, index = message.get("node"), message.get("rack"), message.get("index")
     if not isinstance(name, str) or not isinstance(rack, str | None):
-        raise RefusedHelloError("its name or rack is no text")
+        raise RefusedHelloError("its name or rack is not text")
     if index is not None:
         index = whole_number(message, "index")
         if not 0 <= index < _LARGEST_INDEX:

@@ -138,7 +138,7 @@ def replayed_waits_section(
     words = f"SIMULATED: {scenario}, seed {seed}, replaying the jobs of {site}."
     theirs = "replayed, of a simulation" if simulated else "real"
     if simulated:
-        words = f"{words} {site} is no real cluster. {simulated}"
+        words = f"{words} {site} is not a real cluster. {simulated}"
     return Section(
         "waits",
         "Waits by size of two simulations" if simulated else "Waits by size, simulated and real",

@@ -167,7 +167,7 @@ def _of_period(period: SimulatedPeriod) -> Iterator[str]:
     try:
         origin = period.origin
     except ValueError:
-        yield f"period.start: {period.start!r} is no day; write it as 2026-01-05"
+        yield f"period.start: {period.start!r} is not a day; write it as 2026-01-05"
         return
     try:
         if period.end_s < 1:

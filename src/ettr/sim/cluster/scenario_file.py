@@ -118,7 +118,7 @@ class _ScenarioReader:
         name = tables.get("name")
         if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
             self._problems.append(
-                f"name: {str(name)[:60]!r} is no name of a cluster; give a text that can be "
+                f"name: {str(name)[:60]!r} is not a name of a cluster; give a text that can be "
                 "printed, without a slash"
             )
         parts = {key: self._part(kind, key, tables.get(key)) for key, kind in _PARTS.items()}

@@ -143,7 +143,7 @@ def _sentence(found: Validation, name: str) -> str:
     words = _verdict_words(found, name)
     if not found.simulated:
         return words
-    return f"{words} {found.store} is no real cluster. {found.simulated}"
+    return f"{words} {found.store} is not a real cluster. {found.simulated}"
 
 
 def _verdict_words(found: Validation, name: str) -> str:

@@ -364,7 +364,7 @@ def _with(
     group = path[0]
     if not isinstance(value, tuple):
         if len(path) != 2:
-            raise UsageError(f"--set {change!r}: {group} is no list; write {group}.NAME=VALUE")
+            raise UsageError(f"--set {change!r}: {group} is not a list; write {group}.NAME=VALUE")
         return _part_with(value, path[1], text, change)
     if len(path) != 3:
         raise UsageError(f"--set {change!r}: {group} is a list; write {group}.WHICH.NAME=VALUE")
@@ -402,6 +402,6 @@ def _number(now: float, text: str, change: str) -> float:
         number = math.nan
     if math.isnan(number):
         raise UsageError(
-            f"--set {change!r}: {text!r} is no number; give one, or xN for so many times"
+            f"--set {change!r}: {text!r} is not a number; give one, or xN for so many times"
         )
     return number

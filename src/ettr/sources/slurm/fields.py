@@ -235,7 +235,7 @@ def integer(text: str) -> int | None:
         return None
     value = int(text) if re.fullmatch(r"[+-]?\d{1,19}", text) else None
     if value is None or abs(value) > 2**63 - 1:
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not a whole number")
     return value
 
 

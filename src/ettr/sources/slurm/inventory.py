@@ -224,7 +224,7 @@ class _Inventory:
             since.astimezone(UTC) if since.tzinfo else self._rows.utc(since, is_ordered=False)
         )
         if moment is None:
-            raise ValueError(f"{reason.since!r:.100} is no time")
+            raise ValueError(f"{reason.since!r:.100} is not a time")
         return _state(keys["State"], reason.text, reason.user, moment)
 
     def read_table(self) -> None:

@@ -224,14 +224,14 @@ class _ControllerLog:
         form, match = found
         time = self._stamps.utc(stamp, number, line)
         if time is None:
-            self.rows.reject(number, "bad-timestamp", f"{stamp[0].strip()} is no time", line)
+            self.rows.reject(number, "bad-timestamp", f"{stamp[0].strip()} is not a time", line)
             return
         groups = match.groupdict()
         if groups.get("cluster") and not self.rows.options.cluster:
             self._cluster = groups["cluster"]
         nodes = self._node_names(groups)
         if nodes is None:
-            self.rows.reject(number, "bad-node-list", f"{groups['nodes']!r} is no list", line)
+            self.rows.reject(number, "bad-node-list", f"{groups['nodes']!r} is not a list", line)
             return
         code, severity = form.code, form.severity
         if not code:

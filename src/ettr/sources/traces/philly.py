@@ -71,7 +71,7 @@ def _keep(rows: LogRows, record: JsonRecord) -> None:
     if job_id is None:
         rows.reject(record.line, "missing-field", "jobid is missing", record.raw)
     elif submit is None:
-        rows.reject(record.line, "bad-timestamp", "submitted_time is no time", record.raw)
+        rows.reject(record.line, "bad-timestamp", "submitted_time is not a time", record.raw)
     elif state is None:
         rows.reject(
             record.line, "unknown-state", f"status is {job.get('status')!r:.40}", record.raw

@@ -101,7 +101,7 @@ def _keep(rows: StepRows, ranks: _Ranks, number: int, text: str, head: re.Match[
         return
     time = rows.local_time(head["stamp"])
     if time is None:
-        rows.reject(number, "bad-timestamp", f"{head['stamp']} is no time", text)
+        rows.reject(number, "bad-timestamp", f"{head['stamp']} is not a time", text)
         return
     place = int(found[1]) if (found := _RANK.search(head[0])) else 0
     rank = ranks.of(place)
