@@ -70,7 +70,7 @@ def test_two_options_of_one_name_are_refused_at_once():
         """Say it."""
 
     command.__annotations__ = {"size": Size, "nodes": int, "return": None}
-    with pytest.raises(TypeError, match="command: nodes stands in two places"):
+    with pytest.raises(TypeError, match="command: nodes is registered twice"):
         flattened(command)
 
 

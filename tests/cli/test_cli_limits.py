@@ -29,7 +29,10 @@ PLAN = ("plan", "--gpus", "1024", "--failures-per-1000-node-days", "6.5")
         (("runs", "{site}", "--interval", "1e300min"), "--interval '1e300min': is too large"),
         (("runs", "{site}", "--run-id", r"(a+)+\1$"), "has no back-references"),
         (("runs", "{site}", "--run-id", "(a)" * 400), "1000 characters at most"),
-        (("runs", "{site}", "--run-id", "a\x1b[2Jb"), "has the control character '\\x1b' in it"),
+        (
+            ("runs", "{site}", "--run-id", "a\x1b[2Jb"),
+            "contains the control character '\\x1b' in it",
+        ),
         (
             ("ingest", "{new}", TRACE, "--nodes", "400", "--start", "9999-12-31T00:00:00Z"),
             "lies outside 1980 to 2200",

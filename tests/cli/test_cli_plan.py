@@ -180,7 +180,7 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
             (*RSC_1, "--gpus", "64", "--state-bytes", "1TB", "--step", "1s"),
             r"--bandwidth missing: to",
         ),
-        ((*RSC_1, "--gpus", "64", *JOB, "--failure-shares", "node=0.5"), r"make them sum to 1"),
+        ((*RSC_1, "--gpus", "64", *JOB, "--failure-shares", "node=0.5"), r"make that 1"),
         ((*RSC_1, "--gpus", "64", *JOB, "--failure-shares", "pod=1"), r"names among process, node"),
         (("--failures-per-1000-node-days", "-1", "--gpus", "64"), r"give 0 or more"),
         (("--failures", "3", "--node-days", "0", "--gpus", "64"), r"more than 0 node-days"),
@@ -192,7 +192,7 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
         ),
         (
             (*RSC_1, "--gpus", "64", *JOB, "--failure-shares", "node=0.5,node=0.5,process=0.5"),
-            r"node stands there twice; name it once",
+            r"names node twice; name it once",
         ),
         (
             (*RSC_1, "--gpus", "64", "--step", "5s", "--bandwidth", "200GB/s"),
@@ -239,7 +239,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = ettr("plan", "--gpus", "64", *RSC_1, "--html", str(tmp_path / "file" / "p.html"))
     assert done.code == 2
-    assert "its folder cannot be made: " in done.err
+    assert "cannot make its folder: " in done.err
 
 
 def test_the_folder_of_a_page_is_made(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_the_window_is_that_of_the_docs() -> None:
 def test_help_prints_the_defaults(command: str) -> None:
     text = " ".join(ettr(command, "--help-all").out.split())
     assert f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g} if absent" in text
-    assert f"Large jobs have more GPUs than this. [default: {LARGE_JOB_GPUS};" in text
+    assert f"Jobs with more GPUs than this are large. [default: {LARGE_JOB_GPUS};" in text
     assert f"[default: {CONFIDENCE:g}]" in text
     if command in {"plan", "project"}:
         assert f"stops training; {WRITE_S / SECONDS_PER_MINUTE:g}min if absent" in text

@@ -281,7 +281,7 @@ class TestNodeTypes:
         assert done.code == 2
         assert "more than one failure rate" in done.err
         done = ettr("plan", "--node-type", "a=64@6.5", "--gpus", "64", "--detail")
-        assert "the node types have 64 nodes and the run 8" in done.err
+        assert "the node types add up to 64 nodes and the run has 8" in done.err
         with pytest.raises(UsageError):
             mixed_rate([])
 

@@ -37,7 +37,9 @@ class FaultSchedule(OptionGroup):
     every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Mean time between two faults.")
     ] = 10.0
-    seed: Annotated[int, typer.Option(help="The same seed, the same schedule.")] = 0
+    seed: Annotated[
+        int, typer.Option(help="Random seed; the same seed gives the same schedule.")
+    ] = 0
     at_most: Annotated[int | None, typer.Option(min=0, help="Number of faults.")] = None
     after: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time before the first fault.")
@@ -51,16 +53,18 @@ class FaultTargets(OptionGroup):
     folder: Annotated[
         Path | None,
         typer.Option(
-            help="Folder whose files are damaged and whose disk fills (flip, truncate, fill)."
+            help="Folder to damage files in and to fill the disk of (flip, truncate, fill)."
         ),
     ] = None
     match: Annotated[
         str,
-        typer.Option(metavar="TEXT", help="Hit only processes whose command line contains this."),
+        typer.Option(
+            metavar="TEXT", help="Hit only processes whose command line contains this text."
+        ),
     ] = ""
     launcher: Annotated[
         bool,
-        typer.Option("--launcher", help="CMD only starts other processes: never hit CMD itself."),
+        typer.Option("--launcher", help="Never hit CMD itself, which only starts other processes."),
     ] = False
     hold: Annotated[
         float,
@@ -76,7 +80,7 @@ def chaos(
     when: FaultSchedule,
     targets: FaultTargets,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="End CMD after this time.")
+        float | None, typer.Option(metavar="SECONDS", help="Time limit of CMD.")
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the report to this file, as JSON.")

@@ -30,7 +30,8 @@ def checks(
         typer.Option(
             "--before",
             metavar="N nodes TIME",
-            help="Choose the checks to run before a job on N nodes that lasts TIME.",
+            help="Job to protect: its number of nodes and its length. Choose the checks to "
+            "run before it.",
         ),
     ] = None,
     catalogue: Annotated[
@@ -38,7 +39,7 @@ def checks(
         typer.Option(
             "--catalogue",
             metavar="FILE.toml",
-            help="With --before: the available checks, with commands, minutes and coverage.",
+            help="With --before: file of available checks, with commands, minutes and coverage.",
         ),
     ] = None,
     incident: Annotated[
@@ -46,15 +47,15 @@ def checks(
         typer.Option(
             "--incident",
             metavar="TIME",
-            help="With --before: time that an incident costs the job.  [default: half a checkpoint "
-            "interval and a restart]",
+            help="With --before: time that an incident costs the job. [default: half a "
+            "checkpoint interval plus a restart]",
         ),
     ] = None,
     while_idle: Annotated[
         bool,
         typer.Option(
             "--while-idle",
-            help="With --before: the checks run on idle nodes, so no job waits for them.",
+            help="With --before: run the checks on idle nodes, so that no job waits for them.",
         ),
     ] = False,
     helped: Annotated[
@@ -62,7 +63,7 @@ def checks(
         typer.Option(
             "--helped",
             metavar="CHECK",
-            help="Whether failures fell after this check was introduced.",
+            help="Compare failures before and after this check was introduced.",
         ),
     ] = None,
     symptom: Annotated[
@@ -76,7 +77,8 @@ def checks(
         typer.Option(
             "--horizon",
             metavar="TIME",
-            help="A firing counts as a warning of failures of its node up to TIME later.",
+            help="How long before a failure a firing of the check may be and still count as "
+            "its warning.",
         ),
     ] = "24h",
     on: OnEngine,

@@ -27,7 +27,8 @@ _ENDED = 128 + signal.SIGTERM
 
 def collect(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder for the files; --run creates it.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder for the collected files; --run creates it."),
     ],
     *,
     since: Annotated[
@@ -35,17 +36,19 @@ def collect(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="From this date or time on; without an offset it is UTC.",
+            help="Start of the period, a date or a time; UTC unless it has an offset.",
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Until this date or time; now if absent."),
+        typer.Option(
+            "--until", metavar="TIME", help="End of the period, a date or a time; default now."
+        ),
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="STORE", help="Begin where the accounting in this store ends."
+            "--store", metavar="STORE", help="Start where the accounting in this store ends."
         ),
     ] = None,
     overlap: Annotated[
@@ -53,13 +56,15 @@ def collect(
         typer.Option(
             "--overlap",
             metavar="TIME",
-            help="Time before the end of --store that is collected again.",
+            help="How much before the end of --store to collect again.",
         ),
     ] = "1d",
     cluster: Annotated[
         str | None,
         typer.Option(
-            "--cluster", metavar="NAME", help="The cluster, where slurmdbd serves several."
+            "--cluster",
+            metavar="NAME",
+            help="Name of the cluster, where one slurmdbd serves several.",
         ),
     ] = None,
     run: Annotated[
@@ -119,7 +124,7 @@ def _period(
         return CollectPeriod(q.utc_moment("--since", since), end, "as given")
     if store is None:
         raise UsageError(
-            "give the start of the period with --since, or --store STORE to go on where it ends"
+            "give the start of the period with --since, or --store STORE to continue where it ends"
         )
     with open_store(store) as opened:
         return period_after(opened, store, end, timedelta(seconds=overlap_s), cluster)

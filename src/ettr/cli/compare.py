@@ -44,7 +44,7 @@ class Cut(OptionGroup):
         typer.Option(
             "--partition",
             metavar="NAME",
-            help="Of one store: this partition against the others; repeatable.",
+            help="Within one store: this partition against the others; repeatable.",
         ),
     ] = None
     cluster: Annotated[
@@ -52,7 +52,7 @@ class Cut(OptionGroup):
         typer.Option(
             "--cluster",
             metavar="NAME",
-            help="Of one store: this cluster against the others; repeatable.",
+            help="Within one store: this cluster against the others; repeatable.",
         ),
     ] = None
     by: Annotated[
@@ -60,7 +60,7 @@ class Cut(OptionGroup):
         typer.Option(
             "--by",
             metavar="WHAT",
-            help="Of one store: gpu-type, its types of GPU against each other.",
+            help="Within one store: gpu-type compares its types of GPU.",
         ),
     ] = None
     before: Annotated[
@@ -68,19 +68,21 @@ class Cut(OptionGroup):
         typer.Option(
             "--before",
             metavar="TIME",
-            help="Of one store: the time before this; without an offset it is UTC.",
+            help="Within one store: the time before this moment; UTC unless it has an offset.",
         ),
     ] = None
     after: Annotated[
         str | None,
-        typer.Option("--after", metavar="TIME", help="Of one store: the time from this on."),
+        typer.Option(
+            "--after", metavar="TIME", help="Within one store: the time from this moment on."
+        ),
     ] = None
     previous: Annotated[
         bool,
         typer.Option(
             "--previous",
-            help="Of one store: the period of --since and --until, else the last 30 days, against "
-            "the one before.",
+            help="Within one store: the period of --since and --until (default: the last 30 "
+            "days) against the one before.",
         ),
     ] = False
 
@@ -140,7 +142,7 @@ def compare(
     ] = False,
     published: Annotated[
         bool,
-        typer.Option("--published", help="One fleet against rates that others have published."),
+        typer.Option("--published", help="Compare one fleet with published rates."),
     ] = False,
     on: OnEngine,
     selecting: Annotated[Selecting, Only(*_SELECTING)],
@@ -161,7 +163,7 @@ def compare(
     stores = [text for text, known in zip(what, numbers, strict=True) if known is None]
     _check_cut(cut, what, stores)
     if published and (cut.options or len(what) != 1):
-        raise UsageError("--published sets one fleet against published ones; give exactly one")
+        raise UsageError("--published compares one fleet with published ones; give exactly one")
     typed.check(
         {
             Input.STORE: bool(stores),
@@ -199,8 +201,9 @@ def compare(
         return
     if len(fleets) == 1:
         raise UsageError(
-            "one fleet alone cannot be compared; give two or more, or compare it with itself before"
-            " (--previous, --before TIME) or with others (--published)"
+            "one fleet alone cannot be compared; give two or more, or compare it with "
+            "its own past (--previous, --before TIME) or with published fleets "
+            "(--published)"
         )
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)
@@ -289,10 +292,10 @@ def _fleets(
 
 def _check_cut(cut: Cut, what: list[str], stores: list[str]) -> None:
     if cut.by not in (None, BY_GPU_TYPE):
-        raise UsageError(f"--by {cut.by}: a store is cut by {BY_GPU_TYPE} alone")
+        raise UsageError(f"--by {cut.by}: a store can be split by {BY_GPU_TYPE} only")
     if len(cut.options) > 1:
         raise UsageError(
-            f"{' and '.join(cut.options)}: cut the store one way at a time; give one of them"
+            f"{' and '.join(cut.options)}: split the store one way at a time; give one of them"
         )
     if cut.options and (len(what) != 1 or not stores):
-        raise UsageError(f"{cut.options[0]} cuts one store; give exactly one STORE with it")
+        raise UsageError(f"{cut.options[0]} splits one store; give exactly one STORE with it")

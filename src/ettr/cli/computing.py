@@ -26,8 +26,7 @@ class OnEngine(OptionGroup):
         typer.Option(
             "--engine",
             metavar="ENGINE",
-            help="What computes: duckdb, spark, spark://HOST:7077, or sc://HOST:15002 (Spark "
-            "Connect).",
+            help="Engine: duckdb, spark, spark://HOST:7077, or sc://HOST:15002 (Spark Connect).",
         ),
         needs(Input.STORE),
     ] = "duckdb"
@@ -36,7 +35,7 @@ class OnEngine(OptionGroup):
         typer.Option(
             "--engine-option",
             metavar="KEY=VALUE",
-            help="A setting of the engine: spark.executor.memory=8g, or threads=4 of DuckDB; "
+            help="Setting of the engine: spark.executor.memory=8g, or threads=4 for DuckDB; "
             "repeatable.",
         ),
         needs(Input.STORE),
@@ -46,8 +45,8 @@ class OnEngine(OptionGroup):
         typer.Option(
             "--memory-limit",
             metavar="SIZE",
-            help="Memory of DuckDB, as 8GB, before it puts rows aside in TMPDIR; half of what the "
-            "process may have if absent.",
+            help="Memory that DuckDB may use, such as 8GB, before it spills to TMPDIR; "
+            "default half of what the process may have.",
         ),
         needs(Input.STORE, Input.FILES),
     ] = None

@@ -15,8 +15,8 @@ from ettr.errors import UsageError
 
 _DAYS = 30
 _NOTE = (
-    "SIMULATED by ettr demo: no cluster logged this. It shows what a report says, not what a "
-    "cluster does."
+    "SIMULATED by ettr demo: no cluster logged this. It shows what a report looks like, "
+    "not how a cluster behaves."
 )
 _ASKED = ("goodput", "mttf", "lemons")
 
@@ -26,7 +26,10 @@ def demo(
         Path, typer.Argument(metavar="[FOLDER]", help="A new folder for the logs and the answers.")
     ] = Path("ettr-demo"),
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of what is drawn; another cluster.")
+        int,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Random seed; another seed gives another cluster."
+        ),
     ] = 1,
 ) -> None:
     """Write a month of logs of a simulated cluster with planted failures, and answer from them.
@@ -45,7 +48,7 @@ def demo(
     from ettr.store import open_store
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder}: is there already; name a new folder")
+        raise UsageError(f"{folder}: already exists; name a new folder")
     text, name = scenario_text("small")
     text = text.replace("days = 7\n", f"days = {_DAYS}\n")
     made = scenario_of(text, name)

@@ -26,7 +26,7 @@ def elastic(
     spares: Annotated[
         int,
         typer.Option(
-            min=0, max=1024, help="Warm spare processes, everything imported, that wait for a slot."
+            min=0, max=1024, help="Warm spare processes: everything imported, ready to take a slot."
         ),
     ] = 1,
     heartbeat: Annotated[
@@ -37,8 +37,8 @@ def elastic(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="A rank that does not leave a generation for so long after the next began is "
-            "replaced; without it 15 s more than the script's Timeouts.collective_s.",
+            help="Replace a rank that has not left the old generation this long after the "
+            "next one began; default 15 s more than the script's Timeouts.collective_s.",
         ),
     ] = None,
     max_failures: Annotated[
@@ -46,25 +46,23 @@ def elastic(
     ] = 64,
     nnodes: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Nodes that training begins with; more that join are spare nodes."
-        ),
+        typer.Option(min=1, help="Nodes that start the training; any more that join are spares."),
     ] = None,
     rdzv: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where the nodes meet; the node with this address supervises. Under srun the "
-            "first node of the step, if absent.",
+            help="Address at which the nodes meet; the node that has it supervises. Under "
+            "srun, default the first node of the step.",
         ),
     ] = None,
     node_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of this node, if not its host name.")
+        str | None, typer.Option(metavar="NAME", help="Name of this node; default its host name.")
     ] = None,
     rack: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Rack of this node: copies of shards go to another rack."
+            metavar="NAME", help="Rack of this node; copies of shards go to another rack."
         ),
     ] = None,
     node_timeout: Annotated[
@@ -79,7 +77,8 @@ def elastic(
         typer.Option(
             metavar="SECONDS",
             min=0.0,
-            help="Ask the run to end by then, as SIGTERM does: save at the end of the step.",
+            help="Moment by which to ask the run to stop, as SIGTERM does: it saves at the "
+            "end of the step.",
         ),
     ] = None,
     *,

@@ -43,8 +43,8 @@ def explain(
         typer.Option(
             "--flight",
             metavar="DIR",
-            help="Folder of PyTorch flight records, in place of STORE and JOB: which rank the "
-            "others wait for.",
+            help="Folder of PyTorch flight records, instead of STORE and JOB: find the rank "
+            "that the others wait for.",
         ),
     ] = None,
     ranks: Annotated[
@@ -54,7 +54,7 @@ def explain(
             metavar="N",
             min=1,
             max=_MOST_RANKS,
-            help="Ranks of the job, where the flight records do not say.",
+            help="Number of ranks of the job, if the flight records do not say.",
         ),
         needs(Input.FLIGHT),
     ] = None,
@@ -63,8 +63,8 @@ def explain(
         typer.Option(
             "--nodes",
             metavar="LIST",
-            help="Nodes in the order of their ranks, as in SLURM_JOB_NODELIST, with as many ranks "
-            "on each.",
+            help="Nodes in the order of their ranks, as in SLURM_JOB_NODELIST; every node has "
+            "the same number of ranks.",
         ),
         needs(Input.FLIGHT),
     ] = None,
@@ -75,7 +75,7 @@ def explain(
         typer.Option(
             "--look-back",
             metavar="TIME",
-            help="How long before the job's first end an episode of errors may have begun.",
+            help="How long before the job's first end an episode of errors may have started.",
         ),
         OF_LOGS,
     ] = q.typed_time(LOOK_BACK_S),
@@ -175,8 +175,8 @@ def _nodes_of_ranks(
     size = max(ranks or 0, folder.world_size or 0, 1 + max(folder.records))
     if not names or size % len(names):
         raise UsageError(
-            f"--nodes: {size} ranks are no multiple of {len(names)} nodes; list every node of the "
-            "job, and state the number of ranks with --ranks"
+            f"--nodes: {size} ranks cannot be split evenly over {len(names)} nodes; list "
+            "every node of the job, and give the number of ranks with --ranks"
         )
     per_node = size // len(names)
     return {rank: names[rank // per_node] for rank in range(size)}

@@ -27,12 +27,16 @@ class Carding(OptionGroup):
 
     card: Annotated[
         bool,
-        typer.Option("--card", help="Write croissant.json next to the files: what they hold."),
+        typer.Option(
+            "--card", help="Write croissant.json next to the files; it describes what they hold."
+        ),
     ] = False
     licence: Annotated[
         str | None,
         typer.Option(
-            "--licence", metavar="ID|URL", help="With --card: as SPDX names it, or a URL."
+            "--licence",
+            metavar="ID|URL",
+            help="With --card: the licence, as an SPDX name or a URL.",
         ),
     ] = None
     creator: Annotated[
@@ -43,7 +47,7 @@ class Carding(OptionGroup):
         typer.Option(
             "--check",
             metavar="DIR",
-            help="Compare the files of a folder with its card, by whomever made.",
+            help="Check the files of a folder against its card, whoever made it.",
         ),
     ] = None
 
@@ -58,7 +62,8 @@ def export(
             "-o",
             "--output",
             metavar="FILE",
-            help="Ends in .parquet, .csv or .duckdb; {table} in it makes a file for each table.",
+            help="File to write: .parquet, .csv or .duckdb; with {table} in the name, one "
+            "file per table.",
         ),
     ] = None,
     table: Annotated[
@@ -87,14 +92,16 @@ def export(
     """
     if carding.check is not None:
         if store is not None or to is not None or carding.card:
-            raise UsageError("--check: reads a folder alone; leave STORE, --to and --card out")
+            raise UsageError(
+                "--check reads a folder and nothing else; leave out STORE, --to and --card"
+            )
         _check(carding.check, printing)
         return
     if store is not None and to is None and carding.card:
         _card_of_records(Path(store), carding)
         return
     if store is None or to is None:
-        raise UsageError("give a STORE and --to FILE, or --check DIR for a card that is there")
+        raise UsageError("give a STORE and --to FILE, or --check DIR to check an existing card")
     from ettr.analysis import Analysis
     from ettr.analysis.masking import MaskedStore
     from ettr.report import cards
@@ -104,7 +111,7 @@ def export(
     selection = selecting.selection()
     chosen = exporting.check_target(to, table or (), selection)
     if (carding.licence or carding.creator) and not carding.card:
-        raise UsageError("--licence and --creator: words of a card; give --card too")
+        raise UsageError("--licence and --creator go into a card; give --card too")
     licence = cards.check_card(to, carding.licence) if carding.card else ""
     assumptions = analysing.assumptions(gpus_per_node)
     with on.open(store) as opened:

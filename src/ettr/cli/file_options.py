@@ -30,7 +30,7 @@ class Reading(OptionGroup):
         typer.Option(
             "--source",
             metavar="NAME",
-            help="Format of the files; recognised by content if absent.",
+            help="Format of the files; default: recognise it by content.",
             autocompletion=source_names,
         ),
         OF_FILES,
@@ -49,7 +49,7 @@ class Reading(OptionGroup):
         typer.Option(
             "--timezone",
             metavar="ZONE",
-            help="Zone of local times in the logs, such as Europe/Zurich.",
+            help="Time zone of local times in the logs, such as Europe/Zurich.",
         ),
         OF_FILES,
     ] = None
@@ -60,16 +60,14 @@ class Reading(OptionGroup):
             metavar="N",
             min=1,
             max=MOST_NODES,
-            help="Nodes in the fleet, where the log does not say.",
+            help="Number of nodes in the fleet, if the log does not say.",
         ),
         OF_FILES,
     ] = None
     gpus_per_node: LoggedGpusPerNodeOption = None
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "--cluster", metavar="NAME", help="The cluster's name, where the log has none."
-        ),
+        typer.Option("--cluster", metavar="NAME", help="Name of the cluster, if the log has none."),
         OF_FILES,
     ] = None
     start: Annotated[
@@ -77,7 +75,7 @@ class Reading(OptionGroup):
         typer.Option(
             "--start",
             metavar="TIME",
-            help="When the log begins (ISO 8601 with zone), for stamps without year or date.",
+            help=("When the log begins (ISO 8601 with zone), for stamps without a year or a date."),
         ),
         OF_FILES,
     ] = None
@@ -94,7 +92,7 @@ class Reading(OptionGroup):
     columns: Annotated[
         str | None,
         typer.Option(
-            "--columns", metavar="MAP", help="Its columns as ours=theirs pairs, comma-separated."
+            "--columns", metavar="MAP", help="Its columns, as comma-separated pairs ours=theirs."
         ),
         OF_FILES,
     ] = None
@@ -102,21 +100,23 @@ class Reading(OptionGroup):
     job: Annotated[
         str | None,
         typer.Option(
-            "--job", metavar="ID", help="Scheduler job of a training log that does not name it."
+            "--job",
+            metavar="ID",
+            help="Scheduler's job id, for a training log that does not name it.",
         ),
         OF_FILES,
     ] = None
     run_name: Annotated[
         str | None,
         typer.Option(
-            "--run-name", metavar="NAME", help="Name of the training run, where the log has none."
+            "--run-name", metavar="NAME", help="Name of the training run, if the log has none."
         ),
         OF_FILES,
     ] = None
     series: Annotated[
         str | None,
         typer.Option(
-            "--series", metavar="NAME", help="Metric whose points mark the training steps."
+            "--series", metavar="NAME", help="Metric whose points mark the steps of the training."
         ),
         OF_FILES,
     ] = None
@@ -126,7 +126,7 @@ class Reading(OptionGroup):
         typer.Option(
             "--accelerators",
             metavar="LIST",
-            help="Generic resources of Slurm that count as GPUs, comma-separated: npu,dcu.",
+            help="Generic resources of Slurm to count as GPUs, comma-separated: npu,dcu.",
         ),
         OF_FILES,
     ] = None
@@ -173,7 +173,7 @@ def existing_files(files: list[Path]) -> list[Path]:
     if absent:
         raise UsageError(f"no such file: {', '.join(absent)}")
     if files.count(STDIN) > 1:
-        raise UsageError("- is named twice; standard input can be read once")
+        raise UsageError("- is given twice; standard input can be read only once")
     return files
 
 
@@ -200,7 +200,7 @@ def _column_map(columns: str | None) -> dict[str, str] | None:
     wrong = [ours for ours, equals, theirs in pairs if not (ours and equals and theirs)]
     if wrong:
         raise UsageError(
-            f"--columns {columns!r}: {wrong[0]!r} is no ours=theirs pair; "
-            "write --columns node=host,time=ts"
+            f"--columns {columns!r}: {wrong[0]!r} is not a pair ours=theirs; write "
+            "--columns node=host,time=ts"
         )
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}

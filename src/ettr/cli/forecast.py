@@ -20,13 +20,15 @@ def forecast(
     ahead: Annotated[
         str,
         typer.Option(
-            "--ahead", metavar="LIST", help="Lengths of the time to come, such as 1d,7d,28d."
+            "--ahead", metavar="LIST", help="How far ahead to forecast, such as 1d,7d,28d."
         ),
     ] = "7d,28d",
     nodes: Annotated[
         float | None,
         typer.Option(
-            "--nodes", metavar="N", help="Nodes that will run; those of the last window if absent."
+            "--nodes",
+            metavar="N",
+            help="Number of nodes that will run; default as in the last window.",
         ),
     ] = None,
     on: OnEngine,

@@ -22,12 +22,12 @@ class ReadingResults(OptionGroup):
         typer.Option(
             "--fields",
             metavar="KIND=NAME,...",
-            help="Fields of the results that hold the item, the template and the hazard.",
+            help="Names of the fields that hold the item, the template and the hazard.",
         ),
     ] = ""
     grader: Annotated[
         str | None,
-        typer.Option("--grader", metavar="NAME", help="Grader to use where there are several."),
+        typer.Option("--grader", metavar="NAME", help="Grader to use, if there are several."),
     ] = None
     unsafe: Annotated[
         str | None,
@@ -41,7 +41,13 @@ class Planning(OptionGroup):
 
     items: Annotated[
         int | None,
-        typer.Option("--items", metavar="N", min=1, max=50_000, help="Plan a set of N items."),
+        typer.Option(
+            "--items",
+            metavar="N",
+            min=1,
+            max=50_000,
+            help="Plan a set of N items instead of grading one.",
+        ),
     ] = None
     templates: Annotated[
         int | None,
@@ -56,7 +62,7 @@ class Planning(OptionGroup):
             metavar="R",
             min=0,
             max=0.6,
-            help="Correlation assumed between planned items of one template.",
+            help="Assumed correlation between planned items of one template.",
         ),
     ] = 0.05
 
@@ -105,8 +111,8 @@ def gate_grade(
         typer.Option(
             "--reference",
             metavar="REF",
-            help="Results of the reference model, or its rate of unsafe items: 0.03, or "
-            "HAZARD=RATE,...",
+            help="Results of the reference model, or its rate of unsafe items: 0.03, or one "
+            "rate for each hazard, HAZARD=RATE,...",
         ),
     ] = None,
     versus: Annotated[
@@ -147,10 +153,13 @@ def gate_grade(
     if results is None:
         if planning.items is None or planning.templates is None or reference is None:
             raise UsageError(
-                "give RESULTS, or --items, --templates and --reference RATE for a set not run yet"
+                "give RESULTS; for a set that has not run yet give --items, --templates "
+                "and --reference RATE"
             )
         if planning.templates > planning.items:
-            raise UsageError("--templates: exceeds --items; a template has at least one item")
+            raise UsageError(
+                "--templates: must not exceed --items; a template has at least one item"
+            )
         try:
             rate = float(reference)
         except ValueError:
@@ -170,7 +179,7 @@ def gate_grade(
         printing.show("ettr-gate-items", plan, sections.planned_section, "edges")
         return
     if planning.items is not None or planning.templates is not None:
-        raise UsageError("--items and --templates plan a set that was not run; leave RESULTS out")
+        raise UsageError("--items and --templates plan a set that has not run; leave RESULTS out")
     pairs = [part.partition("=") for part in reading.fields.split(",") if part]
     if any(kind not in FIELDS or not name for kind, _, name in pairs):
         raise UsageError(f"--fields {reading.fields}: give KIND=NAME of {', '.join(FIELDS)}")

@@ -39,7 +39,8 @@ class WhatCounts(OptionGroup):
     canonical: Annotated[
         bool,
         typer.Option(
-            "--canonical", help="Count only the tokenizer's own encoding, not every encoding."
+            "--canonical",
+            help="Count only the tokenizer's own encoding of a text, not every encoding.",
         ),
     ] = False
     edits: Annotated[
@@ -65,14 +66,17 @@ class SearchBudget(OptionGroup):
             metavar="N",
             min=1,
             max=_MOST_CALLS,
-            help="Most prefixes that the model may score.",
+            help="Maximum number of prefixes that the model scores.",
         ),
     ] = 1000
     matches: Annotated[
         int, typer.Option("--matches", metavar="N", min=0, max=100_000, help="Matches to list.")
     ] = 10
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, max=4096, help="Prefixes scored at once.")
+        int,
+        typer.Option(
+            "--batch", metavar="N", min=1, max=4096, help="Number of prefixes scored at once."
+        ),
     ] = 16
     samples: Annotated[
         int,
@@ -94,14 +98,16 @@ def gate_query(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A local folder with safetensors, whose code is never run; or py:FILE:NAME, an "
-            "object in your own Python file, which is run.",
+            help="Local folder with safetensors (its code never runs), or py:FILE:NAME, an "
+            "object in your own Python file (which runs).",
         ),
     ],
     regex: Annotated[
         str,
         typer.Argument(
-            metavar="REGEX", help="Matches all that the model writes; no anchors, no lookaround."
+            metavar="REGEX",
+            help="Regular expression for the whole text that the model writes; no anchors, no "
+            "lookaround.",
         ),
     ],
     counts: WhatCounts,
@@ -111,7 +117,7 @@ def gate_query(
         typer.Option(
             "--most",
             metavar="P",
-            help="A gate: exit 1 if the probability may exceed P.",
+            help="Exit with 1 if the probability may exceed P.",
         ),
     ] = None,
     run: Annotated[
@@ -274,7 +280,7 @@ _ENDED = {
     "complete": "everything was searched",
     "precise": "the bounds are close enough",
     "decided": "the bounds decide the gate",
-    "budget": "the budget of calls is spent; raise --calls for closer bounds",
+    "budget": "the budget of calls is used up; raise --calls for closer bounds",
     "interrupted": "interrupted; the bounds hold",
 }
 

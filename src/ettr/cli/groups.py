@@ -144,7 +144,7 @@ def _check_names(command: Callable[..., None], parameters: Iterable[inspect.Para
     names = [parameter.name for parameter in parameters]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise TypeError(f"{command.__name__}: {', '.join(twice)} stands in two places")
+        raise TypeError(f"{command.__name__}: {', '.join(twice)} is registered twice")
 
 
 class Input(StrEnum):

@@ -34,7 +34,7 @@ def ingest(
         typer.Option(
             "--readable-by",
             metavar="WHOM",
-            help="Who may read the store's files: owner, group or all; owner if absent, and an "
+            help="Who may read the store's files: owner, group or all; default owner. An "
             "existing store keeps its setting.",
         ),
     ] = None,
@@ -46,8 +46,7 @@ def ingest(
             metavar="N",
             min=1,
             max=1024,
-            help="Processes that read files; the cores at hand if absent, where the files are "
-            "large enough to be worth it.",
+            help="Processes that read files; default one a core where the files are large enough.",
         ),
     ] = None,
     on: Annotated[OnEngine, Only("memory_limit")],

@@ -15,10 +15,10 @@ from ettr.cli.quantities import bytes_per_s, if_given, n_bytes
 def input_plan(
     stages: Annotated[Path, typer.Argument(help="Stages, as `ettr input trace` writes them.")],
     rate: Annotated[
-        float | None, typer.Option(help="Items per second that training consumes.")
+        float | None, typer.Option(help="Rate at which the training consumes items, per second.")
     ] = None,
     cores: Annotated[
-        float | None, typer.Option(help="Cores for the pipeline; those of the trace if absent.")
+        float | None, typer.Option(help="Cores for the pipeline; default those of the trace.")
     ] = None,
     memory: Annotated[
         str | None, typer.Option(help="Memory for queues, workers and a cache, such as 64GB.")
@@ -27,7 +27,7 @@ def input_plan(
         str | None, typer.Option(help="Bandwidth of the disk or network, such as 200MB/s.")
     ] = None,
     items: Annotated[
-        float | None, typer.Option(help="Items in an epoch, all of which a cache would hold.")
+        float | None, typer.Option(help="Items in an epoch; a cache would hold all of them.")
     ] = None,
     *,
     printing: Printing,

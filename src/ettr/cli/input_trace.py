@@ -21,7 +21,7 @@ def input_trace(
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION",
-            help="A function without arguments that returns a list of a source and functions, an "
+            help="Function without arguments that returns a list (a source and functions), an "
             "SPDL PipelineBuilder or a torch DataLoader; FILE.py:FUNCTION works too.",
         ),
     ],
@@ -31,7 +31,7 @@ def input_trace(
             "--output", "-o", metavar="FILE", help="File to write the stages to, as JSON lines."
         ),
     ],
-    batches: Annotated[int, typer.Option(help="Items to draw from the pipeline.")] = 200,
+    batches: Annotated[int, typer.Option(help="Number of items to draw from the pipeline.")] = 200,
     *,
     printing: Printing,
 ) -> None:

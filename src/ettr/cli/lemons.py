@@ -54,15 +54,15 @@ def lemons(
         typer.Option(
             "--false-discovery",
             metavar="SHARE",
-            help="Largest expected share of ordinary nodes among the claimed ones.",
+            help="Largest share of ordinary nodes to expect among the claimed ones.",
         ),
     ] = FALSE_DISCOVERY,
     back_test: Annotated[
         bool,
         typer.Option(
             "--back-test",
-            help="Score the claims on what the nodes did next: fit on one period, score on the "
-            "one after it, window after window.",
+            help="Test the claims on the past: fit on one period, score on the next, window "
+            "after window.",
         ),
     ] = False,
     fit_days: Annotated[
@@ -83,7 +83,7 @@ def lemons(
         float,
         typer.Option(
             metavar="DAYS",
-            help="With --back-test: how long a claimed node is out of service.",
+            help="With --back-test: how long a claimed node stays out of service.",
         ),
     ] = DRAIN_DAYS,
     on: OnEngine,
@@ -143,7 +143,10 @@ def _check_back_test(
     back_test: bool, name: str | None, fit_days: float | None, score_days: float | None
 ) -> None:
     if back_test and name is not None:
-        raise UsageError(f"--back-test {name}: it scores the claims of all nodes; leave one out")
+        raise UsageError(
+            f"--back-test {name}: the back-test scores the claims of all nodes; leave one of "
+            "the two out"
+        )
     for flag, days in (("--fit-days", fit_days), ("--score-days", score_days)):
         if days is not None and not back_test:
             raise UsageError(f"{flag} {days:g}: only --back-test has windows; give it too")
@@ -153,9 +156,13 @@ def _check_output(name: str | None, output: Path | None, printing: Answering) ->
     if output is None:
         return
     if name is None:
-        raise UsageError(f"--output {output}: only the evidence on one node is written; name it")
+        raise UsageError(
+            f"--output {output}: works only for the evidence on one node; name the node"
+        )
     if not printing.as_text:
-        raise UsageError(f"--output {output}: --json and --csv print and write no file; leave out")
+        raise UsageError(
+            f"--output {output}: --json and --csv print and write no file; leave one of them out"
+        )
     if output.suffix != ".html":
         raise UsageError(f"--output {output}: give a file name ending in .html")
     check_writable("--output", output)

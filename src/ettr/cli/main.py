@@ -133,7 +133,7 @@ def _root(
         None,
         "--config",
         metavar="FILE",
-        help=f"Defaults of the site; {SITE_FILE} of this folder if absent.",
+        help=f"File with the site's defaults; default {SITE_FILE} in this folder.",
     ),
 ) -> None:
     """Where the GPU hours of an ML cluster go, what failures will cost, and how to win them back.
@@ -188,7 +188,7 @@ _WANT_OF_MEMORY = (
 _OF_LOGS = (_METRICS, "From logs to answers")
 _WITHOUT_ENGINE = ("catalog", "sources", "collect", "collect kubernetes", "collect prometheus")
 _LEAST_ADDRESS_SPACE_BYTES = 900_000_000  # of two cores; more where more threads start
-_MORE_MEMORY = "raise the limit (ulimit -v, the job's memory) or free memory, and run it again"
+_MORE_MEMORY = "raise the limit (ulimit -v, or the job's memory) or free memory, then run it again"
 
 
 def _is_want_of_memory(error: BaseException) -> bool:

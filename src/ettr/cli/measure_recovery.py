@@ -23,19 +23,24 @@ def measure_recovery(
         str,
         typer.Argument(
             metavar="FILE:FUNCTION",
-            help="A function without arguments that returns the state, as for RunningCheckpoint, "
-            "and a function from a step's number to its loss.",
+            help="Function without arguments that returns the state (as for "
+            "RunningCheckpoint) and a function from a step's number to its loss.",
         ),
     ],
-    root: Annotated[Path, typer.Argument(help="An empty folder for the experiment's checkpoints.")],
+    root: Annotated[Path, typer.Argument(help="Empty folder for the experiment's checkpoints.")],
     steps: Annotated[int, typer.Option(help="Steps of the undisturbed run.")],
-    failures: Annotated[int, typer.Option(help="Steps at which a loss is tried.")] = 5,
-    ranks: Annotated[int, typer.Option(help="Ranks; a partial recovery restores one part.")] = 4,
+    failures: Annotated[int, typer.Option(help="Number of steps at which to try a loss.")] = 5,
+    ranks: Annotated[
+        int, typer.Option(help="Number of ranks; a partial recovery restores the part of one.")
+    ] = 4,
     policy: Annotated[str, typer.Option(help="Policy of the running checkpoint.")] = "priority",
-    fraction: Annotated[float, typer.Option(help="Share of the blocks saved in a round.")] = 1 / 8,
+    fraction: Annotated[float, typer.Option(help="Share of the blocks that one round saves.")] = 1
+    / 8,
     every_steps: Annotated[int, typer.Option(help="Steps from one round to the next.")] = 10,
-    window: Annotated[int, typer.Option(help="Steps over which a loss is averaged.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of the steps at which a loss is tried.")] = 0,
+    window: Annotated[int, typer.Option(help="Steps over which to average a loss.")] = 10,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the steps at which a loss is tried.")
+    ] = 0,
     *,
     printing: Printing,
 ) -> None:

@@ -90,7 +90,7 @@ def failures(
     listed: Annotated[
         bool,
         typer.Option(
-            "--list", help="List each failure: when, whose, where, why, its cost and its log lines."
+            "--list", help="List each failure: time, job, nodes, cause, cost and log lines."
         ),
     ] = False,
     on: OnEngine,
@@ -108,8 +108,8 @@ def failures(
     price = pricing.price()
     if price is not None and not listed:
         raise UsageError(
-            "--gpu-hour-price: rates by symptom hold no GPU-hours; give --list as well, or ask "
-            "`ettr goodput`"
+            "--gpu-hour-price: rates by symptom have no GPU-hours to price; give --list "
+            "as well, or run `ettr goodput`"
         )
     part = "failure_list" if listed else "failures"
     _print_part(part, store, on, selecting, metric, printing, price)
@@ -120,7 +120,11 @@ def nodes(
     *,
     by: Annotated[
         Ranking | None,
-        typer.Option("--by", help="Rank nodes by what their failures lost, or as it says."),
+        typer.Option(
+            "--by",
+            help="Rank nodes by this: what their failures lost, their failures, or their time out "
+            "of service.",
+        ),
     ] = None,
     xid: Annotated[
         int | None,
@@ -144,7 +148,7 @@ def nodes(
         _print_part("nodes", store, on, selecting, metric, printing, price)
         return
     if by is not None and xid is not None:
-        raise UsageError("--by and --xid: two lists; give one of them")
+        raise UsageError("--by and --xid print different lists; give one of them")
     from ettr.analysis import Analysis
     from ettr.analysis.node_costs import node_costs, xid_devices
     from ettr.report.sections.node_costs import costs_section, xid_section

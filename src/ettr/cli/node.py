@@ -19,7 +19,7 @@ def node(
     store: opt.StoreArgument,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="The node, or CLUSTER/NODE; all nodes if absent."),
+        typer.Argument(metavar="[NAME]", help="Node, or CLUSTER/NODE; default all nodes."),
     ] = None,
     *,
     on: OnEngine,

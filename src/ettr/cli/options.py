@@ -48,7 +48,7 @@ LoggedGpusPerNodeOption = Annotated[
         metavar="G",
         min=0,
         max=MOST_GPUS_PER_NODE,
-        help="GPUs per node, where the log does not say.",
+        help="GPUs per node, if the log does not say.",
     ),
 ]
 
@@ -62,7 +62,7 @@ class Judging(OptionGroup):
         typer.Option(
             "--taxonomy",
             metavar="FILE",
-            help="TOML or CSV file whose rows override the taxonomy's.",
+            help="TOML or CSV file with rows that replace those of the taxonomy.",
         ),
         times.OF_LOGS,
     ] = None
@@ -71,7 +71,7 @@ class Judging(OptionGroup):
         typer.Option(
             "--believe",
             metavar="VENDOR",
-            help="Whose verdict on XID codes decides; nvidia if absent.",
+            help="Vendor whose verdict on XID codes decides; default nvidia.",
             autocompletion=vendor_names,
         ),
         times.OF_LOGS,
@@ -131,7 +131,7 @@ class Rating(Explaining):
     above_gpus: Annotated[
         int,
         typer.Option(
-            "--above-gpus", metavar="N", min=0, help="Large jobs have more GPUs than this."
+            "--above-gpus", metavar="N", min=0, help="Jobs with more GPUs than this are large."
         ),
         times.OF_LOGS,
         needs(Input.LARGE_JOBS),
@@ -141,7 +141,7 @@ class Rating(Explaining):
         typer.Option(
             "--confidence",
             metavar="SHARE",
-            help=f"Of the intervals: {CONFIDENCE:g} for {100 * CONFIDENCE:g} %.",
+            help=f"Confidence of the intervals: {CONFIDENCE:g} means {100 * CONFIDENCE:g} %.",
         ),
         needs(Input.STORE, Input.FILES, Input.COUNTS),
     ] = CONFIDENCE
@@ -152,7 +152,7 @@ class Rating(Explaining):
             "--fleet-nodes",
             metavar="N",
             min=1,
-            help="Nodes in the fleet, where the logs do not name them all.",
+            help="Number of nodes in the fleet, if the logs do not name them all.",
         ),
         times.OF_LOGS,
     ] = None
@@ -183,7 +183,7 @@ class AnalysisOptions(Rating):
         typer.Option(
             "--run-id",
             metavar="REGEX",
-            help="Jobs whose comment matches form one run for each text of the first group.",
+            help="Pattern on job comments; the text of its first group is the id of the run.",
         ),
     ] = None
     interval: Annotated[
@@ -191,20 +191,20 @@ class AnalysisOptions(Rating):
         typer.Option(
             "--interval",
             metavar="TIME",
-            help="Checkpoint interval of runs that report none; a failure loses half of it.",
+            help="Checkpoint interval of runs that record none; a failure loses half of it.",
         ),
         needs(Input.LIST, Input.PREVIOUS),
     ] = None
     restart: Annotated[
         str | None,
-        typer.Option("--restart", metavar="TIME", help="Restart time, for runs that report none."),
+        typer.Option("--restart", metavar="TIME", help="Restart time of runs that record none."),
     ] = None
     write: Annotated[
         str | None,
         typer.Option(
             "--write",
             metavar="TIME",
-            help="Time that a checkpoint stops training, for runs that report none.",
+            help="How long a checkpoint stops the training, for runs that record none.",
         ),
     ] = None
     slo: Annotated[
@@ -212,7 +212,7 @@ class AnalysisOptions(Rating):
         typer.Option(
             "--slo",
             metavar="FILE",
-            help="TOML file with budgets, tables [[slo]]; those of ettr.toml if absent.",
+            help="TOML file with budgets in [[slo]] tables; default those of ettr.toml.",
         ),
         times.OF_LOGS,
     ] = None

@@ -118,9 +118,7 @@ def check_writable(option: str, output: Path) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"{option} {output}: its folder cannot be made: {error.strerror}"
-        ) from error
+        raise UsageError(f"{option} {output}: cannot make its folder: {error.strerror}") from error
 
 
 @contextmanager

@@ -45,7 +45,8 @@ class PlanTimes(rates.RunTimes):
         typer.Option(
             "--days",
             metavar="TIME",
-            help="Productive time needed, such as 54d, or days; without end if absent.",
+            help="Productive time that the run needs, such as 54d, or a number of days; "
+            "default without end.",
         ),
     ] = None
 
@@ -112,7 +113,7 @@ def plan(
     rate: rates.TypedRate,
     times: PlanTimes,
     target: Annotated[
-        float | None, typer.Option("--target", metavar="ETTR", help="ETTR wanted, such as 0.9.")
+        float | None, typer.Option("--target", metavar="ETTR", help="Target ETTR, such as 0.9.")
     ] = None,
     schemes: SchemeOptions,
     questions: PlanQuestions,
@@ -122,8 +123,8 @@ def plan(
         typer.Option(
             "--measured",
             metavar="FILE",
-            help="measured.json or progress.jsonl of a run: its step, save, restart and regroup "
-            "times replace assumed ones.",
+            help="measured.json or progress.jsonl of a run: its step, save, restart and "
+            "regroup times replace the assumed ones.",
         ),
     ] = None,
     versus: Annotated[
@@ -131,12 +132,13 @@ def plan(
         typer.Option(
             "--versus",
             metavar="OPTION=VALUE",
-            help="A second plan next to this one that differs in it: restart=1min; repeatable.",
+            help="Second plan next to this one that differs in this option: restart=1min; "
+            "repeatable.",
         ),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE.html", help="Write the planner page with sliders."),
+        typer.Option("--html", metavar="FILE.html", help="Write the planner page, with sliders."),
     ] = None,
     on: OnEngine,
     selecting: Selecting,
@@ -235,8 +237,8 @@ def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
     shape = _shape(size, times, gpus_per_node)
     if asked.node_types and shape.n_nodes != n_nodes:
         raise UsageError(
-            f"the node types have {n_nodes} nodes and the run {shape.n_nodes}; leave out --gpus "
-            "and --nodes"
+            f"the node types add up to {n_nodes} nodes and the run has {shape.n_nodes}; "
+            "leave out --gpus and --nodes"
         )
     job = schemes.job(shape)
     plain, notes = (
@@ -392,7 +394,7 @@ def _rate_of_law(mean_s: float) -> PlanningRate:
     from ettr.plan.outlook import PER_NODE_DAYS, typed_rate
 
     if not math.isfinite(mean_s):
-        raise UsageError("--law: nodes that never fail, so there is nothing to plan for")
+        raise UsageError("--law: these nodes never fail, so there is nothing to plan for")
     rate = typed_rate(PER_NODE_DAYS * SECONDS_PER_DAY / mean_s)
     meaning = (
         f"The failure rate is one in the mean life of the law ({mean_s / SECONDS_PER_DAY:.3g} "
@@ -467,13 +469,13 @@ def measured_costs(path: Path) -> MeasuredCosts:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--measured {path}: cannot be read ({error})") from error
+        raise UsageError(f"--measured {path}: cannot read it ({error})") from error
     times = _of_timings(text) or _of_progress(path)
     known = {name: at_s for name, at_s in times.items() if at_s is not None and at_s > 0}
     if not known:
         raise UsageError(
-            f"--measured {path}: no step, save or restart was timed in it; give measured.json from "
-            "a checkpoint folder of ettr.elastic, or progress.jsonl of the recorder"
+            f"--measured {path}: it times no step, save or restart; give measured.json "
+            "from a checkpoint folder of ettr.elastic, or progress.jsonl of the recorder"
         )
     return MeasuredCosts(str(path), known)
 

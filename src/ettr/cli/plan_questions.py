@@ -37,7 +37,8 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--within",
             metavar="TIME",
-            help="Time budget: the smallest size at which the work (--gpus for --days) ends in it.",
+            help="Time budget: find the smallest size at which the work (--gpus for --days) "
+            "ends in time.",
         ),
     ] = None
     chance: Annotated[
@@ -45,7 +46,7 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--chance",
             metavar="SHARE",
-            help=f"With which it must end in time; {CONFIDENCE:g} if absent.",
+            help=f"Probability of ending in time, for --within; default {CONFIDENCE:g}.",
         ),
     ] = None
     repair: Annotated[
@@ -53,7 +54,7 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--repair",
             metavar="TIME",
-            help="Mean time until a failed node is back, for --spares or --within.",
+            help="Mean repair time of a failed node, for --spares or --within.",
         ),
     ] = None
     phases: Annotated[
@@ -61,7 +62,8 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--phases",
             metavar="LIST",
-            help="A run that grows or shrinks, GPUs and productive time: 4096:10d,16384:44d.",
+            help="Phases of a run that grows or shrinks, as GPUs and productive time: "
+            "4096:10d,16384:44d.",
         ),
     ] = None
     maintenance: Annotated[
@@ -70,22 +72,30 @@ class PlanQuestions(OptionGroup):
     ] = None
     gate: Annotated[
         str | None,
-        typer.Option("--gate", metavar="TIME", help="Length of a test whether it is still usable."),
+        typer.Option(
+            "--gate",
+            metavar="TIME",
+            help="Length of a test that shows whether the run is still usable.",
+        ),
     ] = None
     doomed: Annotated[
         str | None,
-        typer.Option("--doomed", metavar="RATE", help="How often a run is lost so: 0.8/week."),
+        typer.Option(
+            "--doomed", metavar="RATE", help="How often a run becomes unusable: 0.8/week."
+        ),
     ] = None
     catch: Annotated[
         float | None,
-        typer.Option("--catch", metavar="SHARE", help="Chance that a gate finds a doomed run."),
+        typer.Option(
+            "--catch", metavar="SHARE", help="Probability that a gate finds an unusable run."
+        ),
     ] = None
     bad_links: Annotated[
         str | None,
         typer.Option(
             "--bad-links",
             metavar="K/N",
-            help="Bad uplinks over all of the cluster: what steps take then.",
+            help="Bad uplinks out of all uplinks of the cluster: how much slower steps get.",
         ),
     ] = None
     routing: Annotated[
@@ -93,7 +103,7 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--routing",
             metavar="static|adaptive|removal",
-            help="How flows find their links, with --bad-links; static if absent.",
+            help="With --bad-links: how the network routes flows; default static.",
         ),
     ] = None
     link_goodput: Annotated[
@@ -101,7 +111,7 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--link-goodput",
             metavar="SHARE",
-            help="Of a bad link over a good one, with --bad-links; 0.25 if absent.",
+            help="With --bad-links: bandwidth of a bad link over that of a good one; default 0.25.",
         ),
     ] = None
     exposed_share: Annotated[
@@ -109,7 +119,7 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--exposed-share",
             metavar="SHARE",
-            help="Of a step, waiting for collectives, with --bad-links; 0.3 if absent.",
+            help="With --bad-links: share of a step that waits for collectives; default 0.3.",
         ),
     ] = None
     node_type: Annotated[
@@ -117,12 +127,12 @@ class PlanQuestions(OptionGroup):
         typer.Option(
             "--node-type",
             metavar="NAME=NODES@RATE",
-            help="A mixed run: nodes of one type at failures per 1,000 node-days, or K/T as "
+            help="Mixed run: nodes of one type at failures per 1,000 node-days, or at "
             "failures over node-days: a=1024@6.5, b=512@40/12000; repeatable.",
         ),
     ] = None
     explain: Annotated[
-        bool, typer.Option("--explain", help="Print the formulas with the numbers in them.")
+        bool, typer.Option("--explain", help="Print the formulas with their numbers.")
     ] = False
 
     def asked(
@@ -197,8 +207,8 @@ class PlanQuestions(OptionGroup):
         found = re.fullmatch(r"([0-9]{1,8})/([0-9]{1,8})", self.bad_links)
         if found is None:
             raise UsageError(
-                f"--bad-links {q.shortened(self.bad_links)}: give bad uplinks over all of the "
-                "cluster, as 4/640"
+                f"--bad-links {q.shortened(self.bad_links)}: give bad uplinks over all "
+                "uplinks of the cluster, such as 4/640"
             )
         if self.routing is not None:
             typed["routing"] = q.one_of("--routing", self.routing, Routing)
@@ -329,8 +339,8 @@ def overridden(groups: tuple[OptionGroup, ...], pairs: list[str]) -> tuple[Any, 
             )
         if name in typed:
             raise UsageError(
-                f"--versus {pair!r}: {name} has another value already; the second plan takes one "
-                "value of an option"
+                f"--versus {pair!r}: {name} already has another value; the second plan "
+                "takes one value per option"
             )
         typed.add(name)
         place, field_name = known[name]

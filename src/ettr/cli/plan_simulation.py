@@ -44,7 +44,7 @@ class SimulationOptions(OptionGroup):
         typer.Option(
             "--bursts",
             metavar="size=N,gap=TIME",
-            help="Simulate failures that come in bursts, of N on average and TIME apart.",
+            help="Simulate failures in bursts of N on average, TIME apart.",
         ),
     ] = None
     spares: Annotated[
@@ -54,14 +54,16 @@ class SimulationOptions(OptionGroup):
             metavar="S",
             min=0,
             max=_MOST_SPARES,
-            help="Simulate spare nodes: the run stands still where a failure leaves too few.",
+            help="Simulate N spare nodes: the run stops while a failure leaves it too few.",
         ),
         needs(Input.REPAIR),
     ] = None
     detection: Annotated[
         str | None,
         typer.Option(
-            "--detection", metavar="TIME", help="Simulate the time until a failure is noticed."
+            "--detection",
+            metavar="TIME",
+            help="Simulate the time until somebody notices a failure.",
         ),
     ] = None
     repair_law: Annotated[
@@ -69,7 +71,7 @@ class SimulationOptions(OptionGroup):
         typer.Option(
             "--repair-law",
             metavar="LAW",
-            help="What a repair does to the age of a node: good-as-new (if absent), minimal, or "
+            help="What a repair does to the age of a node: good-as-new (default), minimal, or "
             "the share of repairs that make it new, such as 0.6.",
         ),
         needs(Input.LAW),
@@ -79,7 +81,7 @@ class SimulationOptions(OptionGroup):
         typer.Option(
             "--node-age",
             metavar="TIME",
-            help="Age of the nodes when the run begins, or new; of all ages if absent.",
+            help="Age of the nodes when the run begins, or new; default a mix of all ages.",
         ),
         needs(Input.LAW),
     ] = None
@@ -95,7 +97,7 @@ class SimulationOptions(OptionGroup):
             metavar="ERROR",
             min=1e-5,
             max=0.1,
-            help="Standard error of the simulated ETTR at which to stop.",
+            help="Stop simulating when the standard error of the ETTR is this small.",
         ),
         needs(Input.SIMULATION),
     ] = 0.001
@@ -156,10 +158,12 @@ def _law(text: str) -> tuple[Callable[[float], LifeLaw], str, float | None]:
     mean = values.pop("mean", None)
     mean_s = None if mean is None else q.seconds("--law mean", mean)
     if mean_s == 0.0:
-        raise UsageError(f"--law {text!r}: a mean life of 0; give one such as mean=80d")
+        raise UsageError(f"--law {text!r}: has a mean life of 0; give one such as mean=80d")
     wanted = _FORMS.get(name)
     if (name not in _FORMS and name != "constant") or set(values) != {wanted} - {None}:
-        raise UsageError(f"--law {text!r}: give {_LAWS}; a mean life of its own with ,mean=80d")
+        raise UsageError(
+            f"--law {text!r}: give {_LAWS}; for a mean life of its own append ,mean=80d"
+        )
     form = 0.0 if wanted is None else _number("--law", text, values[wanted])
     words = "constant failure rate" if wanted is None else f"{name} lives of {wanted} {form:g}"
     return (lambda at_s: _life(name, form, at_s)), words, mean_s

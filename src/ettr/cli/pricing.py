@@ -17,7 +17,7 @@ PriceOption = Annotated[
     typer.Option(
         "--gpu-hour-price",
         metavar="PRICE",
-        help="Price of a GPU-hour: 2.50USD; XXX is a unit of your own.",
+        help="Price of a GPU-hour: 2.50USD; use XXX for a unit of your own.",
     ),
 ]
 

@@ -43,7 +43,7 @@ class PageFile(OptionGroup):
 
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE.html", help="Write the answer as a page, too."),
+        typer.Option("--html", metavar="FILE.html", help="Also write the answer as a page."),
     ] = None
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class Printing(OptionGroup):
             UsageError: both are given.
         """
         if self.json and self.csv:
-            raise UsageError("--json and --csv: a command prints one form; give one of them")
+            raise UsageError("--json and --csv: a command prints one format; give one of them")
 
     @property
     def as_text(self) -> bool:
@@ -176,7 +176,7 @@ class FiledPrinting(Printing):
 
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to a file what is printed."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the output to this file."),
     ] = None
 
     @contextmanager
@@ -198,13 +198,15 @@ class Answering(FiledPrinting):
 
     detail: Annotated[
         bool,
-        typer.Option("--detail", help="Print all of it: intervals, every table and note."),
+        typer.Option("--detail", help="Print everything: intervals, every table and note."),
         needs(Input.TEXT),
     ] = False
     table: Annotated[
         str | None,
         typer.Option(
-            "--table", metavar="NAME", help="With --csv: another list of the JSON than the main."
+            "--table",
+            metavar="NAME",
+            help="With --csv: print another list of the JSON than the main one.",
         ),
         needs(Input.CSV),
     ] = None
@@ -217,7 +219,7 @@ class Answering(FiledPrinting):
             UsageError: it cannot be written, or a list of CSV is named without CSV.
         """
         if self.table is not None and not self.csv:
-            raise UsageError(f"--table {self.table}: names a list of --csv; give that too")
+            raise UsageError(f"--table {self.table}: names a list for --csv; give that too")
         with FiledPrinting.around(self):
             yield
 

@@ -75,7 +75,7 @@ class SeenSize(OptionGroup):
             "--seen-gpus",
             metavar="N",
             min=1,
-            help="GPUs of the jobs in which the failures were seen.",
+            help="GPUs of the jobs whose failures these are.",
         ),
         needs(Input.RATE),
     ] = None
@@ -111,17 +111,19 @@ class SpareOptions(OptionGroup):
 
     spares: Annotated[
         int,
-        typer.Option("--spares", metavar="S", min=0, help="Spare nodes held ready."),
+        typer.Option("--spares", metavar="S", min=0, help="Number of spare nodes held ready."),
         needs(Input.REPAIR),
     ] = 0
     repair: Annotated[
         str | None,
-        typer.Option("--repair", metavar="TIME", help="Mean time until a failed node is back."),
+        typer.Option("--repair", metavar="TIME", help="Mean repair time of a failed node."),
     ] = None
 
     days: Annotated[
         str | None,
-        typer.Option("--days", metavar="TIME", help="Length of the run, such as 54d, or days."),
+        typer.Option(
+            "--days", metavar="TIME", help="Length of the run, such as 54d, or a number of days."
+        ),
     ] = None
 
     def repair_days(self) -> float | None:
@@ -151,7 +153,8 @@ class ModelOptions(OptionGroup):
         typer.Option(
             "--ages",
             metavar="FROM,TO",
-            help=f"Clock of the nodes over the run, for {_listed(LAWS_OF_AGE, 'and')}: 0d,90d.",
+            help="Ages of the nodes at the start and the end of the run, for "
+            f"{_listed(LAWS_OF_AGE, 'and')}: 0d,90d.",
         ),
         needs(Input.MODEL_OF_AGE),
     ] = None
@@ -160,7 +163,7 @@ class ModelOptions(OptionGroup):
         typer.Option(
             "--clock",
             metavar="CLOCK",
-            help="What --ages counts: use (since a node's last failure) or age (in service).",
+            help="What --ages counts: use (since the node's last failure) or age (in service).",
         ),
         needs(Input.MODEL_OF_AGE),
     ] = None

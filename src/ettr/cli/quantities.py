@@ -140,7 +140,9 @@ def _quantity(
     option: str, text: str, units: dict[str, float], examples: str, *, per_s: bool
 ) -> float:
     if text.strip().startswith("-"):
-        raise UsageError(f"{option} {text}: cannot be negative; give 0 or more, such as {examples}")
+        raise UsageError(
+            f"{option} {text}: must not be negative; give 0 or more, such as {examples}"
+        )
     match = _QUANTITY.fullmatch(text)
     value = float(match[1]) if match else math.nan
     if match and value == 0 and not match[2]:
@@ -266,7 +268,8 @@ def moment(option: str, text: str) -> datetime:
         )
     if not _FIRST_YEAR <= found.year < _LAST_YEAR:
         raise UsageError(
-            f"{option} {text!r}: lies outside {_FIRST_YEAR} to {_LAST_YEAR}; give a time of the log"
+            f"{option} {text!r}: is not between {_FIRST_YEAR} and {_LAST_YEAR}; give a "
+            "time of the log"
         )
     return found
 
@@ -287,7 +290,8 @@ def utc_moment(option: str, text: str) -> datetime:
         ) from None
     if not _FIRST_YEAR <= found.year < _LAST_YEAR:
         raise UsageError(
-            f"{option} {text!r}: lies outside {_FIRST_YEAR} to {_LAST_YEAR}; give a time of the log"
+            f"{option} {text!r}: is not between {_FIRST_YEAR} and {_LAST_YEAR}; give a "
+            "time of the log"
         )
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
@@ -332,7 +336,7 @@ def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
         except ValueError:
             share = math.nan
         if name.strip() in found:
-            raise UsageError(f"{option} {text!r}: {name.strip()} stands there twice; name it once")
+            raise UsageError(f"{option} {text!r}: names {name.strip()} twice; name it once")
         if name.strip() not in names or not 0 <= share <= 1:
             raise UsageError(
                 f"{option} {text!r}: {pair.strip()!r} is not a share; write "
@@ -341,7 +345,7 @@ def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
         found[name.strip()] = share
     if not math.isclose(sum(found.values()), 1.0, abs_tol=1e-6):
         raise UsageError(
-            f"{option} {text!r}: the shares sum to {sum(found.values()):g}; make them sum to 1"
+            f"{option} {text!r}: the shares add up to {sum(found.values()):g}; make that 1"
         )
     return found
 
@@ -403,8 +407,8 @@ def check_withdrawn(words: Iterable[str]) -> None:
         if name in _WITHDRAWN:
             minutes = shortened(value or "".join(typed[place + 1 : place + 2]) or "60")
             raise UsageError(
-                f"{name}: is now {_WITHDRAWN[name]}, which takes a time with its unit; write "
-                f"{_WITHDRAWN[name]} {minutes}min"
+                f"{name}: is now called {_WITHDRAWN[name]} and takes a time with its "
+                f"unit; write {_WITHDRAWN[name]} {minutes}min"
             )
 
 
@@ -453,5 +457,5 @@ def _check_text(option: str, text: str) -> None:
     wrong = next((one for one in text if unicodedata.category(one) in {"Cc", "Cs"}), None)
     if wrong is not None:
         raise UsageError(
-            f"{option} {shortened(text)!r}: has the control character {wrong!r} in it; leave it out"
+            f"{option} {shortened(text)!r}: contains the control character {wrong!r}; leave it out"
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 StoreOrNothing = Annotated[
     str | None,
-    typer.Argument(metavar="STORE", help="A store whose failure rate to use; or type one."),
+    typer.Argument(metavar="STORE", help="Store that gives the failure rate; or type a rate."),
 ]
 GpusPerNodeOption = Annotated[
     int | None,
@@ -31,7 +31,7 @@ GpusPerNodeOption = Annotated[
         metavar="G",
         min=1,
         max=MOST_GPUS_PER_NODE,
-        help="GPUs of a node of the run.",
+        help="GPUs per node of the run.",
     ),
 ]
 
@@ -42,11 +42,11 @@ class TypedCounts(OptionGroup):
 
     failures: Annotated[
         int | None,
-        typer.Option("--failures", metavar="K", help="Failures seen, with --node-days: a rate."),
+        typer.Option("--failures", metavar="K", help="Number of failures seen, with --node-days."),
     ] = None
     node_days: Annotated[
         float | None,
-        typer.Option("--node-days", metavar="T", help="Exposure in which they were seen."),
+        typer.Option("--node-days", metavar="T", help="Exposure in which they occurred."),
     ] = None
 
     @property
@@ -81,7 +81,7 @@ class TypedRate(TypedCounts):
         typer.Option(
             "--failures-per-1000-node-days",
             metavar="R",
-            help="Failure rate of a node, typed in; with its interval as R,LOW,HIGH.",
+            help="Failure rate of a node; with its interval as R,LOW,HIGH.",
         ),
     ] = None
 
@@ -113,10 +113,13 @@ class RunSize(OptionGroup):
     """How large the run is."""
 
     gpus: Annotated[
-        int | None, typer.Option("--gpus", metavar="N", min=1, help="GPUs of the run.")
+        int | None, typer.Option("--gpus", metavar="N", min=1, help="Number of GPUs of the run.")
     ] = None
     nodes: Annotated[
-        int | None, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the run, instead.")
+        int | None,
+        typer.Option(
+            "--nodes", metavar="N", min=1, help="Number of nodes of the run, instead of --gpus."
+        ),
     ] = None
     gpus_per_node: GpusPerNodeOption = None
 
@@ -126,7 +129,7 @@ class RunSize(OptionGroup):
             return (_node_rate_of_another(seen_gpus_per_node or 0, self.gpus_per_node),)
         if self.gpus is None or self.gpus_per_node or seen_gpus_per_node:
             return ()
-        return (f"--gpus-per-node not given: {GPUS_PER_NODE}.",)
+        return (f"Without --gpus-per-node a node has {GPUS_PER_NODE} GPUs.",)
 
 
 def _node_rate_of_another(seen: int, planned: int) -> str:
@@ -148,7 +151,7 @@ class RunTimes(OptionGroup):
         typer.Option(
             "--interval",
             metavar="TIME",
-            help="Between checkpoints, such as 30min; the best if absent.",
+            help="Time between checkpoints, such as 30min; default the best one.",
         ),
     ] = None
     write: Annotated[
@@ -156,7 +159,7 @@ class RunTimes(OptionGroup):
         typer.Option(
             "--write",
             metavar="TIME",
-            help=f"Time a checkpoint stops training; {q.typed_time(WRITE_S)} if absent.",
+            help=f"How long a checkpoint stops the training; default {q.typed_time(WRITE_S)}.",
         ),
     ] = None
     restart: Annotated[
@@ -164,12 +167,17 @@ class RunTimes(OptionGroup):
         typer.Option(
             "--restart",
             metavar="TIME",
-            help=f"From an attempt's start until it trains; {q.typed_time(RESTART_S)} if absent.",
+            help="Time from the start of an attempt until it trains; default "
+            f"{q.typed_time(RESTART_S)}.",
         ),
     ] = None
     queue: Annotated[
         str | None,
-        typer.Option("--queue", metavar="TIME", help="Mean wait at first and after a failure."),
+        typer.Option(
+            "--queue",
+            metavar="TIME",
+            help="Mean wait in the queue, at first and after each failure.",
+        ),
     ] = None
 
     def shape(self, n_nodes: int) -> RunShape:

@@ -31,12 +31,14 @@ def records(
         list[Path],
         typer.Argument(
             metavar="SOURCE...",
-            help="Packed records; or, with -o, a folder of JPEGs, or webdataset tars.",
+            help="Packed records; with -o, a folder of JPEGs or webdataset tars.",
         ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Pack the images into a new folder."),
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Pack the images into this new folder."
+        ),
     ] = None,
     groups: Annotated[
         str, typer.Option(metavar="SCANS", help="With -o: last scan of each fidelity.")
@@ -49,10 +51,10 @@ def records(
     ] = "100MB/s",
     cores: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Cores that decode; those of this process if absent."),
+        typer.Option(min=0.01, help="Cores that decode; default those of this process."),
     ] = None,
     other: Annotated[
-        str, typer.Option(metavar="TIME", help="CPU time per image, decoding not included.")
+        str, typer.Option(metavar="TIME", help="CPU time per image, without decoding.")
     ] = "0s",
     *,
     printing: Printing,

@@ -39,7 +39,7 @@ def report(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="STORE | FILE...", help="A store, or logs to read; - is standard input."
+            metavar="STORE | FILE...", help="Store, or logs to read; - is standard input."
         ),
     ],
     output: Annotated[
@@ -49,20 +49,23 @@ def report(
             "-o",
             "--html",
             metavar="FILE",
-            help="Where to write it; if absent report.html, or stdout with --json or --brief.",
+            help="File to write; default report.html, or stdout with --json or --brief.",
         ),
     ] = None,
     in_brief: Annotated[
-        bool, typer.Option("--brief", help="Ten lines, for a mail or a chat; a page as FILE.html.")
+        bool,
+        typer.Option(
+            "--brief", help="Print ten lines for a mail or a chat; a page if FILE ends in .html."
+        ),
     ] = False,
     detail: Annotated[
-        bool, typer.Option("--detail", help="Print all that the answers rest on, too.")
+        bool, typer.Option("--detail", help="Also print everything that the answers are based on.")
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON with the same numbers; write no HTML.")
     ] = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="Print the same as two columns, key and value.")
+        bool, typer.Option("--csv", help="Print the same numbers as two columns, key and value.")
     ] = False,
     *,
     reading: Annotated[Reading, Only(*_READING)],
@@ -150,8 +153,8 @@ def _one_name(clusters: tuple[str, ...]) -> str | None:
     """
     if len(clusters) > 1:
         raise UsageError(
-            f"--cluster {', '.join(clusters)}: log files take one name, for rows that name none; "
-            "ingest them into a store to select among clusters"
+            f"--cluster {', '.join(clusters)}: log files take one name, for rows without "
+            "one; ingest them into a store to select among clusters"
         )
     return clusters[0] if clusters else None
 

@@ -30,7 +30,11 @@ class SchemeOptions(OptionGroup):
 
     state_bytes: Annotated[
         str | None,
-        typer.Option("--state-bytes", metavar="SIZE", help="Checkpoint size: ranks the schemes."),
+        typer.Option(
+            "--state-bytes",
+            metavar="SIZE",
+            help="Size of a checkpoint; needed to rank the schemes.",
+        ),
     ] = None
     step: Annotated[
         str | None,
@@ -39,7 +43,11 @@ class SchemeOptions(OptionGroup):
     ] = None
     bandwidth: Annotated[
         str | None,
-        typer.Option("--bandwidth", metavar="RATE", help="To durable storage, whole job: 200GB/s."),
+        typer.Option(
+            "--bandwidth",
+            metavar="RATE",
+            help="Bandwidth to durable storage, for the whole job: 200GB/s.",
+        ),
         needs(Input.STATE),
     ] = None
     network: Annotated[
@@ -47,7 +55,7 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--network",
             metavar="RATE",
-            help=f"Of one node, to its peers; {q.typed_rate(NETWORK_BYTES_PER_S)} if absent.",
+            help=f"Bandwidth between nodes; default {q.typed_rate(NETWORK_BYTES_PER_S)}.",
         ),
         needs(Input.STATE),
     ] = None
@@ -56,7 +64,8 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--device",
             metavar="RATE",
-            help=f"Of one node, GPUs to memory; {q.typed_rate(DEVICE_BYTES_PER_S)} if absent.",
+            help="Bandwidth of one node from GPUs to memory; default "
+            f"{q.typed_rate(DEVICE_BYTES_PER_S)}.",
         ),
         needs(Input.STATE),
     ] = None
@@ -65,7 +74,7 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--host-memory",
             metavar="SIZE",
-            help=f"Of a node, for checkpoints; {q.typed_size(HOST_BYTES)} if absent.",
+            help=f"Memory of a node for checkpoints; default {q.typed_size(HOST_BYTES)}.",
         ),
         needs(Input.STATE),
     ] = None
@@ -74,14 +83,14 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--storage-space",
             metavar="SIZE",
-            help="Durable storage that checkpoints may fill; without limit if absent.",
+            help="Durable storage that checkpoints may fill; default unlimited.",
         ),
         needs(Input.STATE),
     ] = None
     replicas: Annotated[
         int | None,
         typer.Option(
-            "--replicas", metavar="N", min=1, help="Data-parallel copies of state; 1 if absent."
+            "--replicas", metavar="N", min=1, help="Data-parallel copies of the state; default 1."
         ),
         needs(Input.STATE),
     ] = None
@@ -90,7 +99,7 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--replace",
             metavar="TIME",
-            help=f"To replace only what failed; {q.typed_time(REPLACE_S)} if absent.",
+            help=f"Time to replace only what failed; default {q.typed_time(REPLACE_S)}.",
         ),
         needs(Input.STATE),
     ] = None
@@ -99,8 +108,8 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--durable-every",
             metavar="TIME",
-            help="Between durable copies of two-level schemes; "
-            f"{q.typed_time(DURABLE_PERIOD_S)} if absent.",
+            help="Time between durable copies of two-level schemes; default "
+            f"{q.typed_time(DURABLE_PERIOD_S)}.",
         ),
         needs(Input.STATE),
     ] = None
@@ -109,24 +118,26 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--one-writer-share",
             metavar="SHARE",
-            help="Of --bandwidth, for one checkpoint alone; 1 if absent.",
+            help="Share of --bandwidth that one checkpoint alone gets; default 1.",
         ),
         needs(Input.STATE),
     ] = None
     embedding_share: Annotated[
         float | None,
-        typer.Option("--embedding-share", metavar="SHARE", help="Of the state: embeddings."),
+        typer.Option(
+            "--embedding-share", metavar="SHARE", help="Share of the state that is embeddings."
+        ),
         needs(Input.STATE),
     ] = None
     expert_share: Annotated[
         float | None,
-        typer.Option("--expert-share", metavar="SHARE", help="Of the state: experts."),
+        typer.Option("--expert-share", metavar="SHARE", help="Share of the state that is experts."),
         needs(Input.STATE),
     ] = None
     logged_bytes: Annotated[
         str | None,
         typer.Option(
-            "--logged-bytes", metavar="SIZE", help="Sent between pipeline stages in a step."
+            "--logged-bytes", metavar="SIZE", help="Bytes sent between pipeline stages in a step."
         ),
         needs(Input.STATE),
     ] = None
@@ -135,7 +146,7 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--failure-shares",
             metavar="LIST",
-            help="What failures bring down: process=0.2,node=0.7,rack=0.05,job=0.05.",
+            help="What failures take down, as shares: process=0.2,node=0.7,rack=0.05,job=0.05.",
         ),
         needs(Input.STATE, Input.PLANNER_PAGE),
     ] = None
@@ -145,7 +156,7 @@ class SchemeOptions(OptionGroup):
         typer.Option(
             "--assume",
             metavar="SCHEME.INPUT=VALUE",
-            help="What a scheme takes, in place of what is published or assumed: "
+            help="Input of a scheme that replaces a published or assumed one: "
             "hot-swap.swap=55s; repeatable.",
         ),
         needs(Input.STATE),

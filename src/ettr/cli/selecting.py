@@ -23,14 +23,18 @@ class Selecting(OptionGroup):
         typer.Option(
             "--since",
             metavar="TIME",
-            help="From this date or time on (UTC without an offset), or so long before the end of "
-            "the logs: 7d, 12h, yesterday.",
+            help="Start of the period (UTC unless it has an offset), or how long before the "
+            "end of the logs: 7d, 12h, yesterday.",
         ),
         _OF_LOGS,
     ] = None
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Until before this date or time."),
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="End of the period, not included; default the end of the logs.",
+        ),
         _OF_LOGS,
     ] = None
     partition: Annotated[
@@ -65,7 +69,8 @@ class Selecting(OptionGroup):
         typer.Option(
             "--node",
             metavar="NAME",
-            help="Only time on this node, list (gpu[1-8]) or pattern (gpu*); repeatable.",
+            help="Only time on these nodes: a name, a list (gpu[1-8]) or a pattern (gpu*); "
+            "repeatable.",
         ),
         _OF_LOGS,
     ] = None
@@ -74,7 +79,7 @@ class Selecting(OptionGroup):
         typer.Option(
             "--gpu-type",
             metavar="NAME",
-            help="Only nodes with this type of GPU, or cpu: without any; repeatable.",
+            help="Only nodes with this type of GPU; cpu for those without any; repeatable.",
         ),
         _OF_LOGS,
     ] = None

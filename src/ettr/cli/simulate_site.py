@@ -37,7 +37,7 @@ def fit(
     if out is None:
         raise UsageError("simulate fit: give a file for the scenario with --out SCENARIO.toml")
     if until is not None and hold_back is not None:
-        raise UsageError("--until and --hold-back: both say where the fit ends; give one of them")
+        raise UsageError("--until and --hold-back both set where the fit ends; give one of them")
     check_writable("--out", out)
     with open_store(store) as opened:
         analysis = Analysis(opened)
@@ -89,7 +89,9 @@ def backtest(
     from ettr.store import open_store
 
     if hold_back is None:
-        raise UsageError("simulate backtest: say how many days to hold back with --hold-back DAYS")
+        raise UsageError(
+            "simulate backtest: give the number of days to hold back with --hold-back DAYS"
+        )
     if out is not None:
         check_writable("--out", out)
     text = name = None
@@ -204,7 +206,7 @@ def held_back(analysis: Analysis, days: float) -> datetime:
     try:
         begin = analysis.logs_period.end - timedelta(days=days)
     except OverflowError:
-        raise UsageError(f"--hold-back {days:g}: longer than any log; give fewer days") from None
+        raise UsageError(f"--hold-back {days:g}: is longer than any log; give fewer days") from None
     return datetime.combine(begin.astimezone(UTC).date(), time(), UTC)
 
 

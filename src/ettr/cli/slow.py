@@ -23,7 +23,7 @@ def slow(
         typer.Option(
             "--false-discovery",
             metavar="SHARE",
-            help="Largest expected share of ordinary nodes among the claimed ones of a run.",
+            help="Largest share of ordinary nodes to expect among the claimed ones of a run.",
         ),
     ] = FALSE_DISCOVERY,
     on: OnEngine,

@@ -31,10 +31,10 @@ def sql(
     *,
     show: Annotated[
         str | None,
-        typer.Option("--show", metavar="NAME", help="Print the file behind a fact."),
+        typer.Option("--show", metavar="NAME", help="Print the SQL file behind this fact."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Print N rows at most.")
+        int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of rows to print.")
     ] = 1000,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.1, help="Stop after this many seconds.")
@@ -54,7 +54,9 @@ def sql(
     know_every_fact()
     if show is not None:
         if statement is not None:
-            raise UsageError("--show prints the file of a fact; leave the statement out")
+            raise UsageError(
+                "--show prints the SQL of a fact and runs nothing; leave the statement out"
+            )
         text = text_of(show)
         if not printing.listed([{"name": show, "text": text}]):
             say(text)

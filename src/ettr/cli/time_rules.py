@@ -33,24 +33,25 @@ def _time(flag: str, help_text: str) -> OptionInfo:
 WINDOW: OptionInfo = typer.Option(
     "--window",
     metavar="BEFORE,AFTER",
-    help="Time before and after a job's end in which an event explains it, in seconds or with "
-    f"units; {USUAL_WINDOW} if absent.",
+    help="How long before and after a job's end an event may be and still explain it, in "
+    f"seconds or with units; default {USUAL_WINDOW}.",
 )
 BURST_GAP = _time(
-    "--burst-gap", "Silence after which the same error on a node begins a new episode."
+    "--burst-gap", "Silence after which the same error on a node starts a new episode."
 )
 STICKY_GAP = _time("--sticky-gap", "The same for errors that repeat until somebody acts.")
 LOG_TOLERANCE = _time(
     "--log-tolerance",
-    "Farthest from a job's end that a line of the controller's log or a node's state may say how "
-    "it ended.",
+    "How far from a job's end a line of the controller's log or a node's state may be "
+    "and still say how it ended.",
 )
 PREEMPTION_WINDOW = _time(
-    "--preemption-window", "Longest time from a preemption to the restart that it made room for."
+    "--preemption-window",
+    "Longest time between a preemption and the restart that it made room for.",
 )
 PREEMPTION_TOLERANCE = _time(
     "--preemption-tolerance",
-    "Farthest from a preempted job's end that the controller's line about it may lie.",
+    "How far from a preempted job's end the controller's line about it may be.",
 )
 
 

@@ -25,13 +25,13 @@ def timeline(
     store: opt.StoreArgument,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", "--html", metavar="FILE.html", help="Where to write it."),
+        typer.Option("--output", "-o", "--html", metavar="FILE.html", help="File to write."),
         needs(Input.REPORT_PAGE),
     ] = Path("timeline.html"),
     min_gpus: Annotated[
         int | None,
         typer.Option(
-            "--min-gpus", metavar="N", min=0, help="Only jobs of at least this many GPUs."
+            "--min-gpus", metavar="N", min=0, help="Only jobs with at least this many GPUs."
         ),
     ] = None,
     most_jobs: Annotated[
@@ -41,7 +41,7 @@ def timeline(
             metavar="N",
             min=0,
             max=_LIMIT,
-            help="Draw at most this many attempts: the largest, then the longest.",
+            help="Most attempts to draw: the largest first, then the longest.",
         ),
     ] = TIMELINE_JOBS,
     most_nodes: Annotated[
@@ -51,7 +51,7 @@ def timeline(
             metavar="N",
             min=1,
             max=_LIMIT,
-            help="Draw at most this many nodes: most outages and failures first, then most work.",
+            help="Most nodes to draw: those with most outages and failures, then with most work.",
         ),
     ] = TIMELINE_NODES,
     *,

@@ -21,15 +21,16 @@ def verify(
         Path, typer.Argument(help="Folder of a running checkpoint, or of one of CheckedWriter.")
     ],
     step: Annotated[
-        int | None, typer.Option(help="Step the training has reached; ages count back from it.")
+        int | None,
+        typer.Option(help="Step that the training has reached; ages count back from it."),
     ] = None,
     prometheus: Annotated[
-        bool, typer.Option("--prometheus", help="Print metrics for the textfile collector.")
+        bool, typer.Option("--prometheus", help="Print metrics for Prometheus' textfile collector.")
     ] = False,
     metrics: Annotated[
         Path | None,
         typer.Option(
-            "--metrics", metavar="FILE", help="Write these metrics to a file, all or nothing."
+            "--metrics", metavar="FILE", help="Write these metrics to a file, in one step."
         ),
     ] = None,
     each_block: Annotated[

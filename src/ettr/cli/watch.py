@@ -43,32 +43,34 @@ _GIVEN = ("taxonomy", "believe", "window", "fleet_nodes", "interval", "slo", "gp
 
 
 def watch(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="A folder; made if absent.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Folder; created if absent.")],
     *,
     watched: Annotated[
         Path | None,
         typer.Option(
-            "--watched", metavar="FILE", help="TOML file with [watch]; ettr.toml if absent."
+            "--watched", metavar="FILE", help="TOML file with a [watch] table; default ettr.toml."
         ),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Look once, print the metrics and end.")
+        bool, typer.Option("--once", help="Look once, print the metrics and exit.")
     ] = False,
     backfill: Annotated[
         Path | None,
         typer.Option(
             "--backfill",
             metavar="FILE",
-            help="Write the past as OpenMetrics for `promtool tsdb create-blocks-from`, and end.",
+            help="Write the past as OpenMetrics for `promtool tsdb create-blocks-from`, and exit.",
         ),
     ] = None,
     step: Annotated[
-        str, typer.Option("--step", metavar="TIME", help="Between two moments of --backfill.")
+        str, typer.Option("--step", metavar="TIME", help="Time between two samples of --backfill.")
     ] = "1d",
     dashboards: Annotated[
         Path | None,
         typer.Option(
-            "--dashboards", metavar="FOLDER", help="Write Grafana's and Prometheus' files, and end."
+            "--dashboards",
+            metavar="FOLDER",
+            help="Write the files for Grafana and Prometheus, and exit.",
         ),
     ] = None,
     metric: Annotated[opt.MetricOptions, Only(*_GIVEN)],
@@ -152,7 +154,7 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
         whole = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{path}: cannot be read ({error}); give a TOML file with [watch]"
+            f"{path}: cannot read it ({error}); give a TOML file with [watch]"
         ) from None
     found = whole.get(WATCH)
     if not isinstance(found, dict):
@@ -204,7 +206,7 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text("utf-8").strip()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); give a file with the token") from None
+        raise UsageError(f"{path}: cannot read it ({error}); give a file with the token") from None
     if len(token) < 16:
         raise UsageError(f"{path}: the token has {len(token)} characters; give 16 or more")
     return token
