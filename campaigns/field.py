@@ -128,7 +128,7 @@ WANTED = {
             "^Job 2 .*gpu-memory on m2",
             "kernel amdgpu-ras-uncorrectable on m1",
         ),
-        never=("none was an error[.]",),
+        never=("found no error in them[.]",),
     ),
     "14_runaway_job": Wanted(
         ("such as job 500(?s:.*)^5 records read(?s:.*)such as job 500",),
@@ -172,10 +172,10 @@ WANTED = {
             "^Job 3 .*nvlink on g3",
             "^1 failure, ",
         ),
-        never=("none was an error[.]",),
+        never=("found no error in them[.]",),
     ),
     "24_nhc_log": Wanted((r"11:55:02Z \| gpu-1 \|",)),
-    "25_recycled_ids": Wanted(("of 3 attempts ", "id was that of another job"), ("^ +4  ",)),
+    "25_recycled_ids": Wanted(("of 3 attempts ", "Another job had this id before"), ("^ +4  ",)),
     "27_nvsentinel_pod_log": Wanted(
         ("events.ndjson: .*rows of events .1.",),
         refused=tuple(f"{name}: no known" for name in ("k8s_events.json", "dcgm.prom")),

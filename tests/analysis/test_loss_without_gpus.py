@@ -94,7 +94,7 @@ def test_the_report_of_failures_without_gpus_is_not_of_none(tmp_path: Path) -> N
     store = site(tmp_path, *logs(None, None))
     said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "Not measured: no job that failed or was preempted says its GPUs" in said
-    assert "cost none of the" not in said
+    assert "cost nothing of the" not in said
     said = " ".join(ettr("report", "--detail", store, "-o", tmp_path / "report.html").out.split())
     assert "not measured (no job that failed or was preempted says its GPUs" in said, said
     done = ettr("failures", store, "--list", "--json")

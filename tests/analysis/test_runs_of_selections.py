@@ -83,7 +83,7 @@ def test_a_run_that_moved_to_another_partition_stays_whole(
 def test_the_report_says_that_a_run_is_partly_of_another_selection(tmp_path: Path) -> None:
     site = store(tmp_path, *MOVED)
     text = " ".join(ettr("runs", site, "--partition", "b", "--detail").out.split())
-    assert "1 of these runs also had attempts that are not selected." in text
+    assert "1 of these runs also had attempts outside the selection." in text
     assert "A run counts whole where one of its attempts is selected" in text
     assert "selected" not in ettr("runs", site, "--detail").out
 

@@ -73,5 +73,5 @@ def test_none_that_says_its_gpus_did_not_hold_none(tmp_path: Path) -> None:
     said = " ".join(
         ettr("user-failures", store, "--gpu-hour-price", "2USD", "--detail").out.split()
     )
-    assert "What they held is not measured: none of them says its GPUs" in said
+    assert "What they held is not measured: no log has both their GPUs" in said
     assert "0 USD" not in said

@@ -111,7 +111,7 @@ def test_a_log_without_names_is_of_no_cluster_where_two_have_its_nodes(tmp_path:
     read_one_by_one(store, logs["alpha"], tmp_path / "bare.psv", logs["beta"])
     assert clusters_of(store) == ("alpha", "beta", "cluster")
     begins = " ".join(ettr("report", "--detail", store).out.split())
-    assert "their rows stand apart as 'cluster' and are evidence for no other" in begins
+    assert "rows are kept apart as 'cluster' and explain no failure of another" in begins
     said = " ".join(ettr("quality", store, "--detail").out.split())
     assert "where these are nodes of one cluster only, else as 'cluster' (--cluster names" in said
 
@@ -224,7 +224,7 @@ def test_what_was_measured_of_one_cluster_is_not_measured_of_the_other(tmp_path:
     assert both["measured_node_hours"] == of["beta"]["measured_node_hours"]
     assert both["down_share"] == of["beta"]["down_share"] > 0.0
     shown = " ".join(ettr("nodes", store, "--detail").out.split())
-    assert "No states of nodes of alpha were read: outages there are unknown" in shown
+    assert "No node states of alpha were read: outages there are unknown" in shown
     assert ettr("report", "--detail", store, "--output", tmp_path / "page.html").code == 0
     page = " ".join((tmp_path / "page.html").read_text().split())
-    assert "No states of nodes of alpha were read: outages there are unknown" in page
+    assert "No node states of alpha were read: outages there are unknown" in page

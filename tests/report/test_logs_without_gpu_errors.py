@@ -58,7 +58,7 @@ def test_a_driver_that_speaks_is_heard_and_speaks_for_no_other(tmp_path: Path) -
             found = ettr("failures", store, "--json").json
             assert found["is_lower_bound"] is (driver not in drivers), store.name
             text = " ".join(ettr("explain", store, "2", "--detail").out.split())
-            said = "no log of the cluster holds a line of the driver" in text
+            said = "no log of the cluster holds a line of the GPUs' driver" in text
             assert said is (driver not in drivers), store.name
             others = "no line of machine checks, PCIe errors (AER), network cards, filesystems at"
             assert (others in text) is not said

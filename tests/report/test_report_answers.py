@@ -95,5 +95,5 @@ def test_progress_of_a_job_that_nobody_knows_is_not_called_missing(store: Path, 
     assert done.code == 0, done.err
     steps = " ".join(ettr("report", tmp_path / "store", "--json").json["next_steps"])
     assert "Progress records of 1 job were read" in steps
-    assert "99) and measure no run" in steps
+    assert "99), but they measure no run" in steps
     assert "No run has progress records" not in steps

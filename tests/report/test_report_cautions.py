@@ -31,7 +31,7 @@ def logs(*, days: float, node_days: float, attempts: int = 1, faults: float | No
 def test_the_sentence_names_the_span_and_the_exposure():
     assert short_logs(logs(days=90 / 86400, node_days=0.0031597)) == (
         "The logs span 90 s and hold 0.00316 node-days of runtime. That is too little: every rate "
-        "is extrapolated from it, and says nothing about a cluster."
+        "is extrapolated from it and says nothing about a cluster."
     )
 
 

@@ -94,7 +94,7 @@ def test_outages_that_no_log_records_are_not_measured(accounting: Path, tmp_path
     assert [nodes[key] for key in OUTAGE_KEYS] == [None] * len(OUTAGE_KEYS)
     assert nodes["in_service_node_hours"] > 0
     html = (tmp_path / "report.html").read_text("utf-8")
-    assert "Not measured: the logs hold neither kernel messages nor health checks" in html
+    assert "Not measured: the logs hold no kernel messages, health checks or node states" in html
 
 
 def test_nothing_of_that_is_said_where_the_logs_are_there(everything: Path, tmp_path: Path):
@@ -121,7 +121,7 @@ def test_a_job_that_failed_where_nothing_arrived_makes_a_lower_bound(tmp_path: P
     assert document["attribution"]["evidence"]["failed"]["silent"] == 1
     assert document["failures"]["is_lower_bound"] is True
     text = words(ettr("failures", store, "--detail"))
-    assert "1 attempt ended FAILED on a node from which no kernel message" in text
+    assert "1 attempt ended FAILED on a node that sent no kernel message" in text
 
 
 def test_the_controllers_log_is_no_log_of_nodes(tmp_path: Path):

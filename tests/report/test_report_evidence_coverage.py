@@ -101,8 +101,8 @@ def test_the_report_says_it(store: Path, tmp_path: Path):
             "No kernel message or health check of node n2 arrived between 2026-03-05 and "
             "2026-03-06: “no error found” says nothing about it.",
         ),
-        ("3", "uncovered", ["n1"], "arrived on 2026-03-15: no error could have been found"),
-        ("4", "uncovered", ["n1"], "arrived on 2026-03-16: no error could have been found"),
+        ("3", "uncovered", ["n1"], "arrived on 2026-03-15, so no error could have been found"),
+        ("4", "uncovered", ["n1"], "arrived on 2026-03-16, so no error could have been found"),
         ("5", "uncovered", ["n2"], None),  # completed: there is nothing to explain
     ],
 )

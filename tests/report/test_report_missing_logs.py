@@ -208,7 +208,7 @@ def test_progress_is_measured_or_not_known(site: Site):
 def test_what_to_do_next_names_the_logs_that_are_missing(site: Site):
     steps = " ".join(site.json["next_steps"])
     assert ("hold no jobs" in steps) is not site.has("accounting")
-    assert ("No states of nodes were read" in steps) is not site.has("states")
+    assert ("No node states were read" in steps) is not site.has("states")
     assert ("No kernel messages or health checks" in steps) is not (
         site.has("checks") or site.has("kernel")
     )

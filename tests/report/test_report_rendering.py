@@ -385,7 +385,7 @@ def test_a_large_job_that_failed_by_chance_is_left_alone():
     ("patterns", "advice"),
     [
         (("fast",), "10 times within 2.50 h of running, where 0.10 failures were to be expected"),
-        (("fast", "same-node"), "each time on node n9"),
+        (("fast", "same-node"), "always on node n9"),
         (("same-cause",), "each time with gpu-memory"),
     ],
 )
@@ -431,7 +431,7 @@ def test_missing_logs_are_asked_for_before_costs_are_named():
     )
     assert [step.split(",")[0] for step in steps] == [
         "No kernel messages or health checks of nodes were read",
-        "No states of nodes were read",
+        "No node states were read",
         "gpu-memory costs most: 300 GPU-hours",
     ]
 
@@ -440,7 +440,7 @@ def test_what_is_not_explained_is_not_passed_over_for_a_small_known_cause():
     causes = [("unattributed", 900.0, 9), ("gpu-memory", 100.0, 2)]
     (step,) = next_steps(analysis(causes=causes))
     assert step.startswith("Failures without a known cause cost most: 900 GPU-hours, 90 %")
-    assert "Of the known causes gpu-memory costs most: 100 GPU-hours, 10 %" in step
+    assert "Among the known causes gpu-memory costs most: 100 GPU-hours, 10 %" in step
 
 
 def test_few_unexplained_failures_ask_for_no_more_logs():

@@ -131,9 +131,9 @@ def _of_logs(analysis: Analysis) -> Iterator[Finding]:
     if analysis.has_unplaced_rows:
         yield Finding(
             "unplaced-rows",
-            "Some logs name no cluster, and their nodes are nodes of several clusters or of none: "
-            f"their rows stand apart as {DEFAULT_CLUSTER!r} and are evidence for no other cluster. "
-            "Read them again with --cluster.",
+            "Some logs name no cluster, and several clusters or none have nodes of those "
+            f"names. Their rows are kept apart as {DEFAULT_CLUSTER!r} and explain no "
+            "failure of another cluster. Read them again with --cluster.",
             Effect(("causes", "failure rate"), TOO_LOW, None),
         )
 
@@ -153,8 +153,8 @@ def _read_again(analysis: Analysis) -> Iterator[Finding]:
     )
     yield Finding(
         "read-again",
-        f"The reader of {counted(n_files, 'file')} has been fixed since: what it missed or misread "
-        f"is still wrong here. Read them again: {commands}.",
+        f"ettr has been fixed since it read {counted(n_files, 'file')}: what it missed or "
+        f"misread is still wrong here. Read them again: {commands}.",
         Effect(("every number",), EITHER, None),
         n_files,
     )
@@ -209,8 +209,8 @@ def _of_quality(quality: DataQuality) -> Iterator[Finding]:
         first = ", ".join(quality.nodes_not_in_inventory_first[:5])
         yield Finding(
             "nodes-not-in-inventory",
-            f"{counted(quality.nodes_not_in_inventory, 'node')} ran jobs without being in the "
-            f"inventory ({first}): ingest the output of `scontrol show node`.",
+            f"The inventory lacks {counted(quality.nodes_not_in_inventory, 'node')} that "
+            f"ran jobs ({first}): ingest the output of `scontrol show node`.",
             None,
             quality.nodes_not_in_inventory,
         )
@@ -218,9 +218,8 @@ def _of_quality(quality: DataQuality) -> Iterator[Finding]:
         share = quality.attempts_without_nodes_share
         yield Finding(
             "no-node-list",
-            f"{counted(quality.attempts_without_nodes, 'attempt')} "
-            f"({percent(share)} of those that ran) without a node "
-            "list: no event can explain how they ended.",
+            f"{counted(quality.attempts_without_nodes, 'attempt')} ({percent(share)} of "
+            "those that ran) name no nodes: no event can explain how they ended.",
             Effect(("failures by cause",), TOO_LOW, _of_rest(share)),
             quality.attempts_without_nodes,
         )
@@ -228,9 +227,8 @@ def _of_quality(quality: DataQuality) -> Iterator[Finding]:
         share = quality.attempts_without_gpu_count_share
         yield Finding(
             "no-gpu-count",
-            f"{counted(quality.attempts_without_gpu_count, 'attempt')} "
-            f"({percent(share)} of those that ran) without a "
-            "GPU count: GPU-hours leave them out.",
+            f"{counted(quality.attempts_without_gpu_count, 'attempt')} ({percent(share)} "
+            "of those that ran) name no number of GPUs: GPU-hours leave them out.",
             Effect(("GPU-hours",), TOO_LOW, _of_rest(share)),
             quality.attempts_without_gpu_count,
         )
@@ -301,8 +299,8 @@ def without_states(analysis: Analysis) -> str | None:
     if not without:
         return None
     return (
-        f"No states of nodes of {', '.join(without)} were read: outages there are unknown, and "
-        "what is said of outages is of the other clusters only."
+        f"No node states of {', '.join(without)} were read: outages there are unknown, "
+        "and all figures on outages are those of the other clusters."
     )
 
 
@@ -319,9 +317,9 @@ def short_logs(analysis: Analysis) -> str | None:
     if node_days >= FEW_NODE_DAYS and span_days * HOURS_PER_DAY >= SHORT_LOG_H:
         return None
     return (
-        f"The logs span {duration(SECONDS_PER_DAY * span_days)} and hold {number(node_days)} "
-        f"node-days {of_what}. That is too little: every rate is extrapolated from it, and says "
-        "nothing about a cluster."
+        f"The logs span {duration(SECONDS_PER_DAY * span_days)} and hold "
+        f"{number(node_days)} node-days {of_what}. That is too little: every rate is "
+        "extrapolated from it and says nothing about a cluster."
     )
 
 
@@ -372,8 +370,8 @@ def rate_cautions(analysis: Analysis) -> tuple[str, ...]:
     of = ""
     if analysis.rate_class not in ("", GPU):
         of = (
-            f"The store's failure rate is of {analysis.rate_nodes} alone, since types of GPU "
-            "differ: --gpu-type gives that of others."
+            f"The store's failure rate is that of {analysis.rate_nodes} alone, since "
+            "types of GPU differ: --gpu-type gives the rate of others."
         )
     return tuple(filter(None, (of, false, uncounted)))
 
@@ -402,36 +400,37 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
     failed = analysis.evidence.failed
     if logs.failures_are_lower_bound:
         why = (
-            f"{_no_checks(logs)}. Without them a job that a node's fault ended as FAILED counts as "
-            "no failure of the infrastructure."
+            f"{_no_checks(logs)}. Without them a job that ended FAILED by a fault of a "
+            "node does not count as a failure of the infrastructure."
         )
         return "no-checks", why, failed.total
     if not logs.jobs:
         return None
     if pairs := analysis.other_names:
         why = (
-            f"kernel messages and health checks give {counted(len(pairs), 'name')} that may be of "
-            f"several nodes ({pairs[0].in_events}, perhaps {pairs[0].in_jobs}), so that errors "
-            "there explain no failure. Ingest an inventory with their host names, or write the "
-            "names as in the accounting and ingest these logs again."
+            f"Kernel messages and health checks use {counted(len(pairs), 'name')} that "
+            f"may belong to several nodes ({pairs[0].in_events}, perhaps "
+            f"{pairs[0].in_jobs}), so errors there explain no failure. Ingest an "
+            "inventory with host names, or write the names as the accounting does and "
+            "ingest these logs again."
         )
         return "other-names", why, failed.total
     words = []
     if failed.deaf:
         words.append(
-            f"{counted(failed.deaf, 'attempt')} ended FAILED on nodes with GPUs of whose driver "
-            "(NVRM, amdgpu) the logs of their cluster hold no line at any time: in such logs no "
-            "error of theirs may ever stand"
+            f"{counted(failed.deaf, 'attempt')} ended FAILED on nodes with GPUs, while "
+            "the logs of their cluster never hold a line of the GPUs' driver (NVRM, "
+            "amdgpu): such logs may lack the errors of the GPUs"
         )
     if failed.uncovered:
         words.append(
-            f"{counted(failed.uncovered, 'attempt')} ended FAILED while no kernel messages or "
-            "health checks of its cluster arrived"
+            f"{counted(failed.uncovered, 'attempt')} ended FAILED while no kernel "
+            "messages or health checks of the cluster arrived"
         )
     if failed.silent:
         words.append(
-            f"{counted(failed.silent, 'attempt')} ended FAILED on a node from which no kernel "
-            "message or health check arrived on that day or the day before: all was well there, or "
+            f"{counted(failed.silent, 'attempt')} ended FAILED on a node that sent no "
+            "kernel message or health check that day or the day before: it was well, or "
             "its log is missing"
         )
     if not words:

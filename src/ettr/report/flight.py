@@ -15,11 +15,11 @@ _INDENT = "  "
 _HEADLINES = {
     VerdictKind.MISSING: "A collective hangs: some ranks did not start it.",
     VerdictKind.MISMATCH: "Ranks called different collectives in the same place.",
-    VerdictKind.NO_RECORD: "Ranks left no record, and the others wait for them.",
+    VerdictKind.NO_RECORD: "Some ranks left no record, and the others wait for them.",
     VerdictKind.CIRCULAR: "Ranks wait for each other in a circle: they call the collectives of "
     "several groups in different orders.",
-    VerdictKind.ALL_INSIDE: "Every rank is in the same collective and none has left it: the "
-    "network, or a device; the records name no rank.",
+    VerdictKind.ALL_INSIDE: "Every rank is in the same collective and none has left it: suspect "
+    "the network or a device; the records name no rank.",
     VerdictKind.LATE: "No rank is missing. One came late.",
     VerdictKind.NOTHING_HANGS: "Nothing hangs in these records.",
     VerdictKind.UNKNOWN: "These records do not show what holds the job up.",
@@ -97,7 +97,7 @@ def _read(verdict: FlightVerdict, refused: Sequence[Refusal]) -> Iterator[str]:
     of = f" of {counted(verdict.world_size, 'rank')}" if verdict.world_size else ""
     yield f"{counted(verdict.records, 'record')}{of} read"
     if verdict.without_record:
-        yield f"{_INDENT}none of rank {ranks_text(verdict.without_record)}"
+        yield f"{_INDENT}no record of rank {ranks_text(verdict.without_record)}"
     if verdict.superseded:
         yield f"{_INDENT}{counted(verdict.superseded, 'older record')} of the same ranks not read"
     if verdict.unreadable_entries:

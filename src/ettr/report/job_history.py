@@ -47,7 +47,7 @@ def job_history_text(history: JobHistory, evidence: Iterable[AttemptEvidence] = 
         f"{duration(history.window.after_s)} after it. Times are UTC."
     )
     if history.earlier_jobs:
-        window += f" The id was that of another job before: {'; '.join(history.earlier_jobs)}."
+        window += f"Another job had this id before: {'; '.join(history.earlier_jobs)}."
     parts = [f"{head}\n{'=' * len(head)}", wrapped(window)]
     parts += [
         _attempt(place, attempt, arrived.get(attempt.attempt_id))
@@ -93,7 +93,7 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
         answer=_why_it_ended(history),
         careful=" ".join(
             (
-                *((f"The id was that of another job before: {earlier}.",) if earlier else ()),
+                *((f"Another job had this id before: {earlier}.",) if earlier else ()),
                 *((_SILENT,) if silent else ()),
             )
         ),
@@ -179,23 +179,23 @@ def _arrived(evidence: AttemptEvidence) -> str:
     """What “no error found” means for the nodes of an attempt, in a sentence."""
     days = f"between {evidence.first_day} and {evidence.last_day}"
     if not evidence.nodes:
-        return "The attempt's nodes are not named: no error could have been found."
+        return "The log does not name the attempt's nodes, so no error could have been found."
     if evidence.grade == "uncovered":
         return (
             "No kernel message or health check of the whole cluster arrived on "
-            f"{evidence.last_day}: no error could have been found."
+            f"{evidence.last_day}, so no error could have been found."
         )
     if not evidence.silent_nodes:
         if evidence.deaf_nodes:
             return (
-                f"Kernel messages or health checks arrived {days}, but no log of the cluster holds "
-                "a line of the driver of its GPUs (NVRM, amdgpu): “no error found” says nothing "
-                "about them."
+                f"Kernel messages or health checks arrived {days}, but no log of the "
+                "cluster holds a line of the GPUs' driver (NVRM, amdgpu): “no error "
+                "found” says nothing about the GPUs."
             )
         of_nodes = "its node" if evidence.nodes == 1 else f"all its {evidence.nodes:,} nodes"
         return (
-            f"Kernel messages or health checks of {of_nodes} arrived {days}; none was an error "
-            f"that ettr can read.{_not_heard(evidence.kinds)}"
+            f"Kernel messages or health checks of {of_nodes} arrived {days}; ettr found no error in "
+            f"them.{_not_heard(evidence.kinds)}"
         )
     silent = evidence.silent_nodes
     shown = ", ".join(silent[:_NODES_SHOWN])

@@ -47,13 +47,15 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
 def _no_jobs(analysis: Analysis) -> Iterator[str]:
     if not analysis.logs_read.jobs:
         yield (
-            "These logs hold no jobs, so nothing here is about jobs. Add job accounting (`ettr "
-            "sources` lists how to export it) to learn what the faults of the nodes cost."
+            "These logs hold no jobs, so nothing here is about jobs. Add job accounting "
+            "(`ettr sources` shows how to export it) to learn what the faults of the "
+            "nodes cost."
         )
         if not analysis.fleet_is_known:
             yield (
-                "Only nodes that had trouble are named, if any, so that no rate has an estimate: "
-                "say with `--fleet-nodes N` how many nodes there are, or add `scontrol show node`."
+                "The logs name only nodes that had trouble, so no rate has an estimate: "
+                "give the number of nodes with `--fleet-nodes N`, or add `scontrol show "
+                "node`."
             )
 
 
@@ -66,10 +68,10 @@ def _black_holes(analysis: Analysis) -> Iterator[str]:
     others = sorted({one.node for one in holes} - {worst.node})
     more = f" So did {', '.join(others[:MOST_NAMED])}." if others else ""
     yield (
-        f"{worst.node} ended {worst.early:,} of the {counted(worst.starts, 'attempt')} that began "
-        f"on it within {worst.within_s} s, of {counted(worst.users, 'user')}, from "
-        f"{moment(worst.first)} to {moment(worst.last)}, and took the next each time: take it out "
-        f"of service, test it, and let a check before each job do so from now on.{more}"
+        f"{worst.node} ended {worst.early:,} of the {counted(worst.starts, 'attempt')} "
+        f"that began on it within {worst.within_s} s ({counted(worst.users, 'user')}, "
+        f"{moment(worst.first)} to {moment(worst.last)}): take it out of service, test "
+        f"it, and check nodes before each job from now on.{more}"
     )
 
 
@@ -77,8 +79,8 @@ def _quality(analysis: Analysis) -> Iterator[str]:
     quality = analysis.quality
     if quality.rows_rejected:
         yield (
-            f"{quality.rows_rejected:,} of {quality.rows_read:,} records could not be read; the "
-            "section on data quality lists the reasons. Every rate leaves them out."
+            f"{quality.rows_rejected:,} of {quality.rows_read:,} records could not be "
+            "read; the section on data quality lists why. Every rate leaves them out."
         )
 
 
@@ -92,23 +94,25 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
     if logs.unknown_checks:
         yield (
             f"The taxonomy knows no code of {counted(len(logs.unknown_checks), 'check')} "
-            f"({', '.join(logs.unknown_checks[:MOST_NAMED])}), so their events explain nothing: "
-            "the section on data quality has rows for a file to give with `--taxonomy`."
+            f"({', '.join(logs.unknown_checks[:MOST_NAMED])}), so their events explain "
+            "nothing: the section on data quality has rows to put into a file for "
+            "`--taxonomy`."
         )
     if logs.failures_are_lower_bound:
         yield (
-            "No kernel messages or health checks of nodes were read, so failures go uncounted, "
-            "and the others have no cause. Add them: `ettr sources` lists what can be read and "
-            "how to get it."
+            "No kernel messages or health checks of nodes were read, so failures go "
+            "uncounted and the others have no cause. Add them: `ettr sources` lists what "
+            "ettr reads and how to get it."
         )
     if not logs.jobs and not logs.errors:
         yield (
-            "No kernel messages or health checks of nodes were read, so errors of nodes are not "
-            "measured. Add them: `ettr sources` lists what can be read and how to get it."
+            "No kernel messages or health checks of nodes were read, so errors of nodes "
+            "are not measured. Add them: `ettr sources` lists what ettr reads and how to "
+            "get it."
         )
     if not logs.node_states:
         yield (
-            "No states of nodes were read, so outages and repair times are not measured. Add "
+            "No node states were read, so outages and repair times are not measured. Add "
             "`sacctmgr show event` (`ettr sources` lists the full command)."
         )
 
@@ -126,13 +130,13 @@ def _costliest(analysis: Analysis) -> Iterator[str]:
         f"{counted(worst.failures, 'failure')}"
     )
     if costliest is worst:
-        yield f"{worst.symptom} costs most: {cost}. Start there."
+        yield f"{worst.symptom} costs most: {cost}. Look into it first."
         return
     yield (
         f"Failures without a known cause cost most: {number(most_h)} GPU-hours, "
         f"{percent(most_h / total_h)} of what failures cost, in "
-        f"{counted(costliest.failures, 'failure')}: find the logs of their nodes. Of the known "
-        f"causes {worst.symptom} costs most: {cost}."
+        f"{counted(costliest.failures, 'failure')}: find the logs of their nodes. Among "
+        f"the known causes {worst.symptom} costs most: {cost}."
     )
 
 
@@ -178,20 +182,21 @@ def _repeated_failures(analysis: Analysis) -> Iterator[str]:
     explain = f"`ettr explain STORE {worst.job_id}` lists its failures."
     if SAME_NODE in worst.patterns:
         yield (
-            f"Job {worst.job_id} failed {worst.failures:,} times, each time on node {worst.node}"
-            f"{lost}: take the node out of service and test it. {explain}"
+            f"Job {worst.job_id} failed {worst.failures:,} times, always on node "
+            f"{worst.node}{lost}: take the node out of service and test it. {explain}"
         )
     elif SAME_CAUSE in worst.patterns:
         yield (
-            f"Job {worst.job_id} failed {worst.failures:,} times, each time with "
+            f"Job {worst.job_id} failed {worst.failures:,} times, always with "
             f"{worst.symptoms[0]}{lost}: find what its failures have in common. {explain}"
         )
     elif worst.burst is not None:
         yield (
             f"Job {worst.job_id} failed {worst.burst.failures:,} times within "
             f"{duration(SECONDS_PER_HOUR * worst.burst.run_hours)} of running, where "
-            f"{number(worst.burst.expected_failures, 2)} failures were to be expected{lost}"
-            f"{in_all}: limit its requeues until the cause is known. {explain}"
+            f"{number(worst.burst.expected_failures, 2)} failures were to be "
+            f"expected{lost}{in_all}: limit its requeues until you know the cause. "
+            f"{explain}"
         )
 
 
@@ -204,9 +209,9 @@ def _unexplained(analysis: Analysis) -> Iterator[str]:
         return
     if failures and unexplained / failures > MANY_UNEXPLAINED:
         yield (
-            f"These logs hold no cause for {unexplained:,} of "
-            f"{counted(failures, 'failure')}: check that kernel messages and health checks of "
-            "every node are among them (`ettr sources` lists what can be read)."
+            f"These logs show no cause for {unexplained:,} of "
+            f"{counted(failures, 'failure')}: check that they include kernel messages and "
+            "health checks of every node (`ettr sources` lists what ettr reads)."
         )
 
 
@@ -222,33 +227,35 @@ def _unheard(analysis: Analysis) -> Iterator[str]:
         for file in analysis.quality.files
         if file.source == KERNEL_LOG and file.rows_read and not file.rows_skipped
     ]
-    ended = f"{counted(silent, 'attempt')} ended FAILED on nodes of which nothing was heard"
+    ended = f"{counted(silent, 'attempt')} ended FAILED on nodes that sent no logs"
     if filtered:
         more = f" and {len(filtered) - MOST_NAMED:,} more" if len(filtered) > MOST_NAMED else ""
         yield (
             f"{ended}, and {', '.join(filtered[:MOST_NAMED])}{more} "
-            f"{'holds' if len(filtered) == 1 else 'hold'} errors alone, as a filter leaves them. "
-            "Ingest whole kernel logs (`journalctl -k`): lines without errors show which nodes "
-            "were well."
+            f"{'holds' if len(filtered) == 1 else 'hold'} errors alone, as if filtered. "
+            "Ingest whole kernel logs (`journalctl -k`): lines without errors show which "
+            "nodes were well."
         )
     else:
-        yield f"{ended}: ingest the kernel logs of those nodes, or see that they arrive."
+        yield (
+            f"{ended}: ingest the kernel logs of those nodes, or find out why they do not arrive."
+        )
 
 
 def _no_progress(analysis: Analysis) -> Iterator[str]:
     runs = analysis.runs
     if not analysis.logs_read.jobs and not analysis.logs_read.progress:
         yield (
-            "No progress records were read, so the ETTR of training runs is not measured. Ten "
-            "lines of `ettr.progress` in the training loop record it."
+            "No progress records were read, so the ETTR of training runs is not "
+            "measured. Ten lines with `ettr.progress` in the training loop record it."
         )
     if runs.runs_found and not runs.measured_runs and analysis.logs_read.progress:
         yield _unused_progress(analysis)
     elif runs.runs_found and not runs.measured_runs:
         yield (
-            "No run has progress records, so every ETTR is a range over assumed checkpoint and "
-            "restart times. Ten lines of `ettr.progress` in the training loop replace it by a "
-            "measurement."
+            "No run has progress records, so every ETTR is a range over assumed "
+            "checkpoint and restart times. Ten lines with `ettr.progress` in the "
+            "training loop measure it instead."
         )
 
 
@@ -259,10 +266,10 @@ def _unused_progress(analysis: Analysis) -> str:
     first = "/".join(one for one in rows[0] if one) or "without an id"
     clocks = ", or its clock is not that of the accounting" if analysis.clock_shifts else ""
     return (
-        f"Progress records of {counted(len(rows), 'job')} were read (the first is {first}) and "
-        f"measure no run: no run of the accounting has their job ids in their cluster{clocks}, or "
-        "it is too short to count. Record the scheduler's job id, and the cluster's name as the "
-        "accounting has it."
+        f"Progress records of {counted(len(rows), 'job')} were read (the first is "
+        f"{first}), but they measure no run: no run of the accounting has these job ids "
+        f"in this cluster{clocks}, or it is too short to count. Record the scheduler's "
+        "job id, and the cluster's name as the accounting has it."
     )
 
 
@@ -271,12 +278,15 @@ def _concentrated(analysis: Analysis) -> Iterator[str]:
     if believed.is_surely_clustered and believed.over == "nodes":
         if any(one.claimed for one in analysis.lemon_nodes.candidates):
             return
-        yield "A few nodes have far more failures than chance gives: check those with the most."
+        yield (
+            "A few nodes fail far more often than chance explains: check those with the most "
+            "failures."
+        )
     elif believed.is_surely_clustered:
         ends_us = analysis.rate_facts.columns("failures")["end_us"]
         times_days = ends_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
         if come_in_bursts(believed, times_days, analysis.assumptions.confidence):
             yield (
-                "Failures come in bursts: look for what those of one hour have in common (switch, "
-                "file system, power, a change) before replacing nodes."
+                "Failures come in bursts: before you replace nodes, look for what those "
+                "of one hour have in common (switch, file system, power, a change)."
             )

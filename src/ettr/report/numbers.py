@@ -91,7 +91,7 @@ def bounds(value: Interval, digits: int = 3) -> str:
     return ends if value.estimate is None else f"{number(value.estimate, digits)} ({ends})"
 
 
-RANGES = "(a to b) is no interval: the logs allow any value between these ends."
+RANGES = "(a to b) is a range without an estimate: the logs allow any value in it."
 
 
 def legend(confidence: float) -> str:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 CAUSES = ("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance")
 """Options of every command whose numbers rest on the causes of failures."""
 NO_JOBS = (
-    "Not measured: the logs hold no job accounting. Add it (`ettr sources` lists how to export it "
-    "from each scheduler)."
+    "Not measured: the logs hold no job accounting. Add it (`ettr sources` shows how to "
+    "export it from each scheduler)."
 )
 AnswerT = TypeVar("AnswerT")
 Sections: TypeAlias = "tuple[Section, ...]"
@@ -109,7 +109,7 @@ def registered() -> dict[str, Registered]:
     if len(by_name) < len(found):
         names = sorted(one.name for one in found)
         twice = [name for name, following in pairwise(names) if name == following]
-        raise LookupError(f"{', '.join(twice)}: registered twice; give one of them another name")
+        raise LookupError(f"{', '.join(twice)}: registered twice; rename one of them")
     return by_name
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _TITLE = "How sure the causes are"
 _NOT_MEASURED = (
-    "Not measured: the logs hold neither kernel messages nor health checks nor states of nodes, "
-    "so no failure has a cause beyond what the scheduler says, and none can have a wrong one."
+    "Not measured: the logs hold no kernel messages, health checks or node states. "
+    "Failures have no cause beyond what the scheduler says, so no cause can be wrong."
 )
 
 
@@ -70,8 +70,9 @@ def attribution_section(
     )
     figures = (_co_occurrence(together),) if together.pairs else ()
     notes = (
-        "A failure is explained by critical events on its nodes within the window around its end; "
-        "repeated events count as one episode. Failures without such an event are “unattributed”.",
+        "Critical events on a failure's nodes within the window around its end explain "
+        "it; repeated events count as one episode. A failure without such an event is "
+        "“unattributed”.",
         *_no_error_found(evidence),
     )
     return Section(
@@ -107,21 +108,22 @@ def _no_error_found(evidence: EvidenceCoverage) -> Iterator[str]:
             evidence.failed,
             "attempt that ended FAILED",
             "attempts that ended FAILED",
-            "no error was found, so that none counts as a failure",
+            "no error was found, so none counts as a failure",
         ),
     ):
         if found.total:
             yield (
-                f"For {counted(found.total, one, several)} {verb}: {found.heard:,} while each of "
-                f"its nodes was heard that day or the day before, {found.deaf:,} likewise, by logs "
-                f"without a line of their GPUs' driver, {found.silent:,} while some of its nodes "
-                f"were silent and others of the cluster heard, {found.uncovered:,} while no "
-                "evidence arrived and none could be found."
+                f"For {counted(found.total, one, several)} {verb}: {found.heard:,} while "
+                "every node of theirs sent logs that day or the day before, "
+                f"{found.deaf:,} likewise, by logs that never hold a line of the GPUs' "
+                f"driver, {found.silent:,} while some of the nodes sent none and others "
+                f"of the cluster did, {found.uncovered:,} while no evidence arrived and "
+                "none could be found."
             )
     yield (
-        "A node is heard on a day with any row from it, a passed check included. A silent one is "
-        "well or its log is missing. Uncovered is time without a row from the whole cluster, "
-        "longer than chance explains."
+        "A node counts as heard on a day with any row from it, passed checks included. A "
+        "silent node is well, or its log is missing. Uncovered is time without a row "
+        "from the whole cluster, longer than chance explains."
     )
 
 
@@ -134,9 +136,9 @@ def _lead(
     if chance.n_completed:
         lead = (
             "How often the window blames hardware by chance: of "
-            f"{counted(chance.n_completed, 'completed attempt')}, {chance.n_touched:,} had a "
-            f"critical event in it, {share_between(chance.share)}. "
-            f"Published: {chance.published}."
+            f"{counted(chance.n_completed, 'completed attempt')}, {chance.n_touched:,} "
+            f"had a critical event in it, {share_between(chance.share)}. Published: "
+            f"{chance.published}."
         )
     else:
         lead = (
@@ -145,9 +147,9 @@ def _lead(
         )
     if chance.n_on_evidence:
         lead += (
-            f" {counted(chance.n_on_evidence, 'failure')} rest on such events alone; of them "
-            f"{between(false.all_jobs.expected_false)} are expected to be false, since "
-            f"{counted(false.background.episodes, 'critical episode')} in "
+            f"{counted(chance.n_on_evidence, 'failure')} have no other evidence than such "
+            f"events; {between(false.all_jobs.expected_false)} of them are expected to be "
+            f"false, since {counted(false.background.episodes, 'critical episode')} in "
             f"{number(false.background.node_hours, 4)} node-hours ended nothing."
         )
         corrected = with_and_without(without_false)

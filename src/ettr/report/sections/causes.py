@@ -33,7 +33,7 @@ def causes_section(found: CauseSummary | None) -> Section:
         return Section("causes", TITLE, WITHOUT_JOBS)
     figures = (_figure(found),) if found.interruptions else ()
     lead = _lead(found, found.interruptions, found.preemptions or 0)
-    careful = "Shares are sums of probabilities; --detail says how far those can be off."
+    careful = "A share is a sum of probabilities; --detail shows how far those can be off."
     table = _totals(found)
     return Section(
         "causes",
@@ -75,8 +75,8 @@ def _lead(found: CauseSummary, interruptions: int, preemptions: int) -> str:
     some = by_number("{n} [interruption|interruptions]", interruptions)
     left_out = by_number("{n} [preemption is|preemptions are] left out", preemptions)
     return (
-        f"Of {some}, {percent(first.share.estimate, 2)} are put down to {NAMES[first.cause]}, more "
-        f"than to any other cause; {left_out}."
+        f"{percent(first.share.estimate, 2)} of {some} are due to {NAMES[first.cause]}, "
+        f"more than to any other cause; {left_out}."
     )
 
 

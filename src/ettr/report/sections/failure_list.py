@@ -29,9 +29,9 @@ def failure_list_section(found: FailureList) -> Section:
         else "No failures.",
         tables=(failure_table(found),),
         notes=(
-            f"A failure loses its job's runtime, at most {number(found.cap_min)} minutes of it, "
-            "times its GPUs. A node in brackets is the one blamed. `ettr explain STORE JOB` shows "
-            "all that was seen around a job's end.",
+            f"A failure loses the runtime of its job, at most {number(found.cap_min)} "
+            "minutes of it, times its GPUs. The node in brackets gets the blame. `ettr "
+            "explain STORE JOB` shows all that happened around a job's end.",
             *_not_measured(found),
         )
         if found.failures

@@ -69,7 +69,7 @@ def failures_section(
     if new_checks:
         first = "; ".join(f"{one.check} ({moment(one.first_seen)})" for one in new_checks)
         notes.append(
-            "Checks that first reported well after the logs began, each of which may raise the "
+            "Checks that first reported well after the logs began, and may raise the "
             f"apparent rate: {first}."
         )
     return Section(

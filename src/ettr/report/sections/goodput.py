@@ -54,8 +54,8 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
         _repeated_table(lost, gpu_hours is not None),
     )
     notes = [
-        f"An interruption loses its job's runtime, at most {number(lost.cap_min)} minutes of it: "
-        "half of an assumed checkpoint interval."
+        f"An interruption loses the runtime of its job, at most {number(lost.cap_min)} "
+        "minutes of it: half of an assumed checkpoint interval."
     ]
     if lost.preemption_links.preempted_attempts:
         notes.append(_links_note(lost.preemption_links))
@@ -122,7 +122,7 @@ def _lead(lost: LostGoodput, gpu_hours: float | None) -> str:
     if total is None:
         return f"Not measured: {none_says(lost)}. The loss in GPU-hours is unknown."
     if not total:
-        return f"Failures cost none of the {number(gpu_hours, 6)} GPU-hours that ran."
+        return f"Failures cost nothing of the {number(gpu_hours, 6)} GPU-hours that ran."
     return (
         f"Failures cost {number(total)} GPU-hours, {percent(total / gpu_hours)} of the "
         f"{number(gpu_hours, 6)} that ran: {number(lost.first_order_gpu_hours)} in the failed "

@@ -51,8 +51,8 @@ def verdict(evidence: LemonEvidence) -> str:
     one = evidence.candidate
     if one is None:
         return (
-            f"Whether it is a lemon is {NOT_MEASURED}: {evidence.why_not_judged}. What checks and "
-            "the scheduler saw is below."
+            f"Whether it is a lemon is {NOT_MEASURED}: {evidence.why_not_judged}. Below "
+            "is what checks and the scheduler saw."
         )
     if evidence.group is not None and not evidence.group.failures:
         return (
@@ -70,7 +70,7 @@ def verdict(evidence: LemonEvidence) -> str:
     if one.posterior < CLEAR_AT:
         return f"No lemon: leave it in service. {probability}"
     return (
-        f"Undecided: not enough to send it back. {probability} If it is a lemon, "
+        f"Undecided: too little evidence to send it back. {probability} If it is a lemon, "
         f"{counted(max(1, round(one.claim_days)), 'more day')} of jobs would show it."
     )
 
@@ -80,11 +80,12 @@ def _meaning(evidence: LemonEvidence) -> Iterator[str]:
     if one is None or group is None:
         return
     yield (
-        f"A lemon is a node of a separate group that fails at least {number(evidence.min_ratio)} "
-        f"times as often as the ordinary ones of the {counted(group.nodes, 'node')} it is compared "
-        f"with ({group.hardware or 'all of the cluster'}) do on average. The probability is the "
-        "share of lemons among nodes with such a record, if the model holds. It does not say "
-        "which part is broken."
+        "A lemon belongs to a separate group of nodes that fail at least "
+        f"{number(evidence.min_ratio)} times as often as the ordinary ones of the "
+        f"{counted(group.nodes, 'node')} it is compared with "
+        f"({group.hardware or 'all of the cluster'}) do on average. The probability is "
+        "the share of lemons among nodes with such a record, if the model holds. It does "
+        "not say which part is broken."
     )
     if one.claimed:
         yield (

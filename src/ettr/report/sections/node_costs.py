@@ -41,7 +41,7 @@ def costs_section(found: NodeCosts) -> Section:
         frozenset({2, 3, 4}),
         gpu_hours=((2, tuple(one.lost_gpu_hours for one in found.nodes)),),
     )
-    careful = "A failure loses at most half of the checkpoint interval; --interval sets yours."
+    careful = "A failure loses at most half a checkpoint interval; --interval sets yours."
     return Section(
         "node-costs",
         "Nodes by cost",

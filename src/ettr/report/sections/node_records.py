@@ -62,7 +62,10 @@ def records_section(records: NodeRecords, times: Iterable[SymptomTimes]) -> Sect
         tables,
         tuple(notes),
         answer=_lead(records).rpartition("blamed on a node. ")[2].partition(" `ettr node")[0],
-        careful="Of many nodes a few have bad luck: look at the chance before you pull one.",
+        careful=(
+            "By chance alone a few of many nodes have bad luck: check the chance before you "
+            "pull one."
+        ),
     )
 
 
@@ -95,7 +98,7 @@ def _lead(records: NodeRecords) -> str:
     if records.blamed_failures is None or records.failures is None:
         return "Failures of nodes are not measured: the logs hold no job accounting."
     if all(one.chance is None for one in records.nodes):
-        return "No failure is blamed on a node, so that no node can be compared with the others."
+        return "No failure is blamed on a node, so no node can be compared with the others."
     verb = "is" if records.blamed_failures == 1 else "are"
     words = by_confidence(records.by_confidence)
     sure = f" (by confidence: {words})" if words else ""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _TITLE = "Objectives of the site"
 _NONE = (
-    "Not measured: define budgets in [[slo]] tables of ettr.toml or of the --slo file, and ingest "
-    "job accounting."
+    "Not measured: define budgets in [[slo]] tables of ettr.toml or of the --slo file, "
+    "and ingest job accounting."
 )
 _HEADERS = (
     *("objective", "jobs", "verdict", "allowed", "observed", "observed / allowed"),

@@ -70,7 +70,10 @@ def runs_section(runs: JobRuns) -> Section:
         answer=_answer(runs),
         careful="Work that no checkpoint kept counts as lost."
         if runs.measured_runs == runs.runs_found
-        else "(a to b): from poor to good checkpoints; --interval and --restart give yours.",
+        else (
+            "(a to b): the range from poor to good checkpoints; give yours with --interval "
+            "and --restart."
+        ),
     )
 
 
@@ -90,9 +93,10 @@ def recorded_runs_section(runs: JobRuns) -> Section:
         return Section("runs", _TITLE, f"No recorded run{_least_size(runs)}.")
     measured = [run for run in runs.runs if run.split is not None]
     lead = (
-        f"{counted(runs.runs_found, 'recorded run')}{_least_size(runs)}. Without job accounting it "
-        "is not known how long they waited: ETTR is productive time over the time from a run's "
-        "first event to its last, and with the queue it is at most that."
+        f"{counted(runs.runs_found, 'recorded run')}{_least_size(runs)}. Without job "
+        "accounting their wait in the queue is unknown: ETTR is productive time over the "
+        "time from a run's first event to its last, and with the queue it is at most "
+        "that."
     )
     table = TextTable(
         "Recorded runs",
@@ -111,8 +115,8 @@ def recorded_runs_section(runs: JobRuns) -> Section:
         in_brief=True,
     )
     notes = (
-        "A run ended where its record says so; of any other (UNKNOWN) the work after the last "
-        "checkpoint counts as lost.",
+        "A run ended where its record says so; for any other (UNKNOWN) the work after "
+        "the last checkpoint counts as lost.",
         *_unrecorded(runs),
         RANGES,
     )
@@ -172,9 +176,9 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
         )
     if runs.partly_selected_runs:
         notes.append(
-            f"{number(runs.partly_selected_runs)} of these runs also had attempts that are not "
-            "selected. A run counts whole where one of its attempts is selected: its hours are "
-            "more than those of the selection, and it may be in another one too."
+            f"{number(runs.partly_selected_runs)} of these runs also had attempts outside "
+            "the selection. A run counts whole if one of its attempts is selected: its "
+            "hours exceed those of the selection, and it may be in another one too."
         )
     notes += [*_side_by_side(runs), RANGES, *_unrecorded(runs)]
     if runs.measured_runs == runs.runs_found:

@@ -88,7 +88,7 @@ def _figure(found: UserFailures) -> Figure:
 def _lead(found: UserFailures, gpu_hours: float | None) -> Iterator[str]:
     held = ""
     if gpu_hours is not None and found.gpu_hours is None:
-        held = " What they held is not measured: none of them says its GPUs and how long it ran."
+        held = "What they held is not measured: no log has both their GPUs and their runtimes."
     elif gpu_hours and found.gpu_hours is not None:
         part = percent(found.gpu_hours / gpu_hours)
         least = "at least " if found.attempts_without_gpus else ""
