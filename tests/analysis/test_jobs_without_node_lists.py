@@ -54,7 +54,7 @@ def test_what_ran_on_no_node_at_all_is_counted_as_unknown(tmp_path: Path) -> Non
         basis = Analysis(store).exposure
     assert (basis.attempts_named, basis.attempts_counted, basis.attempts_unknown) == (1, 0, 1)
     assert basis.sentences == (
-        "1 attempt that ran names no nodes and no number of nodes: it adds no exposure, so that "
+        "1 attempt that ran names no nodes and no number of nodes: it adds no exposure, so "
         "rates come out too high.",
     )
 

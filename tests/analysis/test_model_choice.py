@@ -96,7 +96,7 @@ def test_the_day_of_the_step_is_told(site: Path):
     assert told_at is not None
     at = datetime.fromisoformat(told_at[1]).replace(tzinfo=UTC)
     assert abs(at - (ORIGIN + timedelta(days=STEP_DAY))) <= timedelta(days=4)
-    assert "only what came since counts" in text
+    assert "Only the time since then counts" in text
     assert "The band takes that step as certain." in text
 
 

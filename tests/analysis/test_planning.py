@@ -230,7 +230,7 @@ def test_other_gpus_per_node_widen_the_band() -> None:
             "--days -1: give a positive",
         ),
         (("compare", "a=1/10"), "one fleet alone cannot be compared"),
-        (("compare", "1/10", "1/10"), "two fleets of one name"),
+        (("compare", "1/10", "1/10"), "two fleets have the same name"),
         (("compare", "a=1.5/10", "b=1/10"), "a whole number"),
         (("compare", "a=1/10", "b=1/0"), r"above 0"),
         (("compare", "a=1/10", "b=1/9", "--partition", "x"), "give exactly one STORE"),

@@ -84,7 +84,7 @@ def test_the_report_says_that_a_run_is_partly_of_another_selection(tmp_path: Pat
     site = store(tmp_path, *MOVED)
     text = " ".join(ettr("runs", site, "--partition", "b", "--detail").out.split())
     assert "1 of these runs also had attempts outside the selection." in text
-    assert "A run counts whole where one of its attempts is selected" in text
+    assert "A run counts whole if one of its attempts is selected" in text
     assert "selected" not in ettr("runs", site, "--detail").out
 
 

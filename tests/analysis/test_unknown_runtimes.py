@@ -104,7 +104,7 @@ def test_the_exposure_counts_and_names_what_does_not_say_how_long_it_ran(tmp_pat
     assert (basis["node_hours"], basis["attempts_counted"]) == (20.0, 2)
     assert (basis["attempts_unknown"], basis["attempts_without_runtime"]) == (0, 1)
     says = (
-        "1 attempt that began does not say how long it ran: it adds no exposure, so that rates "
+        "1 attempt that began does not say how long it ran: it adds no exposure, so rates "
         "come out too high."
     )
     assert says in quality["assumptions"]

@@ -103,5 +103,5 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"checkpoint\.json: damaged"):
         verify_dcp(tmp_path)
     meta.unlink()
-    with pytest.raises(CheckpointError, match="the save was not finished"):
+    with pytest.raises(CheckpointError, match="the save did not finish"):
         verify_dcp(tmp_path)

@@ -76,7 +76,7 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
         "measure-recovery", f"{contraction.__file__}:make", str(tmp_path / "new"), "--steps", "99"
     )
     assert (done.code, "has no function 'make'" in done.err) == (2, True)
-    with pytest.raises(UsageError, match=r"steps: 10 was given; .*; ranks: 1 was given; it is 2"):
+    with pytest.raises(UsageError, match=r"steps: 10 was given; .*; ranks: 1 was given; give 2"):
         RecoveryExperiment(steps=10, ranks=1)
     with pytest.raises(UsageError, match=r"returned nan; it returns the loss"):
         measure_recovery(

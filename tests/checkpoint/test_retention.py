@@ -46,10 +46,10 @@ def test_a_step_that_is_not_finite_leaves_the_copies_before_it(
         report = checkpoint.step(8)
         # step 8 itself may be refused by then
         assert re.search(
-            r"step [78] is not saved, it holds NaN or infinity: bias, weight", report.error
+            r"step [78] is not saved because it holds NaN or infinity: bias, weight", report.error
         )
         assert report.durable_step == 4
-        with pytest.raises(CheckpointError, match="step 8 is not saved, it holds NaN"):
+        with pytest.raises(CheckpointError, match="step 8 is not saved because it holds NaN"):
             checkpoint.save_all(8)
     assert [m for m in caplog.messages if "step 5 is not saved" in m]
     other = built(dtype)

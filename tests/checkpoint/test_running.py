@@ -388,7 +388,7 @@ def test_what_is_not_covered_is_refused(tmp_path: Path) -> None:
     assert restore(tmp_path, target, allow_missing=True).missing == ("b",)
     with pytest.raises(CheckpointError, match="no slot '5'; there are: 0"):
         restore(tmp_path, target, slot=5)
-    with pytest.raises(UsageError, match="mode: 'best' was given; it is one of newest, consistent"):
+    with pytest.raises(UsageError, match="mode: 'best' was given; give one of newest, consistent"):
         restore(tmp_path, target, mode="best")
 
 
@@ -397,9 +397,9 @@ def test_options_are_checked_together(tmp_path: Path) -> None:
         RunningCheckpoint(tmp_path, {"a": torch.ones(1)}, policy="best", every_steps=0)
     with pytest.raises(UsageError, match="give fraction, bytes_per_s or step_time_share"):
         Budget()
-    with pytest.raises(UsageError, match="fraction: 2 was given; it lies above 0 and up to 1"):
+    with pytest.raises(UsageError, match="fraction: 2 was given; give a number above 0, 1 at most"):
         Budget(fraction=2)
-    with pytest.raises(UsageError, match="newer: 'ask' was given; it is one of stop, keep, overw"):
+    with pytest.raises(UsageError, match="newer: 'ask' was given; give one of stop, keep, overw"):
         RunningCheckpoint(tmp_path, {"a": torch.ones(1)}, newer="ask")
 
 

@@ -21,8 +21,8 @@ from cli.program import KERNEL, ettr
         (("a=1e999/5", "b=3/4"), "a=1e999/5: give failures (a whole number, 0 or more)"),
         (("a=2.5/5", "b=3/4"), "a=2.5/5: give failures (a whole number, 0 or more)"),
         (("a=5/1e999", "b=3/4"), "a=5/1e999: give failures (a whole number, 0 or more)"),
-        (("a=5/100", "a=3/100"), "a: two fleets of one name; name them"),
-        (("a=5/100", "b=3/100", "--partition", "x"), "--partition cuts one store; give exactly"),
+        (("a=5/100", "a=3/100"), "a: two fleets have the same name; name them"),
+        (("a=5/100", "b=3/100", "--partition", "x"), "--partition splits one store; give exactly"),
     ],
 )
 def test_what_cannot_be_compared_is_told(words: tuple[str, ...], says: str):

@@ -159,7 +159,10 @@ def test_where_no_job_is_as_large_as_is_asked_the_figures_stand_without_a_compar
     assert found.before is not None
     assert (found.this.failures, found.before.failures) == (30 + 4, 29 * 4)
     assert (found.direction, found.comparison) == (None, None)
-    assert found.meaning == "No job of more than 64 GPUs ran in this period: nothing to compare."
+    assert (
+        found.meaning
+        == "No job of more than 64 GPUs ran in this period, so there is nothing to compare."
+    )
 
 
 def test_the_option_needs_one_store(better: Path):

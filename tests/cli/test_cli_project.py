@@ -103,7 +103,7 @@ def test_a_rate_alone_is_a_way_in_and_has_no_interval():
     assert in_run["estimate"] == pytest.approx(expected)
     assert expected - 2.2 * expected**0.5 < in_run["low"] < expected < in_run["high"]
     text = " ".join(ettr(*RATE, "6.5", "--gpus", "16384", "--detail").out.split())
-    assert "typed in without its evidence" in text
+    assert "The rate came without its evidence" in text
     assert "[" not in text
 
 
@@ -166,10 +166,10 @@ def test_a_rate_with_the_ends_of_its_interval_gives_the_ends_of_what_follows():
     ("words", "says"),
     [
         (("6,5",), "give a rate with a decimal point, such as 6.5"),
-        (("6.5,7,8",), "give the rate, then a low end below it and a high end above it"),
+        (("6.5,7,8",), "give the rate, a low end below it and a high end above it"),
         (("6.5,6.1,inf",), "with the interval 6.1 to inf cannot be"),
-        (("nan",), "cannot be; give 0 or more"),
-        (("-1",), "cannot be; give 0 or more"),
+        (("nan",), "are not possible; give 0 or more"),
+        (("-1",), "are not possible; give 0 or more"),
         (("6.5", "--confidence", "0.8"), "--confidence: needs"),
         (("6.5", "--model", "constant"), "a rate without its failures fits no model"),
         (("6.5", "--failures", "3"), "more than one failure rate"),

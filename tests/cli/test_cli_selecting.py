@@ -79,7 +79,7 @@ def test_an_empty_selection_is_an_answer(site: Path, tmp_path: Path):
     done = ettr("failures", site, "--since", "2030-01-01", "--detail")
     assert done.code == 1  # nobody reads the note of a cron job
     lines = " ".join(done.out.split())
-    assert "Selected: from 2030-01-01 UTC. * The logs hold nothing of that time." in lines
+    assert "Selected: from 2030-01-01 UTC. * The logs hold nothing from that time." in lines
     assert "0 infrastructure failures in 0 node-days of runtime: – per 1,000 node-days" in lines
     page = tmp_path / "empty.html"
     assert ettr("report", site, "--user", "nobody", "-o", page).code == 1

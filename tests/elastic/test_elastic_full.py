@@ -293,7 +293,7 @@ def test_a_start_at_0_keeps_later_steps_or_stops(alone, tmp_path):
         begun(running=tmp_path)
     assert {age.step for age in block_ages(tmp_path)} == {0}
     assert {age.step for age in block_ages(tmp_path / "kept-from-step-2")} == {2}
-    with pytest.raises(UsageError, match="earlier_run: 'ask' was given; it is one of keep, stop"):
+    with pytest.raises(UsageError, match="earlier_run: 'ask' was given; give one of keep, stop"):
         Protection(earlier_run="ask")
 
 

@@ -96,7 +96,7 @@ def test_a_script_that_fails_on_every_rank_ends_the_run_in_words(tmp_path, capfd
     # tried once more, and not as often as a failure without a known reason
     report = run(tmp_path, how, max_idle_failures=9)
     assert not report.finished
-    assert "the script failed by the same error" in report.reason
+    assert "the script failed with the same error" in report.reason
     assert words in report.reason
     assert f"{tmp_path}/rank.py, line " in report.reason
     assert words in capfd.readouterr().err  # and the traceback is there

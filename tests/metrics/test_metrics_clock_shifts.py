@@ -190,7 +190,7 @@ def test_an_hour_that_occurs_twice_is_no_wrong_clock(tmp_path: Path):
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "Pacific/Honolulu"])
 @pytest.mark.parametrize(
-    ("shift_h", "words"), [(24.0, "a date is off by 1 day."), (-24.0, "1 day.")]
+    ("shift_h", "words"), [(24.0, "a date is wrong by 1 day."), (-24.0, "1 day.")]
 )
 def test_a_single_outage_a_day_away_advises_no_zone_that_does_not_exist(
     tmp_path: Path, zone: str, shift_h: float, words: str

@@ -56,7 +56,7 @@ def test_each_input_has_its_sentence() -> None:
 
 @pytest.mark.parametrize("target", [0.0, 1.0, 90.0, -0.1])
 def test_a_target_that_cannot_be_is_refused(target: float) -> None:
-    with pytest.raises(UsageError, match=r"above 0 and below 1; give 0.9 for 90 %"):
+    with pytest.raises(UsageError, match=r"give a share between 0 and 1, such as 0[.]9"):
         requirements(RUN, target)
 
 

@@ -183,7 +183,7 @@ def test_live_and_from_the_file_are_equal(tmp_path: Path) -> None:
 
 def test_a_number_without_sense_is_refused() -> None:
     for event, message in (
-        (ev("step", 10**30, 1.0, 1.0), "step: 10+ was given; it lies below 9223372036854775807"),
+        (ev("step", 10**30, 1.0, 1.0), "step: 10+ was given; give one below 9223372036854775807"),
         (ev("step", 1, math.nan), "a time of nan s was given"),
         (ev("step", 1, 1.0, math.inf), "a time of inf s was given"),
     ):

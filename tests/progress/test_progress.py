@@ -121,7 +121,7 @@ def test_wrong_use_says_what_is_allowed(tmp_path: Path) -> None:
         ProgressRecorder(tmp_path / "p", run="")
     with (
         ProgressRecorder(tmp_path / "p", run="r") as rec,
-        pytest.raises(UsageError, match="'epoch' was given; it is one of start, step, save"),
+        pytest.raises(UsageError, match="'epoch' was given; give one of start, step, save"),
     ):
         rec.record("epoch", 1)
     with pytest.raises(SourceError, match="cannot be read: No such file"):
@@ -180,9 +180,9 @@ def test_a_clock_that_is_set_back_within_a_block_leaves_its_length_unknown(tmp_p
 def test_a_step_or_a_time_that_no_line_can_hold_is_refused(tmp_path: Path) -> None:
     with ProgressRecorder(tmp_path / "p.jsonl", run="r") as rec:
         with pytest.raises(
-            UsageError, match=r"step: 10+ was given; it lies below 9223372036854775"
+            UsageError, match=r"step: 10+ was given; give one below 9223372036854775"
         ):
             rec.step(10**30)
-        with pytest.raises(UsageError, match="time_s: nan was given; it is in Unix seconds"):
+        with pytest.raises(UsageError, match="time_s: nan was given; give Unix seconds"):
             rec.record("step", 1, time_s=float("nan"))
     assert (tmp_path / "p.jsonl").read_bytes() == b""

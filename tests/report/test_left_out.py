@@ -133,5 +133,5 @@ def test_a_selection_of_jobs_is_no_dump_with_parts_missing(dump: Callable[..., P
 def test_missing_failures_make_rates_lower_bounds(dump: Callable[..., Path]) -> None:
     jobs = dump(*(row(job, "COMPLETED", 1 + job % 28, "3") for job in range(1200)))
     with ettr.read(jobs, timezone="UTC") as fleet:
-        assert "By their counts of restarts jobs had 3,600 attempts more" in str(fleet.failures)
+        assert "The restart counts of jobs show 3,600 attempts more" in str(fleet.failures)
         assert "All of the 1,200 attempts that ended are COMPLETED" in str(fleet.failures)

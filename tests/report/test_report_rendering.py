@@ -386,7 +386,7 @@ def test_a_large_job_that_failed_by_chance_is_left_alone():
     [
         (("fast",), "10 times within 2.50 h of running, where 0.10 failures were to be expected"),
         (("fast", "same-node"), "always on node n9"),
-        (("same-cause",), "each time with gpu-memory"),
+        (("same-cause",), "always with gpu-memory"),
     ],
 )
 def test_advice_on_a_crash_loop_follows_from_its_pattern(patterns: tuple[str, ...], advice: str):

@@ -130,7 +130,7 @@ def test_tasks_of_arrays_are_replayed_without_their_limit_and_the_answer_says_so
         _, replay = replay_of(scenario, Analysis(opened), None)
     tasks = sum("_" in one.job_id for one in replay.jobs)
     assert tasks > 5
-    said = f"{tasks} of them are tasks of job arrays; no accounting has %N, so that nothing limits"
+    said = f"{tasks} of them are tasks of job arrays; no accounting has %N, so nothing limits"
     assert any(note.startswith(said) for note in replay.notes)
     none = replace(scenario, arrays=())
     with open_store(stored(none, tmp_path / "none")) as opened:

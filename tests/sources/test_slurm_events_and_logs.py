@@ -162,7 +162,7 @@ def test_dirt_in_the_controllers_log(tmp_path):
     assert [row["reason"] for row in rows["rejects"]][:2] == ["bad-timestamp", "bad-node-list"]
     assert len({event["event_id"] for event in rows["events"]}) == 4
     assert any("--cluster" in note for note in notes)
-    with pytest.raises(SourceError, match=r"no line begins with a stamp"):
+    with pytest.raises(SourceError, match=r"no line begins with a time"):
         read(slurmctld_log.SOURCE, write(tmp_path, "hello\nworld\n"))
 
 

@@ -97,7 +97,7 @@ def test_a_fifo_waits_for_a_late_writer(tmp_path: Path, monkeypatch: pytest.Monk
         assert log.path.read_text() == SACCT
         assert (str(log), log.name, log.is_nameless) == (str(fifo), "sacct.fifo", False)
     writer.join()
-    assert said == [f"{fifo}: nothing has been written to it yet, waiting"]
+    assert said == [f"{fifo}: waiting, nothing has been written to it yet"]
     assert not log.path.exists()
 
 
@@ -118,7 +118,7 @@ def test_a_fifo_that_nobody_writes_to_is_told_and_can_be_interrupted(tmp_path: P
     ) as running:
         assert running.stderr is not None
         first = running.stderr.readline()
-        assert first == f"ettr: {fifo}: nothing has been written to it yet, waiting\n"
+        assert first == f"ettr: {fifo}: waiting, nothing has been written to it yet\n"
         running.send_signal(signal.SIGINT)
         _, rest = running.communicate(timeout=60)
         assert running.returncode == 130

@@ -49,9 +49,9 @@ def test_a_duckdb_file_gives_the_report_of_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("duckdb://", "names no file, so nothing would be kept; give duckdb://site.duckdb"),
-        ("duckdb:///", "names no file, so nothing would be kept"),
-        ("duckdb://:memory:", "names no file, so nothing would be kept"),
+        ("duckdb://", "names no file, so nothing would be saved; give duckdb://site.duckdb"),
+        ("duckdb:///", "names no file, so nothing would be saved"),
+        ("duckdb://:memory:", "names no file, so nothing would be saved"),
         ("duckdb://md:site", "MotherDuck is not known to keep a store whole"),
         ("pyspark://local", "pyspark is not known to keep a store whole"),
         ("sqlite://s.sqlite", "sqlite is not known to keep a store whole; give a folder, s3:"),
@@ -101,7 +101,7 @@ def test_a_database_with_tables_of_its_own_is_left_alone(tmp_path: Path) -> None
     for words in (("nodes", place), ("ingest", place, *write_logs(tmp_path), "--timezone", "UTC")):
         done = ettr(*words)
         assert done.code == 1
-        assert "has a table `nodes` that ettr did not make (no column cluster, node" in done.err
+        assert "ettr did not make its table `nodes` (no column cluster, node" in done.err
     with duckdb.connect(place) as duck:
         assert duck.execute("SELECT table_name, rack FROM duckdb_tables(), nodes").fetchall() == [
             ("nodes", 1)

@@ -128,7 +128,7 @@ def test_no_part_is_written_through_a_link(linked: str, tmp_path: Path) -> None:
     (place / linked).symlink_to(elsewhere)
     with (
         open_store(place) as store,
-        pytest.raises(StoreError, match="is a symbolic link, and no link within a store"),
+        pytest.raises(StoreError, match="is a symbolic link, and ettr follows none within a store"),
     ):
         ingest(store, "one", attempts("one", ("1", "FAILED", NOON)))
     assert not list(elsewhere.iterdir())
@@ -158,7 +158,9 @@ def test_a_duckdb_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     for target in ("mine.duckdb", "nowhere"):
         link = tmp_path / f"{target}-link.duckdb"
         link.symlink_to(tmp_path / target)
-        with pytest.raises(StoreError, match="is a symbolic link, and no link is followed"):
+        with pytest.raises(
+            StoreError, match="is a symbolic link, and ettr follows none when it writes"
+        ):
             open_store(link, create=True)
     (tmp_path / "mine.duckdb.wal").symlink_to(tmp_path / "nowhere")
     with (

@@ -52,8 +52,8 @@ def assumed(
     """The assumptions of an analysis in words."""
     window = given.window
     words = [
-        f"An event can explain the end of an attempt from {window.before_s:.0f} s before it "
-        f"to {window.after_s:.0f} s after it.",
+        f"An event can explain the end of an attempt from {window.before_s:.0f} s before "
+        f"that end to {window.after_s:.0f} s after it.",
         f"XID codes are judged by the verdicts of {taxonomy.believe} (option --believe).",
         f"Large jobs have more than {given.above_gpus} GPUs.",
     ]
@@ -68,7 +68,7 @@ def assumed(
         words.append(f"The fleet has {given.n_nodes:,} nodes, named or not (--fleet-nodes).")
     if foreign_clusters:
         words.append(
-            f"Events and node states of {', '.join(foreign_clusters)} belong to no cluster with "
-            "jobs and explain no failure: ingest them again with --cluster if the name is wrong."
+            f"No job ran on {', '.join(foreign_clusters)}, so their events and node states explain "
+            "no failure: if the name is wrong, ingest them again with --cluster."
         )
     return (*words, *(f"Changed by the site: {line}." for line in taxonomy.changed))

@@ -259,17 +259,18 @@ def _workload_notes(analysis: Analysis) -> list[str]:
     if all(part == 1.0 for part in analysis.workload_weights.values()):
         return []
     return [
-        "Some failures without a culprit are put down to their users' programs. Which users those "
-        "are is learned from all of the logs, so that each fit knows of the period after it.",
+        "Some failures without a culprit are attributed to their users' programs. All of the logs "
+        "show which users those are, so each fit knows something of the period after it.",
     ]
 
 
 def _notes(scores: Scores, of_jobs: bool, false_discovery: float) -> list[str]:
     what = "failures of jobs" if of_jobs else "faults, by node-days in service"
     notes = [
-        f"Counted are {what} in the period after each fit; those without a culprit count in equal "
-        "parts for the nodes of the job. No log says which nodes are lemons: a claim is scored by "
-        "what the node did afterwards. A node repaired meanwhile looks like a wrong claim.",
+        f"The back-test counts {what} in the period after each fit; one without a culprit "
+        "counts in equal parts for the nodes of its job. No log says which nodes are "
+        "lemons: a claim is scored by what the node did afterwards. A node repaired "
+        "meanwhile looks like a wrong claim.",
         "The intervals allow for nodes that differ; those of the share that failed again take "
         "claims on one node in several windows as independent, and are too narrow there.",
     ]
@@ -282,7 +283,7 @@ def _notes(scores: Scores, of_jobs: bool, false_discovery: float) -> list[str]:
         )
     if scores.claims > scores.scored:
         notes.append(
-            f"{scores.claims - scores.scored} of {scores.claims} claims are not scored: the node "
-            "ran nothing afterwards."
+            f"{scores.claims - scores.scored} of {scores.claims} claims are not scored: "
+            "their nodes ran nothing afterwards."
         )
     return notes

@@ -275,19 +275,19 @@ def _notes(analysis: OfLedger, rows: LedgerRows, worth: tuple[StatedCause, ...])
         if one.stated == _SHOWN and one.cause != OPERATOR
     )
     notes = [
-        "Probabilities of an interruption sum to one. They weigh other runs of the program and of "
-        "the nodes, what was seen, and who else was hit at the moment; the words of "
-        "`ettr failures` say how directly a log names the cause.",
-        "Records of hanging collectives are not in a store: `ettr explain --flight` judges them, "
-        "and its verdict is not in these probabilities.",
-        "How far stated probabilities can be off on one cluster is known from simulated clusters "
-        f"of many kinds: where {_SHOWN:.2f} is stated, {shown} may be true. The intervals of the "
-        "totals allow for it.",
+        "Probabilities of an interruption sum to one. They weigh other runs of the "
+        "program and of the nodes, the evidence, and who else was hit at that moment; "
+        "`ettr failures` says how directly a log names the cause.",
+        "A store holds no records of hanging collectives: `ettr explain --flight` judges "
+        "them, and these probabilities leave its verdict out.",
+        "Simulated clusters of many kinds show how far stated probabilities can be off "
+        f"on one cluster: where {_SHOWN:.2f} is stated, {shown} may be true. The "
+        "intervals of the totals allow for it.",
     ]
     if not has_checks(analysis):
         notes.append(
-            "No log of nodes was read: faults leave the end of the job alone, and node hardware, "
-            "shared parts and system software can hardly be distinguished."
+            "No log of nodes was read, so only the ends of jobs show faults, and node "
+            "hardware, shared parts and system software look much alike."
         )
     if not rows.n_pairs and rows.evidence:
         notes.append("No log names the nodes of the jobs: no node can be compared with others.")

@@ -191,7 +191,7 @@ def _false_share(one: OfferedCheck, known: Mapping[str, CheckRecord], assumed: l
     record = known.get(one.name)
     if record is not None and record.runs:
         return record.alarms.false_alarms / record.runs
-    assumed.append(f"{one.name}: its false alarms are not known and count as none.")
+    assumed.append(f"{one.name}: its false alarms are unknown and count as none.")
     return 0.0
 
 
@@ -239,8 +239,8 @@ def _strikes(kinds: Sequence[str], records: Sequence[CheckRecord], assumed: list
             guessed.append(kind)
     if guessed:
         assumed.append(
-            f"A hidden defect strikes after {STRIKE_H:g} h of jobs on average, where fewer than 3 "
-            f"lead times are known: {', '.join(guessed)}."
+            f"A hidden defect strikes after {STRIKE_H:g} h of jobs on average, where "
+            f"fewer than 3 lead times are known: {', '.join(guessed)}."
         )
     return np.asarray(found, dtype=np.float64)
 

@@ -120,12 +120,12 @@ def compare_fleets(
 
 def _check_names(names: Sequence[str]) -> None:
     if len(names) < 2:
-        raise UsageError(f"{len(names)} fleet is nothing to compare; give two or more")
+        raise UsageError(f"{len(names)} fleet cannot be compared with itself; give two or more")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(
-            f"{', '.join(twice)}: two fleets of one name; name them, such as old=30/5000 "
-            "new=12/6000, or compare other stores"
+            f"{', '.join(twice)}: two fleets have the same name; name them, such as "
+            "old=30/5000 new=12/6000, or compare other stores"
         )
 
 
@@ -134,8 +134,7 @@ def _notes(fleets: Sequence[FleetRate]) -> Iterator[str]:
     if len({fleet.jobs for fleet in fleets}) > 1:
         kinds = "; ".join(f"{fleet.name}: {fleet.jobs}" for fleet in fleets)
         yield (
-            f"The fleets are not of the same kind of jobs: {kinds}. Larger jobs meet other "
-            "failures."
+            f"The fleets count different kinds of jobs: {kinds}. Larger jobs meet other failures."
         )
     if len(fleets) > 2:
         yield (
@@ -145,8 +144,8 @@ def _notes(fleets: Sequence[FleetRate]) -> Iterator[str]:
     unknown = [fleet.name for fleet in fleets if fleet.clustered == "unknown"]
     if unknown:
         yield (
-            f"Whether failures cluster is unknown for {', '.join(unknown)}: what is said of them "
-            "holds only if their failures are independent."
+            f"Whether failures cluster is unknown for {', '.join(unknown)}: the verdicts "
+            "on them hold only if their failures are independent."
         )
 
 

@@ -99,13 +99,13 @@ def _unplaced(counts: Counts) -> tuple[str, ...]:
     words = []
     if counts.unplaced:
         words.append(
-            f"{counts.unplaced:,} failures blame no node that was in use; they count in the rate "
-            "of the fleet, not of any node."
+            f"{counts.unplaced:,} failures blame no node in use; they count in the rate "
+            "of the fleet, but not in that of any node."
         )
     if counts.unplaced_node_days:
         words.append(
-            f"{counts.unplaced_node_days:,.0f} node-days ran on nodes that the logs do not name; "
-            "they count in the rate of the fleet, not of any node."
+            f"{counts.unplaced_node_days:,.0f} node-days ran on nodes that the logs do "
+            "not name; they count in the rate of the fleet, but not in that of any node."
         )
     return tuple(words)
 

@@ -95,10 +95,10 @@ def forecast_failures(
     if all(one.failures.estimate is None for one in found):
         shortest = min(ahead_days)
         raise UsageError(
-            f"{name}: the logs cover {analysis.period.days:.3g} days, too short a past: a forecast "
-            f"for {_days(shortest)} takes {LEAST_WINDOWS} windows of that length in which "
-            f"something ran, {LEAST_WINDOWS * shortest:.4g} days. Give a shorter --ahead, or logs "
-            "of a longer time"
+            f"{name}: the logs cover only {analysis.period.days:.3g} days: to forecast "
+            f"{_days(shortest)}, ettr needs {LEAST_WINDOWS} windows of that length in "
+            f"which something ran, {LEAST_WINDOWS * shortest:.4g} days. Give a shorter "
+            "--ahead, or logs of a longer time"
         )
     return FailureForecast(
         name=name,
@@ -136,9 +136,9 @@ def _ahead(
     if counts is None or windows < LEAST_WINDOWS:
         return AheadForecast(
             *(days, windows, None, Interval.unknown(), None, None, 0, 0, Interval.unknown()),
-            f"{past.of_what.capitalize()} in the next {_days(days)} are not known: that takes "
-            f"{LEAST_WINDOWS} windows of {_days(days)} in which something ran, and there are "
-            f"{windows}.",
+            f"{past.of_what.capitalize()} in the next {_days(days)} are unknown: that "
+            f"needs {LEAST_WINDOWS} windows of {_days(days)} in which something ran, and "
+            f"there are {windows}.",
         )
     node_days = float(counts.exposure_node_days[-1]) if n_nodes is None else n_nodes * days
     made = forecast(counts, node_days, confidence)
@@ -188,27 +188,27 @@ def _windows(analysis: Analysis, past: _Past, days: float) -> Counts | None:
 
 def _says(of_what: str, days: float, made: Forecast, checked: Calibration | None) -> str:
     coming = (
-        f"In the next {_days(days)} {made.mean:.3g} [{made.low:,}, {made.high:,}] {of_what} are "
-        f"to be expected, at {made.confidence:.0%}."
+        f"Expect {made.mean:.3g} [{made.low:,}, {made.high:,}] {of_what} in the next "
+        f"{_days(days)}, at {made.confidence:.0%}."
     )
     if checked is None:
-        return f"{coming} No past window is left to check such a forecast against."
+        return f"{coming} No past window is left to check such a forecast."
     return f"{coming} Forecasts of the past: {checked.meaning}"
 
 
 def _notes(n_nodes: float | None) -> tuple[str, ...]:
     exposure = (
-        "As many node-days are taken to run as in the last window (--nodes says otherwise)."
+        "As many node-days run as in the last window, unless --nodes says otherwise."
         if n_nodes is None
         else f"{n_nodes:g} nodes are taken to run all the time."
     )
     return (
         exposure,
-        "The level and the scatter are those that forecast the past of this fleet best, bursts and "
-        "drifts included. A change that the past does not show, such as new nodes or another "
-        "driver, is in no band.",
-        "Windows overlap no others, but outcomes of neighbours may go together: the interval of "
-        "the share that held takes them as independent.",
+        "Level and scatter are those that forecast the past of this fleet best, "
+        "including its bursts and drifts. The bands allow for no change that the past "
+        "does not show, such as new nodes or another driver.",
+        "Windows do not overlap, but neighbours may resemble each other: the interval of "
+        "the share that held assumes that they are independent.",
     )
 
 

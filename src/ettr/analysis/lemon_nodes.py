@@ -111,10 +111,10 @@ def _rename_notes(stages: OfPlacement) -> list[str]:
         if one.first_s is not None and one.last_s is not None
     }
     return [
-        f"From {to_datetime(one.time_s):%Y-%m-%d} on {one.began} nodes of {one.cluster} ran their "
-        f"first jobs, and {one.ended} others ran their last in the 3 days before. If they were "
-        "renamed, each has two histories here and is judged twice by half of its failures: give "
-        "the logs one name for each node before the ingest."
+        f"From {to_datetime(one.time_s):%Y-%m-%d} on {one.began} nodes of {one.cluster} "
+        f"ran their first jobs, and {one.ended} others ran their last in the 3 days "
+        "before. If they were renamed, each has two histories here and is judged twice "
+        "by half of its failures: give each node one name in the logs before the ingest."
         for one in likely_renames(spans)
     ]
 

@@ -275,6 +275,6 @@ def _since(fit: Fit, origin: datetime, step_days: float) -> str:
         )
     at = origin + timedelta(days=step_days)
     return (
-        f"{fit.model}: the rate last stepped at {at:%Y-%m-%d %H:%M} UTC; only what came since "
-        f"counts, {seen}, and it is taken to stay so. The band takes that step as certain."
+        f"{fit.model}: the rate last stepped at {at:%Y-%m-%d %H:%M} UTC. Only the time since then "
+        f"counts, {seen}, and the rate is assumed to stay. The band takes that step as certain."
     )

@@ -318,14 +318,14 @@ def _notes(records: tuple[CheckRecord, ...], logs: CheckLogs) -> list[str]:
     silent = [one.name for one in records if one.runs is None]
     if silent:
         notes.append(
-            "These write nothing when they pass, so that their runs are not known, and they are "
-            f"taken to watch every node from their first report on: {', '.join(silent)}."
+            "These write nothing when they pass, so their runs are unknown; ettr assumes "
+            f"that they watch every node from their first report on: {', '.join(silent)}."
         )
     if any(one.own for record in records for one in record.coverage):
         notes.append(
-            "Failures that only the check's own alarms name say nothing of it, and are left out: "
-            "what it missed has another name or none."
+            "Failures that only the check's own alarms name say nothing about it and are "
+            "left out: what it missed has another name or none."
         )
     if records and not logs.failures:
-        notes.append("No failure blames a single node, so that nothing can be covered.")
+        notes.append("No failure blames a single node, so no check can cover one.")
     return notes

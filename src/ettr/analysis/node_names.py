@@ -32,7 +32,7 @@ def joined_names(facts: Facts) -> str | None:
     one = min(rows, key=lambda row: (row["cluster"], row["node"]))
     nodes = len({(row["cluster"], row["scheduler_node"]) for row in rows})
     return (
-        f"Logs call {counted(nodes, 'node')} by another name than the scheduler does, such as "
-        f"{one['node']} for {one['scheduler_node']}: an inventory says so, or no other node has "
-        "that host name; their rows are of the scheduler's nodes."
+        f"Logs call {counted(nodes, 'node')} by another name than the scheduler, such as "
+        f"{one['node']} for {one['scheduler_node']}: an inventory links the names, or no "
+        "other node has that host name. Their rows count for the scheduler's nodes."
     )

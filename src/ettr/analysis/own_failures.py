@@ -130,7 +130,7 @@ def _ageing(
 # -- The failure rate to plan a run with, as a store's jobs have shown it -------------------------
 
 UNKNOWN_CLUSTERING = (
-    "Whether failures cluster cannot be known from two numbers: the interval holds only if they "
+    "Two numbers cannot show whether failures cluster: the interval holds only if they "
     "are independent."
 )
 

@@ -116,10 +116,10 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
         early = _within(analysis, earlier.start, earlier.end)
         before = _figures(early, earlier, analysis)
     if early is None or before is None or not before.node_days:
-        words = f"No data before {_date(period.start)}: there is nothing to compare with."
+        words = f"No data before {_date(period.start)}, so there is nothing to compare with."
         return PeriodTrend(this, None, None, None, words, cap_min)
     if not this.node_days:
-        words = f"No job ran from {_date(period.start)} on: there is nothing to compare."
+        words = f"No job ran from {_date(period.start)} on, so there is nothing to compare."
         return PeriodTrend(this, before, None, None, words, cap_min)
     covered = analysis.logs_covered
     if covered is not None:
@@ -133,7 +133,10 @@ def period_trend(analysis: Analysis, above_gpus: int | None = None) -> PeriodTre
     for part, name in ((late, "this period"), (early, "the period before")):
         fleet = period_evidence(part.covered, name, both, above_gpus)
         if fleet is None:
-            words = f"No job of more than {above_gpus} GPUs ran in {name}: nothing to compare."
+            words = (
+                f"No job of more than {above_gpus} GPUs ran in {name}, so there is nothing to "
+                "compare."
+            )
             return PeriodTrend(this, before, None, None, words, cap_min)
         fleets.append(fleet)
     compared = compare_fleets(fleets, analysis.assumptions.confidence, paired=True)

@@ -330,8 +330,8 @@ def _notes(evidence: FleetEvidence | RateAlone, meanings: tuple[str, ...]) -> tu
     notes = list(meanings)
     if evidence.largest_n_nodes is None:
         notes.append(
-            "The size of the jobs behind the numbers was not given (--seen-gpus), so nothing can "
-            "warn of extrapolation in size."
+            "The size of the jobs behind the numbers is unknown (--seen-gpus), so ettr "
+            "cannot warn if it extrapolates to another size."
         )
     return tuple(notes)
 

@@ -141,10 +141,10 @@ def compare_with_published(fleet: FleetEvidence, confidence: float) -> Published
         published=tuple(_against(fleet, own, one, confidence) for one in PUBLISHED),
         confidence=confidence,
         notes=(
-            "No two of these count the same; a ratio compares a fleet with what was published, not "
-            "with what it would count there.",
-            "Whether failures of the published fleets cluster is not known: their intervals hold "
-            "only if they are independent.",
+            "No two of these fleets count the same things; a ratio compares a fleet with "
+            "the published rate, not with what its own count would be there.",
+            "Whether failures of the published fleets cluster is unknown: their "
+            "intervals hold only if they are independent.",
         ),
         by_confidence=fleet.by_confidence,
     )

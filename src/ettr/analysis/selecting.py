@@ -272,24 +272,25 @@ def _notes(stages: OfSelection) -> Iterator[str]:
     yield from _unknown_names(stages)
     logs = stages.logs_period
     if _is_outside(logs, chosen):
-        yield "The logs hold nothing of that time."
+        yield "The logs hold nothing from that time."
     if missing := _not_covered(logs, chosen):
         yield missing
     if chosen.has_period:
         yield (
-            "Hours are cut at the ends of the period; a job, a failure and all that it lost belong "
-            "to the period in which it ended, a run too. Causes are judged on all of the logs."
+            "Hours are cut at the ends of the period. A job, a failure with all that it "
+            "lost, and a run belong to the period in which they ended. All of the logs "
+            "are used to judge causes."
         )
     if chosen.may_split_runs:
         yield (
-            "A run counts whole where one of its attempts is selected, with its attempts of other "
-            "partitions, accounts, users, QOS or nodes."
+            "A run counts whole if one of its attempts is selected, including its "
+            "attempts of other partitions, accounts, users, QOS or nodes."
         )
     if chosen.of_nodes:
         yield (
-            "Node-days are those of the selected nodes, and failures those that blame one of them; "
-            "such a failure costs what its whole job lost. Hours of jobs that also held other "
-            "nodes count by their share of nodes."
+            "Node-days are those of the selected nodes, and failures those that blame "
+            "one of them; such a failure costs what its whole job lost. Hours of jobs "
+            "that also held other nodes count by their share of nodes."
         )
         without = _jobs_without_nodes(stages)
         if without:
@@ -300,8 +301,8 @@ def _notes(stages: OfSelection) -> Iterator[str]:
             )
     if not stages.selection.of_jobs.keys() <= {"partition", "cluster"}:
         yield (
-            "A node belongs to no user, account or QOS: figures on nodes, their outages and faults "
-            "are of all jobs."
+            "A node belongs to no user, account or QOS: figures on nodes, their outages "
+            "and faults cover all jobs."
         )
 
 

@@ -199,7 +199,7 @@ def _not_judged(run: _RunSteps, ranks: list[int], steps: int) -> str | None:
     if not enough_steps(steps):
         return f"{steps} steps that all ranks record with their wait: too few"
     if len(ranks) < 4:
-        return f"{len(ranks)} ranks: too few to say what is ordinary"
+        return f"{len(ranks)} ranks: too few to know what is ordinary"
     return None
 
 

@@ -303,13 +303,13 @@ def schedule(
         problems.append(f"no fault was given; name one or more of {', '.join(sorted(known))}")
     if unknown:
         problems.append(
-            f"fault: {', '.join(unknown)} was given; it is one of {', '.join(sorted(known))}"
+            f"fault: {', '.join(unknown)} was given; give one of {', '.join(sorted(known))}"
         )
     for name, value in (("every_s", every_s), ("for_s", for_s)):
         if not value > 0:
-            problems.append(f"{name}: {value} was given; it lies above 0")
+            problems.append(f"{name}: {value} was given; give a number above 0")
     if after_s < 0:
-        problems.append(f"after_s: {after_s} was given; it is 0 or more")
+        problems.append(f"after_s: {after_s} was given; give 0 or more")
     if problems:
         raise UsageError("chaos: " + "; ".join(problems))
     rng = random.Random(seed)  # noqa: S311 - a schedule is to be repeated, not to be secret

@@ -341,8 +341,8 @@ def _read_metadata(folder: Path) -> tuple[Metadata, dict[MetadataIndex, StoredIt
         raw = path.read_bytes()
     except OSError as error:
         raise CheckpointError(
-            f"{path}: cannot be read: {error.strerror}; the save was not finished, or it is not a "
-            f"checkpoint of CheckedWriter"
+            f"{path}: cannot read it: {error.strerror}; the save did not finish, or it is "
+            "not a checkpoint of CheckedWriter"
         ) from error
     try:
         outer = json.loads(raw)

@@ -25,17 +25,19 @@ def warn_of_left_out(state: State, step: int) -> None:
     objects = state.objects()
     if not any(_is_random(name, one) for name, one in objects.items()):
         _LOG.warning(
-            "random states are not in the dictionary of the checkpoint, nor is what it does not "
-            "name, such as a loader: dropout, and data that are drawn, go on otherwise than in the "
-            'unbroken run; add "random": RandomStates(), and the loader if it has a state_dict'
+            "the dictionary of the checkpoint holds no random states, and nothing else "
+            "that it does not name, such as a loader: dropout and the order of the data "
+            'will differ from the unbroken run; add "random": RandomStates(), and the '
+            "loader if it has a state_dict"
         )
     if any(_is_scheduler(one) for one in objects.values()):
         return
     for optimizer in state.optimizers:
         if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
             _LOG.warning(
-                "a scheduler was made for %s and is not in the dictionary of the checkpoint: it "
-                'stands at its beginning, and the run at step %d; add it, as "lrs": scheduler',
+                "a scheduler was made for %s and is not in the dictionary of the "
+                "checkpoint: it is at its beginning while the run is at step %d; add it, "
+                'as "lrs": scheduler',
                 type(optimizer).__name__,
                 step,
             )

@@ -66,7 +66,7 @@ class StopNotice(AbstractContextManager["StopNotice"]):
     ) -> None:
         for name, value in (("deadline_s", deadline_s), ("margin_s", margin_s)):
             if value is not None and not value >= 0:
-                raise UsageError(f"{name}: {value} was given; it is 0 or more")
+                raise UsageError(f"{name}: {value} was given; give 0 or more")
         self._signals, self._margin_s, self._clock = tuple(signals), margin_s, clock
         self._end_s = None if deadline_s is None else clock() + deadline_s
         self._install, self._installed = install, installed

@@ -73,12 +73,12 @@ class RecoveryExperiment:
         fewest = 8 * max(self.every_steps, self.window, 1)
         if self.steps < fewest:
             problems.append(
-                f"steps: {self.steps} was given; at least {fewest}, 8 times every_steps and window"
+                f"steps: {self.steps} was given; give {fewest} or more: 8 every_steps and windows"
             )
         least = {"failures": _FEWEST_FAILURES, "ranks": 2, "every_steps": 1, "window": 1}
         for name, value in least.items():
             if getattr(self, name) < value:
-                problems.append(f"{name}: {getattr(self, name)} was given; it is {value} or more")
+                problems.append(f"{name}: {getattr(self, name)} was given; give {value} or more")
         if problems:
             raise UsageError("measure-recovery: " + "; ".join(problems))
 

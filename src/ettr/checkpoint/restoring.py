@@ -265,9 +265,11 @@ def _covers(keys: Iterable[Key], live: Sequence[Shard]) -> bool:
 
 def _check_mode(mode: str, step: int | None) -> None:
     if mode not in MODES:
-        raise UsageError(f"mode: {mode!r} was given; it is one of {', '.join(MODES)}")
+        raise UsageError(f"mode: {mode!r} was given; give one of {', '.join(MODES)}")
     if step is not None and mode != "consistent":
-        raise UsageError(f"step: {step} was given; it needs mode='consistent', and it is {mode!r}")
+        raise UsageError(
+            f"step: {step} was given; that needs mode='consistent', and it is {mode!r}"
+        )
 
 
 def _slot_name(

@@ -125,7 +125,7 @@ def _check_options(question: StartQuestion) -> None:
     for name, allowed in (("mode", MODES), ("existing", EXISTING)):
         given = getattr(question, name)
         if given not in allowed:
-            problems.append(f"{name}: {given!r} was given; it is one of {', '.join(allowed)}")
+            problems.append(f"{name}: {given!r} was given; give one of {', '.join(allowed)}")
     if question.step is not None and (question.mode, question.existing) != ("consistent", "resume"):
         problems.append("step: it needs mode='consistent' and existing='resume'")
     if problems:

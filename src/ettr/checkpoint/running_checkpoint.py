@@ -145,7 +145,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             keep=keep,
         )
         if newer not in NEWER:
-            raise UsageError(f"newer: {newer!r} was given; it is one of {', '.join(NEWER)}")
+            raise UsageError(f"newer: {newer!r} was given; give one of {', '.join(NEWER)}")
         self.folder = slot_folder(root, slot)
         self.skipped_rounds = 0
         self._root, self._state, self._disk = root, as_state(state), disk

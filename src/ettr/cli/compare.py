@@ -201,9 +201,8 @@ def compare(
         return
     if len(fleets) == 1:
         raise UsageError(
-            "one fleet alone cannot be compared; give two or more, or compare it with "
-            "its own past (--previous, --before TIME) or with published fleets "
-            "(--published)"
+            "one fleet alone cannot be compared; give two or more, or compare it with its own past "
+            "(--previous, --before TIME) or with published fleets (--published)"
         )
     compared = compare_fleets(fleets, rating.confidence, paired=cut.moments() is not None)
     printing.show("ettr-comparison", compared, compare_section, "fleets", head)

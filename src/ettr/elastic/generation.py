@@ -234,7 +234,7 @@ class Generation:
         protection = self._group.protection
         if self.slot == 0 and protection.full is None and protection.running is None:
             warnings.warn(
-                "the run ends, and nothing of it is kept: Protection has neither full= nor "
+                "the run ends and keeps nothing: Protection has neither full= nor "
                 "running=, and copies in memory end with the processes",
                 stacklevel=_TO_THE_SCRIPT,
             )

@@ -58,17 +58,16 @@ class Protection:
         """Check the values. Raises UsageError: a value is out of range."""
         problems = []
         if self.full_every_steps < 1:
-            problems.append(f"full_every_steps: {self.full_every_steps} was given; it is 1 or more")
+            problems.append(f"full_every_steps: {self.full_every_steps} was given; give 1 or more")
         if self.parity < 0 or self.parity == 1:
-            problems.append(f"parity: {self.parity} was given; it is 2 ranks or more, or 0")
+            problems.append(f"parity: {self.parity} was given; give 2 ranks or more, or 0")
         if self.parity and self.replicas:
             problems.append("parity, replicas: both were given; replicas need no parity")
         if self.mttf_s is not None and not self.mttf_s > 0:
-            problems.append(f"mttf_s: {self.mttf_s} was given; it lies above 0")
+            problems.append(f"mttf_s: {self.mttf_s} was given; give a number above 0")
         if self.earlier_run not in EARLIER_RUN:
             problems.append(
-                f"earlier_run: {self.earlier_run!r} was given; it is one of "
-                f"{', '.join(EARLIER_RUN)}"
+                f"earlier_run: {self.earlier_run!r} was given; give one of {', '.join(EARLIER_RUN)}"
             )
         if problems:
             raise UsageError("protection: " + "; ".join(problems))

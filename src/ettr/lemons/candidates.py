@@ -183,8 +183,9 @@ def _role_notes(candidates: Iterable[LemonCandidate]) -> list[str]:
         if one.has_role:
             clusters.setdefault(one.node, []).append(one.cluster)
     return [
-        f"Node {node} stands out in {', '.join(sorted(some))}: a role is likelier than a defect of "
-        "each, and it is not claimed. Give it a hardware_group of its own in the inventory."
+        f"Node {node} stands out in {', '.join(sorted(some))}: it probably has a role "
+        "rather than a defect in each, so it is not claimed. Give it a hardware_group of "
+        "its own in the inventory."
         for node, some in sorted(clusters.items())
     ]
 
@@ -253,9 +254,10 @@ def _learned(name: str, count: float, one: SignalRatio) -> LearnedSignal:
 
 def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     notes = [
-        f"A lemon is a node of a separate group that fails at least {MIN_RATIO:.0f} times as often "
-        "as the ordinary nodes do on average. A fleet whose nodes are merely unequal has none.",
-        "The days to decide are for a node that runs jobs all day; others take longer.",
+        f"A lemon belongs to a separate group of nodes that fail at least {MIN_RATIO:.0f} "
+        "times as often as the ordinary nodes do on average. A fleet whose nodes are "
+        "merely unequal has none.",
+        "The days to decide assume a node that runs jobs all day; others take longer.",
     ]
     left_out = sum(len(group.nodes) for group in small)
     if left_out:
@@ -290,8 +292,8 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     if repaired:
         notes.append(
             by_number(
-                "{n} [history ends|histories end] with a repair or a new serial number: what a "
-                "node did before it is not held against it.",
+                "{n} [history ends|histories end] with a repair or a new serial number: "
+                "the time before does not count against the node.",
                 repaired,
             )
         )
@@ -299,8 +301,8 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     if bursts:
         notes.append(
             by_number(
-                "{n} [burst|bursts] over several nodes within minutes [counts|count] as one "
-                "failure of what the nodes share.",
+                "{n} [burst|bursts] over several nodes within minutes [counts|count] as "
+                "one failure of what those nodes share.",
                 bursts,
             )
         )

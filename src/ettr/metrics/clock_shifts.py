@@ -115,10 +115,10 @@ class ClockShift:
             else self._without_remedy()
         )
         return (
-            f"CLOCKS DISAGREE: on {self.cluster}, {self.source} lies {self._size()} "
-            f"{self.against} ({self.agreeing:,} of {self.compared:,} that both name; files "
+            f"CLOCKS DISAGREE: on {self.cluster}, {self.source} is {self._size()} {self.against} "
+            f"({self.agreeing:,} of {self.compared:,} that both name; files "
             f"{', '.join(self.files[:4])}{' and more' if len(self.files) > 4 else ''}). Causes, "
-            f"lost time and ETTR that join the two are wrong or missing. {action}"
+            f"lost time and ETTR that combine the two are wrong or missing. {action}"
         )
 
     def _size(self) -> str:
@@ -139,9 +139,9 @@ class ClockShift:
         low_s, high_s = self.shift_low_s, self.shift_high_s
         if low_s is None or (low_s < high_s and _zone_steps(low_s, high_s)):
             return (
-                f"More than one time zone explains that and these logs cannot tell which: read the "
-                f"controller's log of these jobs too, or look up in which zone {self.against} was "
-                "written, and read it again with that --timezone."
+                "Several time zones explain that, and these logs cannot tell which: read "
+                "the controller's log of these jobs too, or find out in which zone "
+                f"{self.against} was written, and read it again with that --timezone."
             )
         return _without_zone(low_s, high_s)
 
@@ -156,7 +156,7 @@ def _without_zone(low_s: float, high_s: float) -> str:
     """What is left where no time zone explains a shift."""
     days = round((low_s + high_s) / 2 / SECONDS_PER_DAY)
     if days and low_s - NEAR_S <= days * SECONDS_PER_DAY <= high_s + NEAR_S:
-        return f"No time zone explains that: a date is off by {counted(abs(days), 'day')}."
+        return f"No time zone explains that: a date is wrong by {counted(abs(days), 'day')}."
     return "No time zone explains that, so a clock was wrong."
 
 

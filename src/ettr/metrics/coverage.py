@@ -130,9 +130,9 @@ class CoveredTime:
         """What is wrong, and what counts instead."""
         return (
             f"{self.bounds}: they cover {significant(self.covered_days)} of "
-            f"{significant(self.days)} days. MTTF, the "
-            "rate over time and comparisons are of these days alone; of the others, jobs that a "
-            "node's fault ended as FAILED are not counted as failures."
+            f"{significant(self.days)} days. MTTF, the rate over time and comparisons use "
+            "these days alone; on the others, jobs that ended FAILED by a fault of a "
+            "node do not count as failures."
         )
 
     def within(self, period: Period) -> Period:
@@ -186,8 +186,8 @@ LEAST_WINDOW_SHARE = 0.01
 # not yet begun at the first end: at risk from age 0 on
 NOT_YET = -1
 NO_DIRECTION = (
-    "the dump of the accounting begins in the middle of jobs, and the runtime from before it holds "
-    "no failures."
+    "the dump of the accounting begins in the middle of jobs, and their runtime before "
+    "it holds no failures."
 )
 """Why a rate that rises in such logs may be constant."""
 
@@ -210,16 +210,16 @@ class DumpWindow:
         """What is wrong, by how much, and what to do."""
         if self.first_end is None:
             return (
-                f"No attempt of cluster {self.cluster} has ended: these logs list only what runs, "
-                "and hold no failure that could be counted. Add the accounting."
+                f"No attempt of cluster {self.cluster} has ended: these logs list only "
+                "running jobs and cannot show a failure. Add the accounting."
             )
         at = f"{self.first_end:%Y-%m-%dT%H:%M:%SZ}"
         return (
             f"No attempt of cluster {self.cluster} ended before {at}, for longer than chance "
-            "explains: the dump begins there, and lacks what had ended. "
+            "explains: the dump begins there and lacks the jobs that had ended. "
             f"{self.node_days_before:,.1f} node-days ({significant(100 * self.share, 2)} %) of "
-            "runtime from before count without the failures of that time: rates are too low by "
-            f"about so much. `--since {at}` leaves them out; an earlier dump has the failures."
+            "runtime before it count without their failures: rates are too low by about that "
+            f"share. `--since {at}` leaves them out; an earlier dump has the failures."
         )
 
 

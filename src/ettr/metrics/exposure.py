@@ -56,17 +56,18 @@ class ExposureBasis:
         if self.attempts_unknown:
             words.append(
                 by_number(
-                    "{n} [attempt that ran names|attempts that ran name] no nodes and no number of "
-                    "nodes: [it adds|they add] no exposure, so that rates come out too high.",
+                    "{n} [attempt that ran names|attempts that ran name] no nodes and no "
+                    "number of nodes: [it adds|they add] no exposure, so rates come out "
+                    "too high.",
                     self.attempts_unknown,
                 )
             )
         if self.attempts_without_runtime:
             words.append(
                 by_number(
-                    "{n} [attempt that began does|attempts that began do] not say how long "
-                    "[it|they] ran: [it adds|they add] no exposure, so that rates come out too "
-                    "high.",
+                    "{n} [attempt that began does|attempts that began do] not say how "
+                    "long [it|they] ran: [it adds|they add] no exposure, so rates come "
+                    "out too high.",
                     self.attempts_without_runtime,
                 )
             )

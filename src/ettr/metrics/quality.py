@@ -405,7 +405,7 @@ class LeftOut:
             return self.too_few_failures
         return (
             f"None of the {self.ended:,} attempts that ended is COMPLETED. If the dump was "
-            "selected by state (`sacct --state`), the runtime of all others is missing, and every "
+            "selected by state (`sacct --state`), the runtime of all others is missing and every "
             "rate and share is too high: dump all states and ingest again.",
             *self.too_few_failures,
         )
@@ -422,10 +422,10 @@ class LeftOut:
             )
         if self.unseen_attempts:
             sentences.append(
-                f"By their counts of restarts jobs had {counted(self.unseen_attempts, 'attempt')} "
-                "more than the logs hold: what a node failure, a preemption or a requeue ended is "
-                "missing, and failures are too few. Dump with `sacct --duplicates` (-D) and ingest "
-                "again."
+                f"The restart counts of jobs show {counted(self.unseen_attempts, 'attempt')} more "
+                "than the logs hold: attempts that a node failure, a preemption or a requeue ended "
+                "are missing, so failures are too few. Dump with `sacct --duplicates` (-D) and "
+                "ingest again."
             )
         return tuple(sentences)
 
@@ -435,9 +435,9 @@ class LeftOut:
         if not self.never_requeued:
             return None
         return (
-            "No job has a second attempt. Either jobs are never requeued here, or the dump lacks "
-            "`sacct --duplicates` (-D), and with it the attempts that a node failure or a "
-            "preemption ended."
+            "No job has a second attempt. Either jobs are never requeued here, or the "
+            "dump lacks `sacct --duplicates` (-D) and so the attempts that a node "
+            "failure or a preemption ended."
         )
 
 

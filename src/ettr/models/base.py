@@ -107,7 +107,7 @@ class Fit:
         if self.cumulative_hazard is None:
             raise UsageError(f"{self.model} was fitted without a clock; use rate_per_node_day")
         if not 0 <= from_s < to_s:
-            raise UsageError(f"from_s {from_s} to to_s {to_s} is not a span; give 0 <= from_s < to_s")
+            raise UsageError(f"{from_s} to {to_s} s is not a span; give 0 <= from_s < to_s")
         low, high = self.cumulative_hazard(np.array([from_s, to_s]))
         return float(n_nodes * (high - low))
 

@@ -152,8 +152,8 @@ class LogLocationScale(FailureModel[Lifetimes]):
         unit_mean_s = unit.mean_s()
         if not (0 < mean_s < math.inf and 0 < unit_mean_s < math.inf):
             raise UsageError(
-                f"{self.name} lives of mean {mean_s:g} s at {form:g} cannot be; give a positive "
-                "mean and a form that is less extreme"
+                f"{self.name} lives of mean {mean_s:g} s at {form:g} are not possible; give a "
+                "positive mean and a form that is less extreme"
             )
         return replace(unit, location=math.log(mean_s / unit_mean_s))
 

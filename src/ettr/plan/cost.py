@@ -28,7 +28,9 @@ class Price:
     def __post_init__(self) -> None:
         """Check the price. Raises UsageError: it is negative or not finite."""
         if not 0 <= self.per_gpu_hour < math.inf:
-            raise UsageError(f"a price of {self.per_gpu_hour} a GPU-hour cannot be; give 0 or more")
+            raise UsageError(
+                f"a price of {self.per_gpu_hour} a GPU-hour is not possible; give 0 or more"
+            )
 
 
 def price_of(text: str, name: str) -> Price:

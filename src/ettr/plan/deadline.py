@@ -34,14 +34,11 @@ class TimeBudget:
     def __post_init__(self) -> None:
         """Check the values. Raises UsageError: they cannot be."""
         if not 0 < self.within_s < math.inf:
-            raise UsageError(f"a budget of {self.within_s} s cannot be; give a time above 0")
+            raise UsageError(f"a budget of {self.within_s} s is not possible; give a time above 0")
         if not 0 < self.chance < 1:
-            raise UsageError(
-                f"a chance of {self.chance} cannot be: it lies above 0 and below 1; give 0.9 for "
-                "90 %"
-            )
+            raise UsageError(f"a chance of {self.chance} is not possible; give a share such as 0.9")
         if self.repair_s is not None and not 0 < self.repair_s < math.inf:
-            raise UsageError(f"a repair of {self.repair_s} s cannot be; give a time above 0")
+            raise UsageError(f"a repair of {self.repair_s} s is not possible; give a time above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ class DeadlinePlan:
             odds = _odds(best)
             remedy = "Fail less, restart or write faster, or give it more time."
             if math.isinf(best.mean_s):
-                return f"No size that was tried ends at all. {remedy}"
+                return f"No size that was tried ever ends. {remedy}"
             return (
                 f"No size ends within {within} with {chance}: the likeliest, {best.n_nodes:,} "
                 f"nodes, does with {odds} (mean {spell(best.mean_s)}). {remedy}"

@@ -348,7 +348,7 @@ class Requirement:
 def _checked_target(target: float) -> None:
     if not 0.0 < target < 1.0:
         raise UsageError(
-            f"a target ETTR of {target} cannot be: it lies above 0 and below 1; give 0.9 for 90 %"
+            f"a target ETTR of {target} is not possible; give a share between 0 and 1, such as 0.9"
         )
 
 

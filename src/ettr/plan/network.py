@@ -27,8 +27,8 @@ GOODPUT = 0.25
 EXPOSED_SHARE = 0.3
 """Of a step, in which the program waits for its collectives."""
 NO_EVIDENCE = (
-    "The loss by a bad link is put in (--link-goodput, --exposed-share): no evidence for a site. "
-    "Measure bus bandwidth with nccl-tests."
+    "The loss by a bad link is an input (--link-goodput, --exposed-share), not evidence "
+    "from a site. Measure bus bandwidth with nccl-tests."
 )
 
 

@@ -123,7 +123,7 @@ def typed_rate(
     """
     if not 0 <= per_1000_node_days < math.inf:
         raise UsageError(
-            f"{per_1000_node_days:g} failures per 1,000 node-days cannot be; give 0 or more"
+            f"{per_1000_node_days:g} failures per 1,000 node-days are not possible; give 0 or more"
         )
     rate = per_1000_node_days / PER_NODE_DAYS
     if ends is None:
@@ -131,21 +131,21 @@ def typed_rate(
             Interval(rate, rate, rate),
             None,
             None,
-            "The rate was typed in without its evidence, so nothing below allows for its "
+            "The rate came without its evidence, so nothing below allows for its "
             "uncertainty; give failures and node-days for an interval.",
         )
     low, high = ends
     if not 0 <= low <= per_1000_node_days <= high < math.inf or low == high:
         raise UsageError(
             f"{per_1000_node_days:g} failures per 1,000 node-days with the interval {low:g} to "
-            f"{high:g} cannot be; give the rate, then a low end below it and a high end above it"
+            f"{high:g} are not possible; give the rate, a low end below it and a high end above it"
         )
     return PlanningRate(
         Interval(rate, low / PER_NODE_DAYS, high / PER_NODE_DAYS),
         None,
         None,
-        f"The rate and its interval were typed in, and the interval is taken to be one of "
-        f"{100.0 * confidence:g} %; the failures and node-days behind it are not known.",
+        "The rate and its interval were typed in. The interval is taken as one of "
+        f"{100.0 * confidence:g} %; the failures and node-days behind it are unknown.",
         confidence,
     )
 
@@ -162,11 +162,11 @@ def mixed_run_rate(types: Sequence[NodeType], confidence: float) -> PlanningRate
         mixed_rate(types),
         None,
         None,
-        f"The rate is that of the mean node of {listed}; in a run in series the rates add. "
+        (f"The rate is that of the mean node of {listed}; for nodes in series the rates add up.")
         + (
-            "Its interval joins those of the types that were given with failures and node-days."
+            ("Its interval combines those of the types that came with failures and node-days.")
             if counted
-            else "It was typed in without its evidence, so nothing below has an interval; give "
+            else "It came without its evidence, so nothing below has an interval; give "
             "failures over node-days for one."
         ),
         confidence,
@@ -490,9 +490,9 @@ def scheme_formula(
 
 
 _WHO_WAITS = (
-    "For the schemes --queue counts where the job goes back to the scheduler or stands still until "
-    "it has another node: not where it keeps its nodes or has a standby one, and in part where the "
-    "others train on."
+    "For the schemes --queue counts when the job returns to the scheduler or stops until "
+    "it has another node. It does not count when the job keeps its nodes or has a "
+    "standby one, and counts in part when the others train on."
 )
 
 

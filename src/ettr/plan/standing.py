@@ -79,7 +79,7 @@ class Standing:
     def _deciding(self) -> tuple[str, ...]:
         if not self.turning_points:
             return (
-                f"No single assumption, within its range, takes the first place from {self.first}.",
+                (f"No single assumption within its range takes the first place from {self.first}."),
             )
         lead, ahead = self.lead_ettr, ""
         if lead is not None and lead < _LEVEL:
@@ -97,9 +97,9 @@ class Standing:
         if not others:
             return ()
         return (
-            f"Over the rate and the assumptions the band of {self.first} meets those of "
-            f"{len(others)} of {len(self.bands) - 1} other schemes: their order is open until the "
-            "assumed costs are measured.",
+            f"Over the rate and the assumptions the band of {self.first} overlaps those "
+            f"of {len(others)} of {len(self.bands) - 1} other schemes: measure the "
+            "assumed costs to know their order.",
         )
 
     def _without_restart(self) -> tuple[str, ...]:

@@ -30,9 +30,8 @@ def run_with_state(
     if abs(shape.write_s / terms.stall_s - 1.0) > 0.01:
         notes.insert(
             0,
-            f"--write {spell(shape.write_s)} was typed, although {size} takes "
-            f"{spell(terms.stall_s)}: the head uses the first, the schemes the second; leave "
-            "--write out for one answer.",
+            f"--write {spell(shape.write_s)} was given, but {size} takes {spell(terms.stall_s)}: "
+            "the head uses the first, the schemes the second; leave --write out for one answer.",
         )
     return replace(shape, restart_s=restart_s), tuple(notes)
 

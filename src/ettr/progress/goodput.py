@@ -212,7 +212,7 @@ def goodput_of_file(
 
 def _row(event: ProgressEvent) -> Row:
     if abs(event.step) > MAX_STEP:
-        raise SourceError(f"step: {event.step} was given; it lies below {MAX_STEP}")
+        raise SourceError(f"step: {event.step} was given; give one below {MAX_STEP}")
     duration_us = None
     if event.duration_s is not None:
         duration_us = max(microseconds(event.duration_s), 0)

@@ -224,7 +224,7 @@ def _step_of(entry: dict[str, Any]) -> int:
         return int(entry["step_count"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         given = entry.get("step_count", "nothing")
-        raise SourceError(f"step_count: {given!r} was given; it is a whole number") from error
+        raise SourceError(f"step_count: {given!r} was given; give a whole number") from error
 
 
 def _time_s(entry: dict[str, Any], key: str) -> float:

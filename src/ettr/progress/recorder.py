@@ -86,14 +86,14 @@ class ProgressRecorder:
             UsageError: no such event, a time that no calendar has, or a step of more than 64 bits.
         """
         if event not in EVENTS:
-            raise UsageError(f"event: {event!r} was given; it is one of {', '.join(EVENTS)}")
+            raise UsageError(f"event: {event!r} was given; give one of {', '.join(EVENTS)}")
         step = int(step)
         if abs(step) > MAX_STEP:
-            raise UsageError(f"step: {step} was given; it lies below {MAX_STEP}")
+            raise UsageError(f"step: {step} was given; give one below {MAX_STEP}")
         # Rounded before it is handed on, so that the live split and the file's are the same.
         now = round(float(self._clock() if time_s is None else time_s), 6)
         if not EARLIEST_S <= now <= LATEST_S:
-            raise UsageError(f"time_s: {now} was given; it is in Unix seconds")
+            raise UsageError(f"time_s: {now} was given; give Unix seconds")
         if duration_s is not None:
             known = 0 <= duration_s <= LATEST_S
             duration_s = round(float(duration_s), 6) if known else None

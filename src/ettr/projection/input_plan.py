@@ -72,7 +72,7 @@ class InputLimits:
         for name in ("rate", "cores", "memory_bytes", "bandwidth_bytes", "dataset_items"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise UsageError(f"{name}: {value} was given; it is a finite number above 0")
+                raise UsageError(f"{name}: {value} was given; give a finite number above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -625,9 +625,9 @@ def _sentences(plan: InputPlan) -> Iterator[str]:
     for one in gains:
         yield f"{one.resource} is worth {one.gain_rate:.3g} items/s."
     if not gains and plan.worth:
-        yield "More cores, memory or bandwidth win nothing."
+        yield "More cores, memory or bandwidth gain nothing."
     if plan.traced_rate and (made.estimate or 0.0) <= plan.traced_rate * 1.02:
-        yield "There is nothing to be gained: the pipeline already runs at what it can."
+        yield "Nothing can be gained: the pipeline already runs as fast as it can."
 
 
 def fixed_settings(

@@ -244,7 +244,7 @@ def interval_steps(measured: MeasuredRun, *, mttf_s: float, most_steps: int = 1_
     if not measured.step_s > 0:
         raise UsageError("no step has been timed; record steps with their duration first")
     if not mttf_s > 0:
-        raise UsageError(f"mttf_s: {mttf_s} was given; it lies above 0")
+        raise UsageError(f"mttf_s: {mttf_s} was given; give a number above 0")
     best_s = exact_interval_s(measured.save_stall_s or 0.0, mttf_s)
     if math.isinf(best_s):
         return most_steps

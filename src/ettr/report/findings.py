@@ -408,11 +408,10 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
         return None
     if pairs := analysis.other_names:
         why = (
-            f"Kernel messages and health checks use {counted(len(pairs), 'name')} that "
-            f"may belong to several nodes ({pairs[0].in_events}, perhaps "
-            f"{pairs[0].in_jobs}), so errors there explain no failure. Ingest an "
-            "inventory with host names, or write the names as the accounting does and "
-            "ingest these logs again."
+            f"Kernel messages and health checks use {counted(len(pairs), 'name')} that may belong "
+            f"to several nodes ({pairs[0].in_events}, perhaps {pairs[0].in_jobs}), so errors there "
+            "explain no failure. Ingest an inventory with host names, or write the names as the "
+            "accounting does and ingest these logs again."
         )
         return "other-names", why, failed.total
     words = []
@@ -429,9 +428,8 @@ def _why_failures_uncounted(analysis: OfLowerBound | Analysis) -> tuple[str, str
         )
     if failed.silent:
         words.append(
-            f"{counted(failed.silent, 'attempt')} ended FAILED on a node that sent no "
-            "kernel message or health check that day or the day before: it was well, or "
-            "its log is missing"
+            f"{counted(failed.silent, 'attempt')} ended FAILED on a node that sent no kernel "
+            "message or health check that day or the day before: it was well, or its log is missing"
         )
     if not words:
         return None

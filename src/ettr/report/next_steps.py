@@ -47,15 +47,13 @@ def next_steps(analysis: Analysis) -> tuple[str, ...]:
 def _no_jobs(analysis: Analysis) -> Iterator[str]:
     if not analysis.logs_read.jobs:
         yield (
-            "These logs hold no jobs, so nothing here is about jobs. Add job accounting "
-            "(`ettr sources` shows how to export it) to learn what the faults of the "
-            "nodes cost."
+            "These logs hold no jobs, so nothing here is about jobs. Add job accounting (`ettr "
+            "sources` shows how to export it) to learn what the faults of the nodes cost."
         )
         if not analysis.fleet_is_known:
             yield (
-                "The logs name only nodes that had trouble, so no rate has an estimate: "
-                "give the number of nodes with `--fleet-nodes N`, or add `scontrol show "
-                "node`."
+                "The logs name only nodes that had trouble, so no rate has an estimate: give the "
+                "number of nodes with `--fleet-nodes N`, or add `scontrol show node`."
             )
 
 
@@ -94,9 +92,8 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
     if logs.unknown_checks:
         yield (
             f"The taxonomy knows no code of {counted(len(logs.unknown_checks), 'check')} "
-            f"({', '.join(logs.unknown_checks[:MOST_NAMED])}), so their events explain "
-            "nothing: the section on data quality has rows to put into a file for "
-            "`--taxonomy`."
+            f"({', '.join(logs.unknown_checks[:MOST_NAMED])}), so their events explain nothing: "
+            "the section on data quality has rows to put into a file for `--taxonomy`."
         )
     if logs.failures_are_lower_bound:
         yield (
@@ -106,9 +103,8 @@ def _missing_logs(analysis: Analysis) -> Iterator[str]:
         )
     if not logs.jobs and not logs.errors:
         yield (
-            "No kernel messages or health checks of nodes were read, so errors of nodes "
-            "are not measured. Add them: `ettr sources` lists what ettr reads and how to "
-            "get it."
+            "No kernel messages or health checks of nodes were read, so errors of nodes are not "
+            "measured. Add them: `ettr sources` lists what ettr reads and how to get it."
         )
     if not logs.node_states:
         yield (
@@ -195,8 +191,7 @@ def _repeated_failures(analysis: Analysis) -> Iterator[str]:
             f"Job {worst.job_id} failed {worst.burst.failures:,} times within "
             f"{duration(SECONDS_PER_HOUR * worst.burst.run_hours)} of running, where "
             f"{number(worst.burst.expected_failures, 2)} failures were to be "
-            f"expected{lost}{in_all}: limit its requeues until you know the cause. "
-            f"{explain}"
+            f"expected{lost}{in_all}: limit its requeues until you know the cause. {explain}"
         )
 
 
@@ -232,9 +227,8 @@ def _unheard(analysis: Analysis) -> Iterator[str]:
         more = f" and {len(filtered) - MOST_NAMED:,} more" if len(filtered) > MOST_NAMED else ""
         yield (
             f"{ended}, and {', '.join(filtered[:MOST_NAMED])}{more} "
-            f"{'holds' if len(filtered) == 1 else 'hold'} errors alone, as if filtered. "
-            "Ingest whole kernel logs (`journalctl -k`): lines without errors show which "
-            "nodes were well."
+            f"{'holds' if len(filtered) == 1 else 'hold'} errors alone, as if filtered. Ingest "
+            "whole kernel logs (`journalctl -k`): lines without errors show which nodes were well."
         )
     else:
         yield (
@@ -253,9 +247,8 @@ def _no_progress(analysis: Analysis) -> Iterator[str]:
         yield _unused_progress(analysis)
     elif runs.runs_found and not runs.measured_runs:
         yield (
-            "No run has progress records, so every ETTR is a range over assumed "
-            "checkpoint and restart times. Ten lines with `ettr.progress` in the "
-            "training loop measure it instead."
+            "No run has progress records, so every ETTR is a range over assumed checkpoint and "
+            "restart times. Ten lines with `ettr.progress` in the training loop measure it instead."
         )
 
 

@@ -41,8 +41,8 @@ class LogRows(BatchBuilder):
         self.note(
             f"the lines name no node; {node!r} was taken from the file's name"
             if node
-            else "the lines name no node, and neither does the file's name: they count for none; "
-            "name the file after its node, such as node17.dmesg"
+            else "the lines name no node, and neither does the file's name, so they count for "
+            "no node; name the file after its node, such as node17.dmesg"
         )
         return node
 

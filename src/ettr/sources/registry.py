@@ -106,9 +106,7 @@ def recognise(head: bytes, file_name: str) -> Source:
         )
     ties = [name for name, score in scores.items() if score == scores[best]]
     if len(ties) > 1:
-        raise SourceError(
-            f"{file_name}: looks like {' and '.join(ties)} alike; choose one with --source"
-        )
+        raise SourceError(f"{file_name}: looks like {' and '.join(ties)}; choose one with --source")
     return named(best)
 
 

@@ -107,7 +107,7 @@ def _wait_for_bytes(stream: BinaryIO, label: str, waiting: Callable[[str], None]
         return
     if waiting:
         end = "; end the input with Ctrl-D" if stream.isatty() else ""
-        waiting(f"{label}: nothing has been written to it yet, waiting{end}")
+        waiting(f"{label}: waiting, nothing has been written to it yet{end}")
     poll.poll()
 
 

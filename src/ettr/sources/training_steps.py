@@ -68,8 +68,8 @@ class StepRows(LogRows):
         self._counts: Counter[str] = Counter()
         if self.job_id is None:
             self.note(
-                "the log names no scheduler job, and --job was not given: `ettr runs` cannot join "
-                "these steps with accounting; read the log again with --job ID"
+                "the log names no scheduler job, and --job was not given, so `ettr runs` cannot "
+                "join these steps with the accounting; read the log again with --job ID"
             )
         elif options.job and self.job_id != options.job:
             self.note(f"the log names job {self.job_id}; --job {options.job} was not used")
@@ -152,8 +152,8 @@ class StepRows(LogRows):
         """What was collected since the last batch, where no other follows."""
         if self._n_steps == 1 and self._n_same:
             self.note(
-                "all records name one step, as of a metric that is logged without its step; they "
-                "say nothing of how the training went on"
+                "all records name the same step, as if the metric was logged without its "
+                "step; they do not show how the training went on"
             )
         return self.batch()
 

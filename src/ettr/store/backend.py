@@ -88,8 +88,8 @@ class BackendStore(Store):
         missing = [column.name for column in table.absent(stored) if not column.nullable]
         if missing:
             raise StoreError(
-                f"{self.where}: has a table `{table.name}` that ettr did not make (no column "
-                f"{', '.join(missing)}); give a database, or a schema, of its own"
+                f"{self.where}: ettr did not make its table `{table.name}` (no column "
+                f"{', '.join(missing)}); give ettr a database, or a schema, of its own"
             )
         return stored
 

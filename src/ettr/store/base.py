@@ -176,8 +176,8 @@ class Store(ABC):
             if ran_short(error):
                 first = str(error).splitlines()[0]
                 raise StoreError(
-                    f"{self.where}: {first}; raise --memory-limit, free memory, or free room "
-                    f"in {gettempdir()} (TMPDIR), where the engine puts aside what does not fit"
+                    f"{self.where}: {first}; raise --memory-limit, free memory, or free space in "
+                    f"{gettempdir()} (TMPDIR), where the engine spills what does not fit"
                 ) from error
             if may_be_corruption(error):
                 self.check_integrity()

@@ -432,7 +432,7 @@ def _duckdb_by_url(
     path, _, query = url.partition("://")[2].partition("?")
     if path in {"", "/", ":memory:"}:
         raise StoreError(
-            f"{url}: names no file, so nothing would be kept; give duckdb://site.duckdb"
+            f"{url}: names no file, so nothing would be saved; give duckdb://site.duckdb"
         )
     if path.startswith(MOTHERDUCK):
         raise _no_store(url, "MotherDuck")
@@ -493,8 +493,8 @@ def _check_file(path: Path, where: str, *, to_write: bool) -> None:
         for one in (path, path.with_name(f"{path.name}.wal")):
             if one.is_symlink():
                 raise StoreError(
-                    f"{one}: is a symbolic link, and no link is followed to write a store; name "
-                    "the file that it leads to"
+                    f"{one}: is a symbolic link, and ettr follows none when it writes a "
+                    "store; name the file that it leads to"
                 )
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         raise StoreError(f"{where}: is not a file; give a name for a file that ends in .duckdb")

@@ -216,7 +216,7 @@ def _real_folders(root: Path) -> list[Path]:
 
 def _is_link(path: Path) -> StoreError:
     return StoreError(
-        f"{path}: is a symbolic link, and no link within a store is followed; remove it"
+        f"{path}: is a symbolic link, and ettr follows none within a store; remove it"
     )
 
 
@@ -282,8 +282,8 @@ def parsed(text: str, path: Path | str) -> Manifest:
         sealed = _OF_PARTS in content or _OF_ITSELF in content
         if sealed and content.pop(_OF_ITSELF, None) != _seal(content):
             raise StoreError(
-                f"{path}: does not match the checksum that was written into it: it is corrupt or "
-                "was edited; restore it from a backup, or ingest the logs into a new store"
+                f"{path}: does not match its checksum: it is corrupt or was edited; "
+                "restore it from a backup, or ingest the logs into a new store"
             )
         held = Manifest(_parts(content), _checksums(content), _ingested(content))
         _check_whole(held, sealed)

@@ -312,13 +312,13 @@ def _result(
     notes = []
     if not scenario.intervals:
         notes.append(
-            "No value of the scenario has an interval: what is predicted allows for chance alone, "
-            "and not for how little is known of the values."
+            "No value of the scenario has an interval: the prediction allows for chance "
+            "alone, not for how little is known of the values."
         )
     if (load := offered_load(scenario)) > FULL_LOAD:
         notes.append(
-            f"Jobs ask for {100.0 * load:.0f} % of the GPU time: such a queue remembers longer "
-            f"than {warm_up} days of warm-up, and waits that depend on it may fail for that."
+            f"Jobs ask for {100.0 * load:.0f} % of the GPU time: such a queue remembers more than "
+            f"{warm_up} days of warm-up, so waits may fail for that reason alone."
         )
     return BackTest(
         scenario.name,

@@ -185,11 +185,11 @@ def _machines(maker: ScenarioMaker, analysis: Analysis, machine: Machine) -> Non
     kinds = {(row["gpu_type"], row["n_gpus"]) for row in rows}
     if len(kinds) > 1:
         maker.notes.append(
-            f"The nodes are of {len(kinds)} kinds; a scenario has one, the most frequent."
+            f"The nodes are of {len(kinds)} kinds; the scenario has only the most frequent one."
         )
     maker.notes.extend(_other_total(analysis, machine))
     if machine.unit != "GPUs":
-        maker.notes.append(f"No job names GPUs: {machine.unit} are counted in their place.")
+        maker.notes.append(f"No job names GPUs, so {machine.unit} are counted instead.")
     n_pods = len({pod for pod, _ in pods})
     maker.part(
         "machines",

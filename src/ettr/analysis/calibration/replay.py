@@ -84,8 +84,8 @@ def _shift(spans: list[_Span]) -> tuple[str, ...]:
     if len(set(days)) == 1:
         return ()
     return (
-        f"The logs of jobs begin on {days[0]}, those of faults on {days[1]}: they are laid on each "
-        "other by their first days, so that no job meets the faults of its own time.",
+        f"The logs of jobs begin on {days[0]}, those of faults on {days[1]}: both were "
+        "shifted to start on the same day, so no job meets the faults of its own time.",
     )
 
 
@@ -152,12 +152,12 @@ def _with_jobs(
     if tasks := sum("_" in one.job_id for one in made):
         notes.append(
             f"{counted(tasks, 'of them is a task', 'of them are tasks')} of job arrays; no "
-            "accounting has %N, so that nothing limits how many of an array run at once."
+            "accounting has %N, so nothing limits how many tasks of an array run at once."
         )
     if cut:
         notes.append(
-            f"Of {counted(cut, 'job')} the infrastructure or the end of the logs hides the length: "
-            "they complete after as much work as was seen."
+            "The infrastructure or the end of the logs hides the length of "
+            f"{counted(cut, 'job')}: they complete after as much work as the logs show."
         )
     return replace(replay, jobs=tuple(made), owners=owners, notes=(*replay.notes, *notes))
 

@@ -42,7 +42,7 @@ def choose(
     Learning", ICML: save the parameters with the largest change.
     """
     if policy not in POLICIES:
-        raise UsageError(f"policy: {policy!r} was given; it is one of {', '.join(POLICIES)}")
+        raise UsageError(f"policy: {policy!r} was given; give one of {', '.join(POLICIES)}")
     n = len(view.n_bytes)
     unsaved = view.saved_round < 0
     if policy == "full":
@@ -98,9 +98,9 @@ class Budget:
         for name in ("fraction", "step_time_share"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:
-                problems.append(f"{name}: {value!r} was given; it lies above 0 and up to 1")
+                problems.append(f"{name}: {value!r} was given; give a number above 0, 1 at most")
         if self.bytes_per_s is not None and not self.bytes_per_s > 0:
-            problems.append(f"bytes_per_s: {self.bytes_per_s!r} was given; it lies above 0")
+            problems.append(f"bytes_per_s: {self.bytes_per_s!r} was given; give a number above 0")
         if problems:
             raise UsageError("budget: " + "; ".join(problems))
 

@@ -208,8 +208,8 @@ class RoundWriter:
             work.event.synchronize()
         if self._finite and (broken := self._finite.broken(work.staged, work.staging)):
             self._refused = (
-                f"step {work.step} is not saved, it holds NaN or infinity: {first_names(broken)}; "
-                f"the copies before it stay"
+                f"step {work.step} is not saved because it holds NaN or infinity: "
+                f"{first_names(broken)}; the copies before it stay"
             )
             self._failed_rounds += 1
             return

@@ -71,4 +71,4 @@ def digest_function(name: str) -> Callable[[Bytes], int]:
             ) from error
         digest: Callable[[Bytes], int] = xxhash.xxh3_64_intdigest
         return digest
-    raise CheckpointError(f"checksum: {name!r} was given; it is one of {', '.join(CODES)}")
+    raise CheckpointError(f"checksum: {name!r} was given; give one of {', '.join(CODES)}")

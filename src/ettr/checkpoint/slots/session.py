@@ -56,9 +56,7 @@ class SlotOptions:
         """Check the values."""
         problems = []
         if self.policy not in POLICIES:
-            problems.append(
-                f"policy: {self.policy!r} was given; it is one of {', '.join(POLICIES)}"
-            )
+            problems.append(f"policy: {self.policy!r} was given; give one of {', '.join(POLICIES)}")
         if self.keep is not None and self.policy != "full":
             problems.append(f"keep: with policy {self.policy!r}; whole steps are of policy 'full'")
         if self.under_way > 1 and self.policy != "full":
@@ -67,7 +65,7 @@ class SlotOptions:
             )
         for name in ("every_steps", "block_bytes", "under_way"):
             if getattr(self, name) < 1:
-                problems.append(f"{name}: {getattr(self, name)} was given; it is 1 or more")
+                problems.append(f"{name}: {getattr(self, name)} was given; give 1 or more")
         if problems:
             raise UsageError("running checkpoint: " + "; ".join(problems))
 

@@ -71,7 +71,7 @@ class SlotWriter:
             make_folder(folder)
         except OSError as error:
             raise CheckpointError(
-                f"{folder}: cannot be made: {error.strerror}; choose another folder"
+                f"{folder}: cannot make it: {error.strerror}; choose another folder"
             ) from error
         latest = latest_generation(folder)
         chosen = latest + 1 if generation is None else generation

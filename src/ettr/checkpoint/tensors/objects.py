@@ -280,14 +280,14 @@ def watch_loader(name: str, one: Any) -> None:
         return
     if not hasattr(getattr(one, _WRAPPED), "state_dict"):
         raise UsageError(
-            f"{name}: accelerate does not keep the place of this loader; give Accelerator("
-            f"dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=True))"
+            f"{name}: accelerate does not save the position of this loader; give "
+            "Accelerator(dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=True))"
         )
     if hasattr(one, "slice_fn") and one.state.num_processes > 1:
         raise UsageError(
-            f"{name}: accelerate dispatches it from one process to {one.state.num_processes}, and "
-            f"does not keep the place of an IterableDataset then; give "
-            f"DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=False)"
+            f"{name}: accelerate dispatches it from one process to {one.state.num_processes} and "
+            "does not save the position of an IterableDataset then; give "
+            "DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=False)"
         )
     if _NOTES_STATE in vars(one):
         return

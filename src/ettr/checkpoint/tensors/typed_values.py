@@ -103,7 +103,7 @@ def read_values(path: str | os.PathLike[str]) -> SavedValues:
         raw = Path(path).read_bytes()
     except OSError as error:
         raise CheckpointError(
-            f"{path}: cannot be read: {error.strerror}; take the file of an earlier checkpoint"
+            f"{path}: cannot read it: {error.strerror}; take the file of an earlier checkpoint"
         ) from error
     head, body = raw[: _FILE_HEAD.size], raw[_FILE_HEAD.size : -4]
     intact = (

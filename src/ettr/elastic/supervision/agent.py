@@ -98,7 +98,7 @@ def serve_node(
             return AgentReport(node.name, why, n_fenced, stopped)
         except ChannelClosedError as error:
             n_fenced += bool(agent.processes)
-            on_event(f"cut off from the supervisor ({error}): the processes here are ended")
+            on_event(f"cut off from the supervisor ({error}): ending the processes here")
         except (_RefusedError, UsageError) as error:
             return AgentReport(node.name, str(error), n_fenced)
         finally:
@@ -131,9 +131,9 @@ class _Agent:
             except OSError as error:  # a closed channel is one
                 if time.monotonic() > end_s:
                     raise UsageError(
-                        f"no supervisor at {self.meeting} within {join_s:g} s ({error}): the node "
-                        f"that holds it is gone or was never there; start the command again on "
-                        f"all nodes, and training resumes from its checkpoints"
+                        f"no supervisor at {self.meeting} within {join_s:g} s ({error}): "
+                        "its node is gone or was never there; start the command again on "
+                        "all nodes, and training resumes from its checkpoints"
                     ) from error
                 time.sleep(_RETRY_S)
 

@@ -165,7 +165,7 @@ def check_node(identity: NodeIdentity) -> None:
 def read_hello(message: Message, *, token: str, nonce: str, n_ranks: int) -> Hello:
     """The hello of an agent."""
     if message["kind"] != "hello":
-        raise RefusedHelloError("not an agent: it says no hello")
+        raise RefusedHelloError("not an agent: it sent no hello")
     if message.get("protocol") != PROTOCOL:
         raise RefusedHelloError(
             f"it has version {excerpt(message.get('protocol'))} of the elastic protocol, the "
@@ -173,7 +173,7 @@ def read_hello(message: Message, *, token: str, nonce: str, n_ranks: int) -> Hel
         )
     agent_nonce = message.get("nonce")
     if not isinstance(agent_nonce, str) or not re.fullmatch(r"[0-9a-f]{32}", agent_nonce):
-        raise RefusedHelloError("not an agent: it sends no nonce")
+        raise RefusedHelloError("not an agent: it sent no nonce")
     if not check_proof(message, proof(token, "agent", nonce, agent_nonce)):
         raise RefusedHelloError(
             "not an agent of this run: set the same ETTR_ELASTIC_TOKEN on every node"

@@ -129,7 +129,7 @@ class RemoteNode:
             return
         self._guarded(lambda: self._take_all(self.channel.receive(wait_s)))
         if self.alive and time.monotonic() - self.heard_s > self.timeout_s:
-            self.lose(f"it was silent for {self.timeout_s:g} s")
+            self.lose(f"it sent nothing for {self.timeout_s:g} s")
 
     def lose(self, why: str) -> None:
         """Take the node as lost, with all its processes."""
@@ -318,7 +318,7 @@ class NodePool:
                 return
             self._welcome_arrival(connection)
         while len(self._arriving) > _MOST_ARRIVING:
-            self._refuse(self._arriving.popleft().channel, "too many connections that say nothing")
+            self._refuse(self._arriving.popleft().channel, "too many connections that send nothing")
 
     def _welcome_arrival(self, connection: socket.socket) -> None:
         nonce = new_nonce()

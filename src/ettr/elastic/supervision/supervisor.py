@@ -426,10 +426,10 @@ class OwnErrors:
             slots = sorted({error.slot for error in same})
             if len(generations) >= _N_GENERATIONS and len(slots) >= min(_N_SLOTS, world):
                 return (
-                    f"the script failed by the same error in generations "
-                    f"{', '.join(map(str, generations))}, on slots {', '.join(map(str, slots))}, "
-                    f"and no process had been lost: {same[0].text} ({place}); mend it and start "
-                    f"the run again"
+                    "the script failed with the same error in generations "
+                    f"{', '.join(map(str, generations))}, on slots "
+                    f"{', '.join(map(str, slots))}, and no process had been lost: "
+                    f"{same[0].text} ({place}); fix it and start the run again"
                 )
         return None
 

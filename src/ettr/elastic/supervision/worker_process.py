@@ -129,13 +129,13 @@ class SupervisorOptions:
         problems = []
         for name in ("spares", "max_failures", "max_idle_failures"):
             if getattr(self, name) < 0:
-                problems.append(f"{name}: {getattr(self, name)} was given; it is 0 or more")
+                problems.append(f"{name}: {getattr(self, name)} was given; give 0 or more")
         if self.n_nodes < 1:
-            problems.append(f"n_nodes: {self.n_nodes} was given; it is 1 or more")
+            problems.append(f"n_nodes: {self.n_nodes} was given; give 1 or more")
         times = ("heartbeat_timeout_s", "leave_s", "failed_grace_s", "node_timeout_s")
         for name in (*times, "node_wait_s"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
-                problems.append(f"{name}: {getattr(self, name)} was given; it lies above 0")
+                problems.append(f"{name}: {getattr(self, name)} was given; give a number above 0")
         if problems:
             raise UsageError("supervisor: " + "; ".join(problems))
 

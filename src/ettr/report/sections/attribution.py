@@ -70,9 +70,8 @@ def attribution_section(
     )
     figures = (_co_occurrence(together),) if together.pairs else ()
     notes = (
-        "Critical events on a failure's nodes within the window around its end explain "
-        "it; repeated events count as one episode. A failure without such an event is "
-        "“unattributed”.",
+        "Critical events on a failure's nodes within the window around its end explain it; "
+        "repeated events count as one episode. A failure without such an event is “unattributed”.",
         *_no_error_found(evidence),
     )
     return Section(
@@ -113,12 +112,11 @@ def _no_error_found(evidence: EvidenceCoverage) -> Iterator[str]:
     ):
         if found.total:
             yield (
-                f"For {counted(found.total, one, several)} {verb}: {found.heard:,} while "
-                "every node of theirs sent logs that day or the day before, "
-                f"{found.deaf:,} likewise, by logs that never hold a line of the GPUs' "
-                f"driver, {found.silent:,} while some of the nodes sent none and others "
-                f"of the cluster did, {found.uncovered:,} while no evidence arrived and "
-                "none could be found."
+                f"For {counted(found.total, one, several)} {verb}: {found.heard:,} while every "
+                f"node of theirs sent logs that day or the day before, {found.deaf:,} likewise, by "
+                f"logs that never hold a line of the GPUs' driver, {found.silent:,} while some of "
+                f"the nodes sent none and others of the cluster did, {found.uncovered:,} while no "
+                "evidence arrived and none could be found."
             )
     yield (
         "A node counts as heard on a day with any row from it, passed checks included. A "
@@ -136,9 +134,8 @@ def _lead(
     if chance.n_completed:
         lead = (
             "How often the window blames hardware by chance: of "
-            f"{counted(chance.n_completed, 'completed attempt')}, {chance.n_touched:,} "
-            f"had a critical event in it, {share_between(chance.share)}. Published: "
-            f"{chance.published}."
+            f"{counted(chance.n_completed, 'completed attempt')}, {chance.n_touched:,} had a "
+            f"critical event in it, {share_between(chance.share)}. Published: {chance.published}."
         )
     else:
         lead = (

@@ -93,10 +93,9 @@ def recorded_runs_section(runs: JobRuns) -> Section:
         return Section("runs", _TITLE, f"No recorded run{_least_size(runs)}.")
     measured = [run for run in runs.runs if run.split is not None]
     lead = (
-        f"{counted(runs.runs_found, 'recorded run')}{_least_size(runs)}. Without job "
-        "accounting their wait in the queue is unknown: ETTR is productive time over the "
-        "time from a run's first event to its last, and with the queue it is at most "
-        "that."
+        f"{counted(runs.runs_found, 'recorded run')}{_least_size(runs)}. Without job accounting "
+        "their wait in the queue is unknown: ETTR is productive time over the time from a run's "
+        "first event to its last, and with the queue it is at most that."
     )
     table = TextTable(
         "Recorded runs",

@@ -414,8 +414,8 @@ def _notes(counts: Counter[str], header: bytes | None, options: ReadOptions) -> 
             ),
             (
                 "disputed",
-                "{n} of them lost [its|their] free texts, as it is not known which of them held "
-                "the separator",
+                "{n} of them lost [its|their] free texts, as nothing shows which of them "
+                "held the separator",
             ),
             (
                 "other_headers",

@@ -194,7 +194,7 @@ def _why_undated(head: bytes) -> str:
             "its stamps are processor time of slurmctld (LogTimeFormat=clock), not the time of "
             "day; set LogTimeFormat=iso8601_ms or rfc5424_ms in slurm.conf"
         )
-    return "no line begins with a stamp as slurmctld writes it, such as [2026-11-21T10:16:25.492]"
+    return "no line begins with a time as slurmctld writes it, such as [2026-11-21T10:16:25.492]"
 
 
 class _ControllerLog:
