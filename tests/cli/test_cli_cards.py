@@ -222,7 +222,7 @@ def test_a_csv_with_a_repeated_key_is_refused(tmp_path: Path, exported: Path):
         (("site", "--to", "t.duckdb", *TERMS), "describes Parquet and CSV files"),
         (("site", "--to", "{table}.csv", "--card"), "needs --licence"),
         (("site", "--to", "{table}.csv", "--licence", "MIT"), "give --card too"),
-        (("site", "--check", "."), "leave STORE, --to and --card out"),
+        (("site", "--check", "."), "leave out STORE, --to and --card"),
         (("--check", "nowhere"), "is not a folder"),
         (("site",), "give a STORE and --to FILE, or --check DIR"),
     ],

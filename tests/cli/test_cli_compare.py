@@ -14,8 +14,7 @@ from cli.program import KERNEL, ettr
     [
         (
             ("a=5/100",),
-            "one fleet alone cannot be compared; give two or more, "
-            "or compare it with itself before",
+            "one fleet alone cannot be compared; give two or more, or compare it with its own past",
         ),
         (("a=5/0", "b=3/4"), "a=5/0: give failures (a whole number, 0 or more) over node-days"),
         (("a=1e999/5", "b=3/4"), "a=1e999/5: give failures (a whole number, 0 or more)"),

@@ -81,7 +81,7 @@ def test_a_torn_record_is_named(tmp_path: Path) -> None:
         (("site", "17", "--ranks", "4"), "--ranks: needs --flight"),
         (("--flight", ".", "--window", "1,1"), "--window: needs a STORE"),
         (("--flight", "absent"), "no such folder"),
-        (("--flight", "{records}", "--nodes", "n[1-3]"), "no multiple of 3 nodes"),
+        (("--flight", "{records}", "--nodes", "n[1-3]"), "cannot be split evenly over 3 nodes"),
         (("--flight", "{records}", "--nodes", "n[1-"), "no list of nodes"),
     ],
 )

@@ -83,5 +83,5 @@ def test_commands_that_give_a_rate_take_the_same_options(name: str):
 
 def test_help_speaks_of_the_run_where_a_run_is_planned():
     """`--nodes` of a log is another thing than `--nodes` of a run."""
-    assert "Nodes of the run" in ettr("plan", "--help").out
-    assert "Nodes in the fleet" in ettr("report", "--help-all").out
+    assert "Number of nodes of the run" in ettr("plan", "--help").out
+    assert "Number of nodes in the fleet" in ettr("report", "--help-all").out

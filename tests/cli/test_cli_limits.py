@@ -35,15 +35,18 @@ PLAN = ("plan", "--gpus", "1024", "--failures-per-1000-node-days", "6.5")
         ),
         (
             ("ingest", "{new}", TRACE, "--nodes", "400", "--start", "9999-12-31T00:00:00Z"),
-            "lies outside 1980 to 2200",
+            "is not between 1980 and 2200",
         ),
         (
             ("ingest", "{new}", TRACE, "--nodes", "400", "--start", "0001-01-01T00:00:00+14:00"),
-            "lies outside 1980 to 2200",
+            "is not between 1980 and 2200",
         ),
         (("ingest", "{new}", TRACE, "--nodes", "100000000"), "--nodes"),
         (("ingest", "{new}", TRACE, "--nodes", HUGE), "--nodes"),
-        (("ingest", "{new}", TRACE, "--cluster", "a\nb"), "--cluster 'a\\nb': has the control"),
+        (
+            ("ingest", "{new}", TRACE, "--cluster", "a\nb"),
+            "--cluster 'a\\nb': contains the control",
+        ),
         ((*PLAN, "--restart", "1e300d"), "is too large; give one such as 5min"),
         ((*PLAN, "--restart", "1e-320s"), "is too small; give one such as 5min"),
         (("compare", "a=1/1e-308", "b=2/10"), "give 0, or a number from 1e-09 to 1e+15"),

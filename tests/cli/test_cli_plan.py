@@ -168,7 +168,7 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
         ((*RSC_1, "--failures", "3"), r"more than one failure rate"),
         (("--failures", "3", "--gpus", "8"), r"go together"),
         (RSC_1, r"give --gpus N or --nodes N"),
-        ((*RSC_1, "--gpus", "64", "--write", "-5s"), r"--write -5s: cannot be negative; give 0"),
+        ((*RSC_1, "--gpus", "64", "--write", "-5s"), r"--write -5s: must not be negative; give 0"),
         ((*RSC_1, "--gpus", "64", "--write", "5"), r"number with its unit, such as 5min"),
         ((*RSC_1, "--gpus", "64", "--write", "0"), r"no best checkpoint interval.*--interval"),
         ((*RSC_1, "--gpus", "64", "--interval", "0"), r"interval_s: 0.0; give a positive"),

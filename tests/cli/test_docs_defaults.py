@@ -37,9 +37,9 @@ def test_the_window_is_that_of_the_docs() -> None:
 @pytest.mark.parametrize("command", ["report", "failures", "plan", "project", "compare"])
 def test_help_prints_the_defaults(command: str) -> None:
     text = " ".join(ettr(command, "--help-all").out.split())
-    assert f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g} if absent" in text
+    assert f"with units; default {WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}." in text
     assert f"Jobs with more GPUs than this are large. [default: {LARGE_JOB_GPUS};" in text
     assert f"[default: {CONFIDENCE:g}]" in text
     if command in {"plan", "project"}:
-        assert f"stops training; {WRITE_S / SECONDS_PER_MINUTE:g}min if absent" in text
-        assert f"until it trains; {RESTART_S / SECONDS_PER_MINUTE:g}min if absent" in text
+        assert f"stops the training; default {WRITE_S / SECONDS_PER_MINUTE:g}min" in text
+        assert f"until it trains; default {RESTART_S / SECONDS_PER_MINUTE:g}min" in text

@@ -358,7 +358,7 @@ class TestQueue:
     @pytest.mark.parametrize("queue", [(), ("--queue", "1h")])
     def test_who_waits_is_stated_with_the_schemes(self, queue: tuple[str, ...]) -> None:
         found = plan("--gpus", "64", *RATE, *JOB, *queue)
-        assert any("--queue counts where" in one for one in found["assumptions"]) == bool(queue)
+        assert any("--queue counts when" in one for one in found["assumptions"]) == bool(queue)
 
 
 class TestTwoPlans:
@@ -414,7 +414,7 @@ class TestTwoPlans:
         twice = ("--versus", "restart=1min", "--versus", "restart=2min")
         done = ettr("plan", "--gpus", "64", *RATE, *twice)
         assert done.code == 2
-        assert "restart has another value already" in " ".join(done.err.split())
+        assert "restart already has another value" in " ".join(done.err.split())
 
     def test_the_rate_goes_by_the_name_of_its_option(self) -> None:
         both = plan("--gpus", "64", *RATE, "--versus", "failures-per-1000-node-days=3")

@@ -105,7 +105,7 @@ def test_what_has_no_distribution_gets_a_sentence() -> None:
         wallclock(replace(run, productive_s=1e5), "weibull")
     with pytest.raises(UsageError, match="will not end; shorten the interval"):
         wallclock(replace(run, productive_s=1e9, interval_s=1e8))
-    with pytest.raises(UsageError, match=r"no probability; give 0.9"):
+    with pytest.raises(UsageError, match=r"not a probability; give 0.9"):
         wallclock(replace(run, productive_s=1e5)).quantile_s(90)
 
 

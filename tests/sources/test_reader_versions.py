@@ -24,7 +24,7 @@ def test_a_file_of_an_older_reader_is_named_and_read_again(tmp_path: Path) -> No
     with patch.dict(all_sources(), {"kernel-xid": old}):
         assert ettr("ingest", store, *logs, *zone).code == 0
     quality = " ".join(ettr("quality", store, "--detail").out.split())
-    assert "The reader of 1 file has been fixed since" in quality
+    assert "ettr has been fixed since it read 1 file" in quality
     command = f"ettr ingest {store} kern.log --timezone UTC"
     assert command in quality
     again = ettr("ingest", store, *logs, *zone).out

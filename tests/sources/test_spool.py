@@ -135,7 +135,7 @@ def test_an_empty_stream_is_told_so(tmp_path: Path) -> None:
 def test_standard_input_can_be_named_once(tmp_path: Path) -> None:
     done = ettr("ingest", tmp_path / "s", "-", "-", stdin=SACCT.encode())
     assert done.returncode == 2
-    assert "- is named twice" in done.stderr
+    assert "- is given twice" in done.stderr
     assert not (tmp_path / "s").exists()
 
 
