@@ -505,8 +505,8 @@ def test_a_verdict_by_a_simulated_store_stays_one_and_older_files_are_read(fitte
     sentence = standing_of(again).sentence
     assert sentence == (
         f"Back-tested, except checkpoints (no training recorded them): {scenario.name} predicts "
-        "what was held back (site, 2026-01-29 until 2026-02-06, SIMULATED itself). site is not a real "
-        "cluster. SIMULATED, so."
+        "what was held back (site, 2026-01-29 until 2026-02-06, SIMULATED itself). site is not a "
+        "real cluster. SIMULATED, so."
     )
 
 
