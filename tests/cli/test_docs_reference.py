@@ -199,3 +199,8 @@ def test_the_documentation_stays_short():
     words = {page: len(page.read_text("utf-8").split()) for page in read}
     assert words[ROOT / "CHANGELOG.md"] <= 1_500, "say what a user of an earlier state must know"
     assert sum(words.values()) <= 55_000
+    # a how-to fits a screen or two, its code and tables apart; those on extending ettr are recipes
+    for page in (DOCS / "how-to").glob("[!R]*.md"):
+        bare = re.sub(r"^```.*?^```|^\|.*?$", "", page.read_text("utf-8"), flags=re.M | re.S)
+        prose = len(bare.split())
+        assert prose <= (750 if page.name.startswith("add-") else 400), f"{page.name}: {prose}"
