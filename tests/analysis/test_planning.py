@@ -223,7 +223,7 @@ def test_other_gpus_per_node_widen_the_band() -> None:
     ("args", "says"),
     [
         (("project", "--gpus", "64"), "give a STORE, or --failures K with --node-days T"),
-        (("project", "--failures", "1", "--node-days", "9", "--gpus", "x"), "no whole number"),
+        (("project", "--failures", "1", "--node-days", "9", "--gpus", "x"), "not a whole number"),
         (("project", "--failures", "1", "--node-days", "9", "--gpus", "8", "--nodes", "1"), "both"),
         (
             ("project", "--failures", "1", "--node-days", "9", "--gpus", "8", "--days", "-1"),

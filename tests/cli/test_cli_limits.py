@@ -31,7 +31,7 @@ PLAN = ("plan", "--gpus", "1024", "--failures-per-1000-node-days", "6.5")
         (("runs", "{site}", "--run-id", "(a)" * 400), "1000 characters at most"),
         (
             ("runs", "{site}", "--run-id", "a\x1b[2Jb"),
-            "contains the control character '\\x1b' in it",
+            "contains the control character '\\x1b'",
         ),
         (
             ("ingest", "{new}", TRACE, "--nodes", "400", "--start", "9999-12-31T00:00:00Z"),

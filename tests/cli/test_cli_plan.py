@@ -172,7 +172,7 @@ def test_what_takes_the_whole_job_down_needs_durable_storage() -> None:
         ((*RSC_1, "--gpus", "64", "--write", "5"), r"number with its unit, such as 5min"),
         ((*RSC_1, "--gpus", "64", "--write", "0"), r"no best checkpoint interval.*--interval"),
         ((*RSC_1, "--gpus", "64", "--interval", "0"), r"interval_s: 0.0; give a positive"),
-        ((*RSC_1, "--gpus", "64", "--target", "1.2"), r"target ETTR of 1.2 cannot be"),
+        ((*RSC_1, "--gpus", "64", "--target", "1.2"), r"target ETTR of 1.2 is not possible"),
         ((*RSC_1, "--gpus", "64", "--nodes", "3"), r"disagree at 8 GPUs a node"),
         ((*RSC_1, "--gpus", "64", "--days", "0"), r"give a positive number of days"),
         ((*RSC_1, "--gpus", "64", "--state-bytes", "1TB"), r"--step and --bandwidth missing"),

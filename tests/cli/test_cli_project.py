@@ -167,7 +167,7 @@ def test_a_rate_with_the_ends_of_its_interval_gives_the_ends_of_what_follows():
     [
         (("6,5",), "give a rate with a decimal point, such as 6.5"),
         (("6.5,7,8",), "give the rate, a low end below it and a high end above it"),
-        (("6.5,6.1,inf",), "with the interval 6.1 to inf cannot be"),
+        (("6.5,6.1,inf",), "with the interval 6.1 to inf are not possible"),
         (("nan",), "are not possible; give 0 or more"),
         (("-1",), "are not possible; give 0 or more"),
         (("6.5", "--confidence", "0.8"), "--confidence: needs"),

@@ -26,8 +26,8 @@ class Anonymising(OptionGroup):
         typer.Option(
             "--anonymise",
             metavar="KEYFILE",
-            help="Pseudonyms by the key in this file in place of names of users, accounts, jobs, "
-            "nodes, partitions, folders and files, also within texts.",
+            help="Replace names of users, accounts, jobs, "
+            "nodes, partitions, folders and files by pseudonyms, with the key in this file.",
         ),
     ] = None
 
