@@ -152,7 +152,9 @@ def _asked(
             if error.code in _TOO_LARGE and may_shrink:
                 return None
             if error.code < 500 or not left:
-                raise CollectError(f"{url}: HTTP {error.code} to {query}: {answer_text[:300]}") from None
+                raise CollectError(
+                    f"{url}: HTTP {error.code} to {query}: {answer_text[:300]}"
+                ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             # cut within its JSON, or no answer at all: once more
             if not left:

@@ -194,8 +194,8 @@ def _arrived(evidence: AttemptEvidence) -> str:
             )
         of_nodes = "its node" if evidence.nodes == 1 else f"all its {evidence.nodes:,} nodes"
         return (
-            f"Kernel messages or health checks of {of_nodes} arrived {days}; ettr found no error in "
-            f"them.{_not_heard(evidence.kinds)}"
+            f"Kernel messages or health checks of {of_nodes} arrived {days}; ettr found no error "
+            f"in them.{_not_heard(evidence.kinds)}"
         )
     silent = evidence.silent_nodes
     shown = ", ".join(silent[:_NODES_SHOWN])
