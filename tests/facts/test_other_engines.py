@@ -266,7 +266,7 @@ def test_spark_says_the_same(name: str, asked: dict[str, Asked], spark: Others):
 def test_a_command_says_the_same_on_spark(
     command: str, spark: Others, tmp_path_factory: pytest.TempPathFactory
 ):
-    """Whole reports take minutes: docs/how-to/use-several-machines.md has their outcome."""
+    """Whole reports take minutes: docs/how-to/use-spark.md has their outcome."""
     place = tmp_path_factory.getbasetemp() / "on_spark"
     if not place.exists():
         logs = map(str, sorted(LOGS.iterdir()))
