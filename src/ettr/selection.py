@@ -53,7 +53,7 @@ class Selection:
         until: End of the period, which does not belong to it; with a zone.
         partition: Of the job; likewise account, user, qos and cluster.
         node: Nodes on which time counts and which failures blame.
-        gpu_type: The same by the GPU type that the inventory gives to a node.
+        gpu_type: The same by its GPU type, as jobs held it or the inventory says.
         place: The same by the rack, pod or switch, before it is known what these hold.
         placed: Places of which `node` has the nodes.
         since_back: Start of the period, counted from the end of the logs; likewise until_back.

@@ -57,13 +57,13 @@ def types_of_gpu(analysis: Analysis, above_gpus: int | None) -> list[FleetEviden
         above_gpus: jobs of more GPUs only, where such ran on each type; None takes them all.
 
     Raises:
-        UsageError: the inventory names fewer than two types on which jobs ran.
+        UsageError: fewer than two types are known on which jobs ran.
     """
     names = [one.name for one in analysis.classes if one.has_gpus and one.name != GPU]
     if len(names) < 2:
         raise UsageError(
-            "--by gpu-type: jobs ran on nodes of fewer than two types of GPU, as far as an "
-            "inventory says; ingest the output of `scontrol show node`"
+            "--by gpu-type: jobs ran on nodes of fewer than two types of GPU, as far as "
+            "AllocTRES, partitions and an inventory say; ingest the output of `scontrol show node`"
         )
     by_type = {name: analysis.of(replace(analysis.selection, gpu_type=(name,))) for name in names}
     if above_gpus is not None:

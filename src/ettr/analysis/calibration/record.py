@@ -17,7 +17,7 @@ from ettr.metrics.instants import Floats, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import EVIDENCE, MOST_GPUS_PER_NODE
 from ettr.sim.cluster.scenario_parts import Checkpoints
-from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
+from ettr.units import MICROSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -443,9 +443,3 @@ def spread_within(hours: Floats, kind: Texts) -> tuple[float, int] | None:
         return None
     rest = logs - (np.bincount(place, logs) / n)[place]
     return float(np.sqrt(rest @ rest / free)), free
-
-
-def hours(seconds: Floats) -> Floats:
-    """The same in hours."""
-    made: Floats = seconds / SECONDS_PER_HOUR
-    return made
