@@ -4,7 +4,8 @@ A row is 12 months of fleets whose budget expects so many failures a month, at o
 year. Failures come alone, or in bursts of geometric size with mean 2 that last a day; how much they
 vary is estimated from the fleet's own history, as `ettr slo` does, or known. `alarms`: a year and
 fleet without a change. `delay`: after the rate doubles in month seven, the median time until an
-alert, in days and in failures that came.
+alert, in days and in failures that came. Of budgets of GPU-hours a failure takes a log-normal part
+(`sigma`); those of a burst take alike, or apart.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from campaigns import Table
-from ettr.metrics.burn import RATIO, burn, burn_rule
+from ettr.metrics.burn import RATIO, burn, burn_rule, dispersion_of_losses
 from ettr.models.dispersion import FailureTimeline, spread_over_time
-from ettr.units import DAYS_PER_YEAR
+from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY
 
 TITLE = "Burn alerts of budgets"
 SIZE = 200
@@ -52,11 +53,56 @@ def alerts(times: Times, expected: float, phi: float) -> list[float]:
     return [one.since / a_day for one in burn(times * a_day, expected, rule).alerts]
 
 
+def losses(
+    rng: np.random.Generator, expected: float, burst: float, sigma: float, *, alike: bool
+) -> tuple[Times, Times]:
+    """When failures of a year came, and what each took: 1 on average, one draw a burst if alike."""
+    parents = rng.uniform(0.0, DAYS_PER_YEAR, rng.poisson(expected / burst))
+    burst_of = np.repeat(np.arange(parents.size), rng.geometric(1.0 / burst, parents.size))
+    spread = BURST_DAYS if burst > 1.0 else 0.0
+    times = parents[burst_of] + rng.uniform(0.0, spread, burst_of.size)
+    drawn = rng.standard_normal(burst_of.size)
+    taken = np.exp(sigma * (drawn[burst_of] if alike else drawn) - sigma**2 / 2.0)
+    order = np.argsort(times)
+    order = order[times[order] < DAYS_PER_YEAR]
+    return times[order], taken[order]
+
+
+def alerts_of_losses(times: Times, lost: Times, expected: float) -> int:
+    """How many alerts a budget of GPU-hours raises, as `ettr slo` does."""
+    edges, allowed = EDGES * SECONDS_PER_DAY, EDGES / DAYS_PER_YEAR * expected
+    phi = dispersion_of_losses(dispersion(times), times * SECONDS_PER_DAY, lost, edges, allowed)
+    scale = float((lost**2).sum() / lost.sum()) if times.size else 1.0
+    rule = burn_rule(round(FALSE_ALARMS_A_YEAR * scale / expected, 6), phi)
+    spent = times / DAYS_PER_YEAR * expected / scale
+    return len(burn(spent, expected / scale, rule, (lost / scale).tolist()).alerts)
+
+
+def _rows_of_losses(size: int) -> Iterator[tuple[str, ...]]:
+    laws = [("alone", 1.0, False), ("in bursts, alike", BURST, True)]
+    for name, burst, alike in [*laws, ("in bursts, apart", BURST, False)]:
+        for sigma, a_month in ((0.5, 30), (1.0, 3), (1.0, 10), (1.0, 30), (1.5, 30)):
+            rng = np.random.default_rng([a_month, int(10 * sigma), int(burst), int(alike)])
+            n = []
+            for _ in range(size):
+                times, lost = losses(rng, 12.0 * a_month, burst, sigma, alike=alike)
+                n.append(alerts_of_losses(times, lost, 12.0 * a_month))
+            yield (
+                f"GPU-hours, {name}, sigma {sigma:g}",
+                str(a_month),
+                "estimated",
+                f"{np.mean(n):.2f}",
+                f"{np.std(n) / np.sqrt(size):.2f}",
+                "",
+                "",
+            )
+
+
 def run(size: int) -> Table:
     """Alarms and delays of `size` fleets a row."""
     return Table(
         ("failures", "a month", "dispersion", "alarms", "standard error", "delay, d", "failures"),
-        tuple(_rows(size)),
+        (*_rows(size), *_rows_of_losses(size)),
         "[failures a month, 1 in bursts]",
         "without a change one alarm a fleet and year, or fewer",
         VERDICT,

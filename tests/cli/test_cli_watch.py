@@ -45,6 +45,15 @@ def test_a_wrong_table_is_refused_by_name(tmp_path: Path, table: str, says: str)
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.parametrize("store", ["s3://bucket/site", "site.duckdb", "postgresql://db/site"])
+def test_a_store_that_is_no_folder_is_refused(tmp_path: Path, store: str) -> None:
+    folder = site(tmp_path, 'files = ["logs/*"]')
+    done = ettr("watch", store, "--config", "site.toml", folder=folder)
+    assert done.code == 2
+    assert f"{store}: a store in a bucket or a database cannot be watched" in done.err
+    assert sorted(path.name for path in folder.iterdir()) == ["logs", "site.toml"]
+
+
 def test_dashboards_are_written(tmp_path: Path) -> None:
     done = ettr("watch", "site", "--dashboards", "grafana", folder=tmp_path)
     assert done.code == 0, done.err

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ettr.metrics.burn import SINKS, BurnAlert, burn, burn_rule
+from ettr.metrics.burn import SINKS, BurnAlert, burn, burn_rule, dispersion_of_losses
 
 
 def failures(rng: np.random.Generator, ratio: float, end: float, phi: float) -> np.ndarray:
@@ -49,3 +49,21 @@ def test_an_alert_lasts_until_the_budget_has_made_up_for_it() -> None:
     open_one = burn([1.0] * n, 1.5, rule)
     assert open_one.alerts == (BurnAlert(1.0, None),)
     assert open_one.level == pytest.approx(1.0 - 0.5 * SINKS / rule.threshold)
+
+
+@pytest.mark.parametrize(("alike", "truth"), [(True, 3.0), (False, 1.0 + 2.0 * math.exp(-1.0))])
+def test_losses_vary_with_a_burst_as_far_as_its_failures_lose_alike(
+    alike: bool, truth: float
+) -> None:
+    """Bursts of two on average, whose losses are log-normal: 1 + 2 E(ab) / E(a^2) of a pair."""
+    rng, day_s = np.random.default_rng(5), 86400.0
+    end_s = 5000 * day_s
+    begun = rng.uniform(0.0, end_s, 20000)
+    burst = np.repeat(np.arange(begun.size), rng.geometric(0.5, begun.size))
+    times = begun[burst] + rng.uniform(0.0, day_s, burst.size)
+    drawn = rng.standard_normal(burst.size)
+    lost = np.exp(drawn[burst] if alike else drawn)
+    edges = np.array([0.0, end_s])
+    found = dispersion_of_losses(3.0, times, lost, edges, edges / end_s)
+    assert found == pytest.approx(truth, abs=0.35)
+    assert dispersion_of_losses(1.0, times, lost, edges, edges / end_s) == 1.0

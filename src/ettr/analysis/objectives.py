@@ -14,7 +14,7 @@ from ettr.analysis.analysis import Analysis
 from ettr.analysis.clustering import calendar_edges
 from ettr.estimates.exact import gamma_quantile
 from ettr.estimates.interval import Interval
-from ettr.metrics.burn import Burn, burn, burn_rule
+from ettr.metrics.burn import Burn, burn, burn_rule, dispersion_of_losses
 from ettr.metrics.coverage import HOLE_CHANCE, LEAST_DAYS, coverage
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.metrics.instants import Floats, to_datetime, to_seconds
@@ -53,7 +53,8 @@ class ObjectiveState:
         allowed: Failures, or lost GPU-hours, that the budget has for the window.
         came: Those that came.
         burn: came / allowed with its interval; above 1 the budget does not last.
-        dispersion: How many times counts vary as much as of independent failures, as alerts admit.
+        dispersion: How many times failures, or what they lose, vary as much as of independent
+            ones, as alerts admit.
         false_alarms_per_year: Of the alerts, where the rate is just that of the budget.
         sum_of_threshold: The cumulative sum as a share of its threshold, now.
         is_burning: Whether an alert goes on.
@@ -231,7 +232,8 @@ def _history(analysis: Analysis, objective: Objective) -> _History | None:
     lost = _lost_gpu_hours(analysis, [row["attempt_id"] for row in rows])
     scale = float((lost**2).sum() / lost.sum()) if lost.sum() > 0 else 1.0
     budget = node_days * hours_a_node_day * (1.0 - objective.effective)
-    return _History(times_s, lost, edges_s, budget, *varied, scale)
+    of_losses = dispersion_of_losses(dispersion, times_s, lost, edges_s, budget)
+    return _History(times_s, lost, edges_s, budget, of_losses, varied[1], scale)
 
 
 def _gpu_hours_a_node_day(analysis: Analysis, above: int | None) -> float | None:

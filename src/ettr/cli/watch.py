@@ -97,10 +97,15 @@ def watch(
         if length < timedelta(minutes=1):
             raise UsageError(f"--step {step}: give 1min or more, such as 1d")
         _needs_client()
-        backfill.write_bytes(history(Path(store), assumptions, length))
+        backfill.write_bytes(history(store, assumptions, length))
         say(f"Written: {backfill}")
         return
     _needs_client()
+    if "://" in store or Path(store).is_file() or Path(store).suffix in {".duckdb", ".ddb"}:
+        raise UsageError(
+            f"{store}: a store in a bucket or a database cannot be watched, since the lock and "
+            "the counters are files next to it; give a folder"
+        )
     plan, address = _plan(Path(store), watched)
     ended: list[int] = []
     made = StoreWatch(plan, assumptions, lambda: datetime.now(UTC), time.sleep, complain)
@@ -148,8 +153,6 @@ def _plan(store: Path, watched: Path | None) -> tuple[WatchPlan, Address]:
     from ettr.sources.base import ReadOptions
 
     path = watched or Path(SITE_FILE)
-    if "://" in str(store) or store.is_file() or store.suffix in {".duckdb", ".ddb"}:
-        raise UsageError(f"{store}: give a folder; a store in a database cannot be watched yet")
     try:
         whole = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:

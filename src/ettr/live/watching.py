@@ -220,7 +220,7 @@ class StoreWatch:
         return samples, shown
 
 
-def backfill(store: Path, assumptions: Assumptions, step: timedelta) -> bytes:
+def backfill(store: str | Path, assumptions: Assumptions, step: timedelta) -> bytes:
     """The history of a store as OpenMetrics with time stamps, for promtool.
 
     The metrics are those of `ettr watch` as of the end of each step: what ended until then, judged

@@ -20,6 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ettr.units import SECONDS_PER_DAY
+
+Floats = NDArray[np.float64]
+
 RATIO = 2.0
 """The rate, as a multiple of the budget, that the sum is made to find."""
 SINKS = (RATIO - 1.0) / math.log(RATIO)
@@ -84,6 +88,34 @@ def burn_rule(false_alarms: float, dispersion: float = 1.0) -> BurnRule:
         else:
             most = middle
     return BurnRule(most / per, _false_alarms_of(most, per, phi), phi)
+
+
+def dispersion_of_losses(
+    dispersion: float, times_s: Floats, losses: Floats, edges_s: Floats, allowed: Floats
+) -> float:
+    """How many times losses vary as much as those of independent failures of the same sizes.
+
+    As much as their counts do where a burst takes jobs of one size, else less: by the pairs of
+    failures of a week that are there beyond chance, and the losses of those pairs.
+
+    Args:
+        dispersion: Of the counts.
+        allowed: What the budget allowed until each edge.
+    """
+    n, total, squares = len(losses), float(losses.sum()), float((losses**2).sum())
+    weeks = int((edges_s[-1] - edges_s[0]) / (7.0 * SECONDS_PER_DAY))
+    if dispersion <= 1.0 or weeks < 2 or not total:
+        return dispersion
+    marks = np.linspace(edges_s[0], edges_s[-1], weeks + 1)
+    shares = np.diff(np.interp(marks, edges_s, allowed)) / allowed[-1]
+    pairs = ((np.histogram(times_s, marks)[0] - n * shares) ** 2).sum() - n
+    sums = np.histogram(times_s, marks, weights=losses)[0]
+    of_pairs = ((sums - total * shares) ** 2).sum() - squares
+    if pairs <= 0.0:
+        return dispersion
+    alike = of_pairs / pairs * n / squares
+    share = min(1.0, max(total**2 / n / squares, float(alike)))
+    return round(1.0 + share * (dispersion - 1.0), 2)
 
 
 def _cells_per_failure(threshold: float) -> int:
