@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from cli.program import ettr
+from ettr.analysis import Analysis, Assumptions
+from ettr.analysis.objectives import objectives_held
+from ettr.metrics.objectives import read_objectives
+from ettr.store import open_store
 
 HEADER = "JobID|Cluster|User|Partition|State|Submit|Start|End|ElapsedRaw|NNodes|AllocTRES|NodeList"
 START = datetime(2026, 1, 1)  # noqa: DTZ001 - as sacct prints it
@@ -65,6 +69,16 @@ def test_budgets_are_those_of_the_node_days(tmp_path: Path) -> None:
     assert useful["came"] == pytest.approx(2 * 0.5 * 64)
     assert not any(one["is_burning"] for one in done.json["objectives"])
     assert done.json["silent"] == []
+    # three weeks without a row of the accounting: absent data is not green
+    given = Assumptions(
+        now=(START + timedelta(days=80)).replace(tzinfo=UTC),
+        objectives=read_objectives(folder / "ettr.toml"),
+    )
+    with open_store(folder / "site") as opened:
+        held = Analysis(opened, given).ask(objectives_held)
+    # the last job began on day 59
+    assert [(one.table, one.silent_days) for one in held.silent] == [("attempts", 20)]
+    assert {one.verdict for one in held.objectives} == {"unknown"}
 
 
 def test_a_burst_of_failures_raises_an_alert_and_shows_on_the_page(tmp_path: Path) -> None:
