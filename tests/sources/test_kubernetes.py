@@ -200,6 +200,29 @@ def test_a_job_of_any_kind_is_one_attempt_though_a_pod_was_replaced(tmp_path: Pa
     assert (event["node"], event["job_id"]) == ("g1", attempt["job_id"])
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_container_that_was_restarted_counts_by_its_last_end(tmp_path: Path, code: int):
+    _, owner, _ = owners_of("Workload")
+    one = pod_of(owner, "p0", "g0", (1, 60), {}, code=code)
+    del one["metadata"]["ownerReferences"]
+    before = {"exitCode": 1 - code, "finishedAt": at(20), "reason": "Error"}
+    one["status"]["containerStatuses"][0]["lastState"] = {"terminated": before}
+    (attempt,) = rows_of(read_all(SOURCE, written(tmp_path, [one])), "attempts")
+    assert (attempt["state"], stamp(attempt["end"])) == (("COMPLETED", "FAILED")[code], at(60))
+
+
+def test_a_pod_deleted_while_ready_ran_until_it_was_deleted(tmp_path: Path):
+    _, owner, _ = owners_of("Workload")
+    one = pod_of(owner, "p0", "g0", (1, 60), {})
+    del one["metadata"]["ownerReferences"]
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": at(2)}
+    one["status"] = {"phase": "Running", "startTime": at(1), "conditions": [ready]}
+    one["metadata"]["deletionTimestamp"] = at(45)
+    deleted = {"type": "DELETED", "object": one}
+    (attempt,) = rows_of(read_all(SOURCE, written(tmp_path, [deleted])), "attempts")
+    assert (attempt["state"], stamp(attempt["end"])) == ("CANCELLED", at(45))
+
+
 def test_kueue_says_that_a_job_was_preempted(tmp_path: Path):
     (job, load), owner, _ = owners_of("Workload")
     job["status"] = ended("Failed")

@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from ettr.errors import SourceError
@@ -37,6 +38,7 @@ NAME = "kubernetes"
 NOT_KEPT = "not kept: it may hold secrets"
 
 Object = dict[str, Any]
+_NOTHING: Object = {}
 
 
 def _words_of(text: str) -> frozenset[str]:
@@ -67,10 +69,9 @@ _LABELS = (
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
 _GROUP = ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index")
 _QUEUE = "kueue.x-k8s.io/queue-name"
+_OF_PODS = (*(label for _, label in _LABELS), *_GROUP, _RESTART, _QUEUE)
 # what is read of any object
-_READ = frozenset(
-    (*(label for _, label in _LABELS), *_TYPES, *_GROUP, _RESTART, _QUEUE)
-) | _words_of(
+_READ = frozenset((*_OF_PODS, *_TYPES)) | _words_of(
     "apiVersion kind metadata name namespace uid resourceVersion creationTimestamp labels "
     "deletionTimestamp ownerReferences controller spec nodeName priorityClassName containers "
     "resources requests limits activeDeadlineSeconds queueName queue unschedulable taints key "
@@ -217,11 +218,14 @@ class _Seen:
     n_records: int = 0
 
     def time(self, value: object) -> datetime | None:
+        if value is None:
+            return None
         found = self.times.get(value) if isinstance(value, str) else None
-        if found is None:  # the objects of a job share their times
-            found = time_of(value, "UTC")
-            if isinstance(value, str) and found is not None and len(self.times) < _MOST_TIMES:
-                self.times[value] = found
+        if found is not None:  # the objects of a job share their times
+            return found
+        found = time_of(value, "UTC")
+        if isinstance(value, str) and found is not None and len(self.times) < _MOST_TIMES:
+            self.times[value] = found
         if found is not None and (self.last is None or found > self.last):
             self.last = found
         return found
@@ -261,9 +265,7 @@ def kept_of(value: Any, within: str = "") -> Any:
         return {
             name: kept_of(each, name)
             for name, each in value.items()
-            if (name in _READ and (name, within) != ("message", "terminated"))
-            or _GPU.match(name)
-            or _PARTS_OF_GPUS.match(name)
+            if (name in _READ and (name, within) != ("message", "terminated")) or _of_resource(name)
         }
     if isinstance(value, list):
         return [kept_of(each, within) for each in value]
@@ -352,7 +354,7 @@ def _keep(
 
 
 def _object(value: Json) -> Object:
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) else _NOTHING
 
 
 def _objects(value: Json) -> list[Object]:
@@ -384,38 +386,43 @@ def _pod(
     seen: _Seen, line: int, uid: str, one: Object, created: datetime, is_deleted: bool
 ) -> _Pod:
     meta, spec, status = (_object(one.get(name)) for name in ("metadata", "spec", "status"))
-    conditions = _conditions(status)
+    conditions: dict[Json, Object] = {
+        each.get("type"): each for each in _objects(status.get("conditions"))
+    }
+    disrupted, ready = (conditions.get(name, _NOTHING) for name in ("DisruptionTarget", "Ready"))
     phase, reason = clean(status.get("phase")), clean(status.get("reason"))
-    disrupted = conditions.get("DisruptionTarget", {})
     cause = clean(disrupted.get("reason")) if disrupted.get("status") == "True" else None
-    ends = [
-        end for value in _objects(status.get("containerStatuses")) for end in _ends(seen, value)
-    ]
-    now = [end for end in ends if end.time and _is_over(status, end)]
+    ends: list[_ContainerEnd] = []
+    now: list[_ContainerEnd] = []  # those that no restart followed
+    for container in _objects(status.get("containerStatuses")):
+        for name in ("lastState", "state"):
+            found = _end(seen, container, name)
+            if found is not None:
+                ends.append(found)
+                if name == "state":
+                    now.append(found)
     start = seen.time(status.get("startTime"))
-    start = start or seen.time(_object(conditions.get("PodScheduled")).get("lastTransitionTime"))
+    start = start or seen.time(conditions.get("PodScheduled", _NOTHING).get("lastTransitionTime"))
     is_over = phase in {"Succeeded", "Failed"} or is_deleted
     end = max((one.time for one in now), default=None) if is_over else None
     if is_over and end is None:
-        ready = conditions.get("Ready", {})
         # what is ready to its end became so long before
-        moments = [
-            one for one in (disrupted, ready) if (one is ready) != (one.get("status") == "True")
-        ]
-        times = [seen.time(one.get("lastTransitionTime")) for one in moments]
-        end = next((t for t in times if t), None) or seen.time(meta.get("deletionTimestamp"))
-    failed = any(one.exit_code for one in now) or phase == "Failed"
+        if disrupted.get("status") == "True":
+            end = seen.time(disrupted.get("lastTransitionTime"))
+        if end is None and ready.get("status") != "True":
+            end = seen.time(ready.get("lastTransitionTime"))
+        end = end or seen.time(meta.get("deletionTimestamp"))
+    failed = phase == "Failed" or any(one.exit_code for one in now)
     state = None if not is_over else "FAILED" if failed else "COMPLETED"
     if is_over and phase in {"Running", "Pending", "Unknown"} and not now:
         state = "CANCELLED"
     oom = "OOMKilled" if any(one.reason == "OOMKilled" for one in now) else None
     labels = _object(meta.get("labels"))
-    wanted = (*(label for _, label in _LABELS), *_GROUP, _RESTART, _QUEUE)
     return _Pod(
         line=line,
         uid=uid,
         key=_key(meta),
-        labels={name: str(labels[name]) for name in wanted if name in labels},
+        labels={name: str(labels[name]) for name in _OF_PODS if name in labels} if labels else {},
         owner=_controller(meta),
         created=created,
         node=clean(spec.get("nodeName")),
@@ -429,28 +436,20 @@ def _pod(
     )
 
 
-def _is_over(status: Object, end: _ContainerEnd) -> bool:
-    """Whether a container's end is its last, and not that before a restart."""
-    for value in _objects(status.get("containerStatuses")):
-        if clean(value.get("name")) == end.name:
-            return bool(_object(value.get("state")).get("terminated"))
-    return False
-
-
-def _ends(seen: _Seen, container: Object) -> Iterator[_ContainerEnd]:
-    """The end of a container, and the one before its last restart."""
-    for name in ("lastState", "state"):
-        over = _object(_object(container.get(name)).get("terminated"))
-        time = seen.time(over.get("finishedAt"))
-        if time is not None:
-            code, signal = over.get("exitCode"), over.get("signal")
-            yield _ContainerEnd(
-                clean(container.get("name")) or "",
-                time,
-                clean(over.get("reason")) or "",
-                code if isinstance(code, int) else None,
-                signal if isinstance(signal, int) and signal > 0 else None,
-            )
+def _end(seen: _Seen, container: Object, name: str) -> _ContainerEnd | None:
+    """The end of a container (state), or that before its last restart (lastState)."""
+    over = _object(_object(container.get(name)).get("terminated"))
+    time = seen.time(over.get("finishedAt"))
+    if time is None:
+        return None
+    code, signal = over.get("exitCode"), over.get("signal")
+    return _ContainerEnd(
+        clean(container.get("name")) or "",
+        time,
+        clean(over.get("reason")) or "",
+        code if isinstance(code, int) else None,
+        signal if isinstance(signal, int) and signal > 0 else None,
+    )
 
 
 def _gpus(seen: _Seen, spec: Object) -> float:
@@ -458,13 +457,19 @@ def _gpus(seen: _Seen, spec: Object) -> float:
     total = 0
     for container in _objects(spec.get("containers")):
         asked = _object(container.get("resources"))
-        wanted = {**_object(asked.get("requests")), **_object(asked.get("limits"))}
-        for name, count in wanted.items():
-            if _GPU.match(name):
+        requests, limits = _object(asked.get("requests")), _object(asked.get("limits"))
+        for name, count in ({**requests, **limits} if requests else limits).items():
+            kind = _of_resource(name)
+            if kind == "gpu":
                 total += integer_of(count) or 0
-            elif _PARTS_OF_GPUS.match(name):
+            elif kind == "part":
                 seen.rows.note("parts of GPUs (MIG, shared) are not counted as GPUs")
     return float(total)
+
+
+@lru_cache(1024)
+def _of_resource(name: str) -> str:
+    return "gpu" if _GPU.match(name) else "part" if _PARTS_OF_GPUS.match(name) else ""
 
 
 def _owner(
@@ -791,18 +796,21 @@ def _held(pods: list[_Pod], close: datetime | None) -> dict[str, list[_Span]]:
 def _allocations(seen: _Seen, line: int, attempt_id: str, held: dict[str, list[_Span]]) -> None:
     """One row a node: the time that any pod of the attempt was on it, with their mean of GPUs."""
     for node, spans in sorted(held.items()):
+        start, last, most, goes_on = spans[0]
+        if len(spans) > 1:
+            start = min(span[0] for span in spans)
+            last = max(span[1] for span in spans)
+            most = max(span[2] for span in spans)
+            goes_on = any(span[3] for span in spans)
         held_s = _union_s(spans)
-        gpu_s = sum((last - first).total_seconds() * gpus for first, last, gpus, _ in spans)
-        most = max(gpus for _, _, gpus, _ in spans)
+        gpu_s = sum((until - since).total_seconds() * gpus for since, until, gpus, _ in spans)
         seen.rows.add(
             "allocations",
             line=line,
             attempt_id=attempt_id,
             node=node,
-            start=min(first for first, _, _, _ in spans),
-            end=None
-            if any(goes_on for *_, goes_on in spans)
-            else max(last for _, last, _, _ in spans),
+            start=start,
+            end=None if goes_on else last,
             elapsed_s=held_s,
             n_gpus=gpu_s / held_s if held_s > 0 else most,
         )
@@ -810,6 +818,8 @@ def _allocations(seen: _Seen, line: int, attempt_id: str, held: dict[str, list[_
 
 def _union_s(spans: list[_Span]) -> float:
     """Seconds that any of the spans covers."""
+    if len(spans) == 1:
+        return (spans[0][1] - spans[0][0]).total_seconds()
     total, until = 0.0, datetime.min.replace(tzinfo=UTC)
     for first, last, *_ in sorted(spans, key=lambda one: one[:2]):
         total += max(0.0, (last - max(first, until)).total_seconds())
@@ -819,6 +829,9 @@ def _union_s(spans: list[_Span]) -> float:
 
 def _width(held: dict[str, list[_Span]]) -> tuple[int, int]:
     """The nodes and GPUs that an attempt held at a time for longest."""
+    times = {(first, last) for spans in held.values() for first, last, _, _ in spans}
+    if len(times) == 1 and all(first != last for first, last in times):
+        return len(held), int(sum(gpus for spans in held.values() for _, _, gpus, _ in spans))
     changes = sorted(
         (time, by, node, gpus)
         for node, spans in held.items()

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from ettr.errors import SchemaError
@@ -103,6 +104,11 @@ def _schema_of(name: str) -> Table:
     if name not in TABLES:
         raise SchemaError(name, [f"no such table; there are: {', '.join(TABLES)}"])
     return TABLES[name]
+
+
+@cache
+def _columns_of(name: str) -> frozenset[str]:
+    return frozenset(_schema_of(name).names)
 
 
 @dataclass(slots=True)
@@ -340,7 +346,7 @@ class BatchBuilder:
         Raises:
             SchemaError: the table has no such column, or a time has no zone.
         """
-        known = _schema_of(name).names
+        known = _columns_of(name)
         wrong = [f"{column}: no such column" for column in columns if column not in known]
         wrong += [
             f"{column}: {value} has no zone"

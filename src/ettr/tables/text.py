@@ -41,6 +41,8 @@ def storable(text: str) -> str:
 
 def clean(value: object) -> str | None:
     """A stripped text that every engine can hold, or None for nothing; numbers become text."""
+    if type(value) is str and value.isascii():
+        return value.strip() or None
     if value is None or isinstance(value, bool | dict | list):
         return None
     return storable(str(value)).strip() or None
