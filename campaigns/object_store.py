@@ -18,8 +18,12 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from campaigns import Table
+
+if TYPE_CHECKING:
+    from store.object_server import ObjectServer
 
 TITLE = "Stores and checkpoints in object storage"
 SIZE = 20
@@ -40,12 +44,17 @@ def run(size: int) -> Table:
     """A row for each kind of draw."""
     sys.path.insert(0, str(TESTS))
     from store.object_server import object_server
-    from store.test_bucket_store import environment
 
     rows = []
     with tempfile.TemporaryDirectory() as above, object_server() as server:
         folder = Path(above)
-        os.environ |= environment(server, folder)
+        os.environ |= {
+            "AWS_ENDPOINT_URL": server.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+            "AWS_SECRET_ACCESS_KEY": "hush-hush",
+            "XDG_CACHE_HOME": str(folder / "cache"),
+        }
         for what in ("commit", "copy"):
             rows.append((what, *_killed(server, folder, what, max(1, 20 // size))))
         server.objects.clear()
@@ -59,7 +68,7 @@ def run(size: int) -> Table:
     return Table(headers, tuple(rows), "k of each request", asked, verdict)
 
 
-def _killed(server, folder: Path, what: str, step: int) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _killed(server: ObjectServer, folder: Path, what: str, step: int) -> tuple[str, ...]:
     from ettr.checkpoint import upload
 
     run_folder = folder / "run"
@@ -91,7 +100,9 @@ def _killed(server, folder: Path, what: str, step: int) -> tuple[str, ...]:  # t
     return tuple(map(str, (draws, n_requests, found["before"], found["after"], found["other"])))
 
 
-def _kill_at(server, when: str, k: int, program: str, word: str, folder: Path) -> bool:  # type: ignore[no-untyped-def]
+def _kill_at(
+    server: ObjectServer, when: str, k: int, program: str, word: str, folder: Path
+) -> bool:
     """Whether a process was killed at its k-th request."""
     victim: list[subprocess.Popen[bytes]] = []
     left = [k]
@@ -130,7 +141,7 @@ def _state(what: str, folder: Path) -> str:
         )
 
 
-def _at_once(server, folder: Path, size: int) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _at_once(server: ObjectServer, folder: Path, size: int) -> tuple[str, ...]:
     from ettr.store import open_store
 
     _process(COMMIT, "first", folder)
@@ -150,7 +161,7 @@ def _at_once(server, folder: Path, size: int) -> tuple[str, ...]:  # type: ignor
     return tuple(map(str, (COMMITTERS * size, n_requests, 0, len(rows) - 1, lost)))
 
 
-def _unconditional(server, folder: Path) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+def _unconditional(server: ObjectServer, folder: Path) -> tuple[str, ...]:
     from ettr.checkpoint import CheckpointError, upload
     from ettr.errors import StoreError
     from ettr.store import open_store
