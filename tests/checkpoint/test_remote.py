@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.program import ettr
 from ettr.checkpoint import CheckpointError, FencedError, download, remote, upload, verify
 from store.object_server import ObjectServer, object_server
 from store.test_bucket_store import environment
@@ -61,6 +62,7 @@ def test_a_partial_save_sends_what_changed_and_comes_back_bit_for_bit(
     assert first.n_sent == first.n_pieces
     assert 0 < second.n_sent < second.n_pieces / 2
     assert verify(URL) == []
+    assert ettr("verify", URL).code == 0
     restore(URL, other)
     assert torch.equal(other.weight, expected)
     assert not any(b"\x80\x04" in data[:4] for data in server.objects.values())  # no pickle

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def verify(
     root: Annotated[
-        Path, typer.Argument(help="Folder of a running checkpoint, or of one of CheckedWriter.")
+        str,
+        typer.Argument(
+            help="Folder of a running checkpoint or of one of CheckedWriter, or a copy's URL."
+        ),
     ],
     step: Annotated[
         int | None,
@@ -46,8 +49,10 @@ def verify(
     lost.
     """
     from ettr.checkpoint import prometheus_text, write_metrics
+    from ettr.checkpoint.remote import at_hand
 
-    checked = _check(root)
+    with at_hand(root) as folder:
+        checked = _check(folder)
     steps = checked.steps
     reached = step if step is not None else max(steps, default=0)
     text = prometheus_text(checked.ages, step=reached, bad=checked.damaged, each_block=each_block)
@@ -57,7 +62,7 @@ def verify(
         say(text.rstrip())
     elif not printing.summary(
         {
-            "root": str(root),
+            "root": root,
             "blocks": len(checked.ages),
             "unsaved": len(checked.ages) - len(steps),
             "oldest_step": min(steps, default=None),
