@@ -195,7 +195,7 @@ def test_any_answer_goes_to_a_file_and_any_list_to_csv(site: Path, tmp_path: Pat
     assert file.read_text().splitlines()[0].startswith("cluster,node,")
     assert len(file.read_text().splitlines()) == 1 + len(document["worst_nodes"])
     assert "give by_reason or worst_nodes" in ettr("nodes", site, "--csv", "--table", "x").err
-    assert "names a list of --csv" in ettr("nodes", site, "--table", "by_reason").err
+    assert "names a list for --csv" in ettr("nodes", site, "--table", "by_reason").err
 
 
 def test_nodes_are_ranked_by_what_their_failures_lost(site: Path):
