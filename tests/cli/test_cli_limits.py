@@ -31,21 +31,21 @@ PLAN = ("plan", "--gpus", "1024", "--failures-per-1000-node-days", "6.5")
         (("runs", "{site}", "--run-id", "(a)" * 400), "1000 characters at most"),
         (
             ("runs", "{site}", "--run-id", "a\x1b[2Jb"),
-            "contains the control character '\\x1b'",
+            "leave out the control character '\\x1b'",
         ),
         (
             ("ingest", "{new}", TRACE, "--nodes", "400", "--start", "9999-12-31T00:00:00Z"),
-            "is not between 1980 and 2200",
+            "is not in 1980 to 2200",
         ),
         (
             ("ingest", "{new}", TRACE, "--nodes", "400", "--start", "0001-01-01T00:00:00+14:00"),
-            "is not between 1980 and 2200",
+            "is not in 1980 to 2200",
         ),
         (("ingest", "{new}", TRACE, "--nodes", "100000000"), "--nodes"),
         (("ingest", "{new}", TRACE, "--nodes", HUGE), "--nodes"),
         (
             ("ingest", "{new}", TRACE, "--cluster", "a\nb"),
-            "--cluster 'a\\nb': contains the control",
+            "--cluster 'a\\nb': leave out the control",
         ),
         ((*PLAN, "--restart", "1e300d"), "is too large; give one such as 5min"),
         ((*PLAN, "--restart", "1e-320s"), "is too small; give one such as 5min"),

@@ -119,7 +119,7 @@ def test_the_report_has_them_among_its_assumptions(store: Path) -> None:
         ("--burst-gap", "60", "give a number with its unit"),
         ("--burst-gap", "4h", "no longer than the sticky gap"),
         ("--sticky-gap", "1000d", "give 366d at most"),
-        ("--log-tolerance", "-5min", "must not be negative"),
+        ("--log-tolerance", "-5min", "is negative"),
         ("--look-back", "1e9d", "give 366d at most"),
     ],
 )

@@ -38,7 +38,7 @@ def test_the_window_is_that_of_the_docs() -> None:
 def test_help_prints_the_defaults(command: str) -> None:
     text = " ".join(ettr(command, "--help-all").out.split())
     assert f"with units; default {WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}." in text
-    assert f"Jobs with more GPUs than this are large. [default: {LARGE_JOB_GPUS};" in text
+    assert f"Jobs with more GPUs are large. [default: {LARGE_JOB_GPUS};" in text
     assert f"[default: {CONFIDENCE:g}]" in text
     if command in {"plan", "project"}:
         assert f"stops the training; default {WRITE_S / SECONDS_PER_MINUTE:g}min" in text

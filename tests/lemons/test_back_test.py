@@ -146,7 +146,7 @@ def test_a_store_is_scored_as_counted_by_hand(store: Path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["n7", "--back-test"], "leave one of the two out"),
+        (["n7", "--back-test"], "leave one out"),
         (["--fit-days", "7"], "only --back-test has windows"),
         (["--back-test", "--fit-days", "50", "--score-days", "50"], "the logs span 56"),
         (["--back-test", "--score-days", "0.01"], "more than"),

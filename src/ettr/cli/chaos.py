@@ -52,15 +52,11 @@ class FaultTargets(OptionGroup):
 
     folder: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder to damage files in and to fill the disk of (flip, truncate, fill)."
-        ),
+        typer.Option(help="Folder to damage files in and to fill (flip, truncate, fill)."),
     ] = None
     match: Annotated[
         str,
-        typer.Option(
-            metavar="TEXT", help="Hit only processes whose command line contains this text."
-        ),
+        typer.Option(metavar="TEXT", help="Hit only processes with this in their command line."),
     ] = ""
     launcher: Annotated[
         bool,

@@ -53,17 +53,12 @@ def checks(
     ] = None,
     while_idle: Annotated[
         bool,
-        typer.Option(
-            "--while-idle",
-            help="With --before: run the checks on idle nodes, so that no job waits for them.",
-        ),
+        typer.Option("--while-idle", help="With --before: check idle nodes, so no job waits."),
     ] = False,
     helped: Annotated[
         str | None,
         typer.Option(
-            "--helped",
-            metavar="CHECK",
-            help="Compare failures before and after this check was introduced.",
+            "--helped", metavar="CHECK", help="Compare failures before and after this check."
         ),
     ] = None,
     symptom: Annotated[

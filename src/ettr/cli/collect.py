@@ -41,31 +41,19 @@ def collect(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until", metavar="TIME", help="End of the period, a date or a time; default now."
-        ),
+        typer.Option("--until", metavar="TIME", help="End of the period; default now."),
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(
-            "--store", metavar="STORE", help="Start where the accounting in this store ends."
-        ),
+        typer.Option("--store", metavar="STORE", help="Start where this store's accounting ends."),
     ] = None,
     overlap: Annotated[
         str,
-        typer.Option(
-            "--overlap",
-            metavar="TIME",
-            help="How much before the end of --store to collect again.",
-        ),
+        typer.Option("--overlap", metavar="TIME", help="Time before that to collect again."),
     ] = "1d",
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "--cluster",
-            metavar="NAME",
-            help="Name of the cluster, where one slurmdbd serves several.",
-        ),
+        typer.Option("--cluster", metavar="NAME", help="Cluster, if slurmdbd serves several."),
     ] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Run the commands instead of printing them.")
@@ -123,9 +111,7 @@ def _period(
     if since is not None:
         return CollectPeriod(q.utc_moment("--since", since), end, "as given")
     if store is None:
-        raise UsageError(
-            "give the start of the period with --since, or --store STORE to continue where it ends"
-        )
+        raise UsageError("give the start with --since, or --store STORE to continue where it ends")
     with open_store(store) as opened:
         return period_after(opened, store, end, timedelta(seconds=overlap_s), cluster)
 

@@ -42,26 +42,18 @@ class Cut(OptionGroup):
     partition: Annotated[
         list[str] | None,
         typer.Option(
-            "--partition",
-            metavar="NAME",
-            help="Within one store: this partition against the others; repeatable.",
+            "--partition", metavar="NAME", help="This partition against the others; repeatable."
         ),
     ] = None
     cluster: Annotated[
         list[str] | None,
         typer.Option(
-            "--cluster",
-            metavar="NAME",
-            help="Within one store: this cluster against the others; repeatable.",
+            "--cluster", metavar="NAME", help="This cluster against the others; repeatable."
         ),
     ] = None
     by: Annotated[
         str | None,
-        typer.Option(
-            "--by",
-            metavar="WHAT",
-            help="Within one store: gpu-type compares its types of GPU.",
-        ),
+        typer.Option("--by", metavar="WHAT", help="gpu-type: one type of GPU against another."),
     ] = None
     before: Annotated[
         str | None,
@@ -73,9 +65,7 @@ class Cut(OptionGroup):
     ] = None
     after: Annotated[
         str | None,
-        typer.Option(
-            "--after", metavar="TIME", help="Within one store: the time from this moment on."
-        ),
+        typer.Option("--after", metavar="TIME", help="Only the time from this moment on."),
     ] = None
     previous: Annotated[
         bool,
@@ -293,8 +283,6 @@ def _check_cut(cut: Cut, what: list[str], stores: list[str]) -> None:
     if cut.by not in (None, BY_GPU_TYPE):
         raise UsageError(f"--by {cut.by}: a store can be split by {BY_GPU_TYPE} only")
     if len(cut.options) > 1:
-        raise UsageError(
-            f"{' and '.join(cut.options)}: split the store one way at a time; give one of them"
-        )
+        raise UsageError(f"{' and '.join(cut.options)}: these split the store; give one of them")
     if cut.options and (len(what) != 1 or not stores):
         raise UsageError(f"{cut.options[0]} splits one store; give exactly one STORE with it")

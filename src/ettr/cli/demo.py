@@ -28,7 +28,7 @@ def demo(
     seed: Annotated[
         int,
         typer.Option(
-            "--seed", metavar="N", min=0, help="Random seed; another seed gives another cluster."
+            "--seed", metavar="N", min=0, help="Random seed; another gives another cluster."
         ),
     ] = 1,
 ) -> None:

@@ -25,9 +25,7 @@ def elastic(
     ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, max=1024, help="Ranks to run.")],
     spares: Annotated[
         int,
-        typer.Option(
-            min=0, max=1024, help="Warm spare processes: everything imported, ready to take a slot."
-        ),
+        typer.Option(min=0, max=1024, help="Warm spare processes, ready to take a slot."),
     ] = 1,
     heartbeat: Annotated[
         float,
@@ -61,9 +59,7 @@ def elastic(
     ] = None,
     rack: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Rack of this node; copies of shards go to another rack."
-        ),
+        typer.Option(metavar="NAME", help="Rack of this node; copies go to another rack."),
     ] = None,
     node_timeout: Annotated[
         float,

@@ -27,17 +27,11 @@ class Carding(OptionGroup):
 
     card: Annotated[
         bool,
-        typer.Option(
-            "--card", help="Write croissant.json next to the files; it describes what they hold."
-        ),
+        typer.Option("--card", help="Write croissant.json, which describes the files."),
     ] = False
     licence: Annotated[
         str | None,
-        typer.Option(
-            "--licence",
-            metavar="ID|URL",
-            help="With --card: the licence, as an SPDX name or a URL.",
-        ),
+        typer.Option("--licence", metavar="ID|URL", help="Licence, as an SPDX name or a URL."),
     ] = None
     creator: Annotated[
         str, typer.Option("--creator", metavar="NAME", help="With --card: who made the data.")
@@ -45,9 +39,7 @@ class Carding(OptionGroup):
     check: Annotated[
         Path | None,
         typer.Option(
-            "--check",
-            metavar="DIR",
-            help="Check the files of a folder against its card, whoever made it.",
+            "--check", metavar="DIR", help="Check the files of a folder against its card."
         ),
     ] = None
 
@@ -92,9 +84,7 @@ def export(
     """
     if carding.check is not None:
         if store is not None or to is not None or carding.card:
-            raise UsageError(
-                "--check reads a folder and nothing else; leave out STORE, --to and --card"
-            )
+            raise UsageError("--check reads only a folder; leave out STORE, --to and --card")
         _check(carding.check, printing)
         return
     if store is not None and to is None and carding.card:

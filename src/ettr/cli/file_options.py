@@ -47,9 +47,7 @@ class Reading(OptionGroup):
     timezone: Annotated[
         str | None,
         typer.Option(
-            "--timezone",
-            metavar="ZONE",
-            help="Time zone of local times in the logs, such as Europe/Zurich.",
+            "--timezone", metavar="ZONE", help="Zone of local times, such as Europe/Zurich."
         ),
         OF_FILES,
     ] = None
@@ -91,33 +89,23 @@ class Reading(OptionGroup):
     ] = None
     columns: Annotated[
         str | None,
-        typer.Option(
-            "--columns", metavar="MAP", help="Its columns, as comma-separated pairs ours=theirs."
-        ),
+        typer.Option("--columns", metavar="MAP", help="Its columns, as ours=theirs,ours=theirs."),
         OF_FILES,
     ] = None
 
     job: Annotated[
         str | None,
-        typer.Option(
-            "--job",
-            metavar="ID",
-            help="Scheduler's job id, for a training log that does not name it.",
-        ),
+        typer.Option("--job", metavar="ID", help="Job id, if the training log has none."),
         OF_FILES,
     ] = None
     run_name: Annotated[
         str | None,
-        typer.Option(
-            "--run-name", metavar="NAME", help="Name of the training run, if the log has none."
-        ),
+        typer.Option("--run-name", metavar="NAME", help="Training run, if the log names none."),
         OF_FILES,
     ] = None
     series: Annotated[
         str | None,
-        typer.Option(
-            "--series", metavar="NAME", help="Metric whose points mark the steps of the training."
-        ),
+        typer.Option("--series", metavar="NAME", help="Metric whose points mark the steps."),
         OF_FILES,
     ] = None
 
@@ -199,8 +187,5 @@ def _column_map(columns: str | None) -> dict[str, str] | None:
     pairs = [pair.partition("=") for pair in columns.split(",")]
     wrong = [ours for ours, equals, theirs in pairs if not (ours and equals and theirs)]
     if wrong:
-        raise UsageError(
-            f"--columns {columns!r}: {wrong[0]!r} is not a pair ours=theirs; write "
-            "--columns node=host,time=ts"
-        )
+        raise UsageError(f"--columns {columns!r}: {wrong[0]!r} is no pair; write node=host,time=ts")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}

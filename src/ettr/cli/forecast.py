@@ -19,17 +19,11 @@ def forecast(
     *,
     ahead: Annotated[
         str,
-        typer.Option(
-            "--ahead", metavar="LIST", help="How far ahead to forecast, such as 1d,7d,28d."
-        ),
+        typer.Option("--ahead", metavar="LIST", help="How far ahead, such as 1d,7d,28d."),
     ] = "7d,28d",
     nodes: Annotated[
         float | None,
-        typer.Option(
-            "--nodes",
-            metavar="N",
-            help="Number of nodes that will run; default as in the last window.",
-        ),
+        typer.Option("--nodes", metavar="N", help="Nodes that will run; default as last."),
     ] = None,
     on: OnEngine,
     selecting: Selecting,

@@ -41,13 +41,7 @@ class Planning(OptionGroup):
 
     items: Annotated[
         int | None,
-        typer.Option(
-            "--items",
-            metavar="N",
-            min=1,
-            max=50_000,
-            help="Plan a set of N items instead of grading one.",
-        ),
+        typer.Option("--items", metavar="N", min=1, max=50_000, help="Plan a set of N items."),
     ] = None
     templates: Annotated[
         int | None,
@@ -153,13 +147,10 @@ def gate_grade(
     if results is None:
         if planning.items is None or planning.templates is None or reference is None:
             raise UsageError(
-                "give RESULTS; for a set that has not run yet give --items, --templates "
-                "and --reference RATE"
+                "give RESULTS, or to plan a set --items, --templates and --reference RATE"
             )
         if planning.templates > planning.items:
-            raise UsageError(
-                "--templates: must not exceed --items; a template has at least one item"
-            )
+            raise UsageError("--templates: give --items or fewer; each has an item")
         try:
             rate = float(reference)
         except ValueError:

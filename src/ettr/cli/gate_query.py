@@ -38,10 +38,7 @@ class WhatCounts(OptionGroup):
     ] = False
     canonical: Annotated[
         bool,
-        typer.Option(
-            "--canonical",
-            help="Count only the tokenizer's own encoding of a text, not every encoding.",
-        ),
+        typer.Option("--canonical", help="Count only the tokenizer's own encoding of a text."),
     ] = False
     edits: Annotated[
         int,
@@ -74,9 +71,7 @@ class SearchBudget(OptionGroup):
     ] = 10
     batch: Annotated[
         int,
-        typer.Option(
-            "--batch", metavar="N", min=1, max=4096, help="Number of prefixes scored at once."
-        ),
+        typer.Option("--batch", metavar="N", min=1, max=4096, help="Prefixes scored at once."),
     ] = 16
     samples: Annotated[
         int,

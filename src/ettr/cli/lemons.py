@@ -81,10 +81,7 @@ def lemons(
     ] = None,
     drain_days: Annotated[
         float,
-        typer.Option(
-            metavar="DAYS",
-            help="With --back-test: how long a claimed node stays out of service.",
-        ),
+        typer.Option(metavar="DAYS", help="With --back-test: how long a claimed node is out."),
     ] = DRAIN_DAYS,
     on: OnEngine,
     selecting: Selecting,
@@ -143,10 +140,7 @@ def _check_back_test(
     back_test: bool, name: str | None, fit_days: float | None, score_days: float | None
 ) -> None:
     if back_test and name is not None:
-        raise UsageError(
-            f"--back-test {name}: the back-test scores the claims of all nodes; leave one of "
-            "the two out"
-        )
+        raise UsageError(f"--back-test {name}: it scores the claims of all nodes; leave one out")
     for flag, days in (("--fit-days", fit_days), ("--score-days", score_days)):
         if days is not None and not back_test:
             raise UsageError(f"{flag} {days:g}: only --back-test has windows; give it too")
@@ -156,13 +150,9 @@ def _check_output(name: str | None, output: Path | None, printing: Answering) ->
     if output is None:
         return
     if name is None:
-        raise UsageError(
-            f"--output {output}: works only for the evidence on one node; name the node"
-        )
+        raise UsageError(f"--output {output}: works with one node; name it")
     if not printing.as_text:
-        raise UsageError(
-            f"--output {output}: --json and --csv print and write no file; leave one of them out"
-        )
+        raise UsageError(f"--output {output}: --json and --csv write no file; leave one out")
     if output.suffix != ".html":
         raise UsageError(f"--output {output}: give a file name ending in .html")
     check_writable("--output", output)

@@ -89,9 +89,7 @@ def failures(
     *,
     listed: Annotated[
         bool,
-        typer.Option(
-            "--list", help="List each failure: time, job, nodes, cause, cost and log lines."
-        ),
+        typer.Option("--list", help="List each failure: time, job, nodes, cause, cost, log lines."),
     ] = False,
     on: OnEngine,
     selecting: Selecting,

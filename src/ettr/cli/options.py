@@ -59,11 +59,7 @@ class Judging(OptionGroup):
 
     taxonomy: Annotated[
         Path | None,
-        typer.Option(
-            "--taxonomy",
-            metavar="FILE",
-            help="TOML or CSV file with rows that replace those of the taxonomy.",
-        ),
+        typer.Option("--taxonomy", metavar="FILE", help="TOML or CSV file with rows of your own."),
         times.OF_LOGS,
     ] = None
     believe: Annotated[
@@ -130,9 +126,7 @@ class Rating(Explaining):
 
     above_gpus: Annotated[
         int,
-        typer.Option(
-            "--above-gpus", metavar="N", min=0, help="Jobs with more GPUs than this are large."
-        ),
+        typer.Option("--above-gpus", metavar="N", min=0, help="Jobs with more GPUs are large."),
         times.OF_LOGS,
         needs(Input.LARGE_JOBS),
     ] = LARGE_JOB_GPUS

@@ -52,9 +52,7 @@ class PlanQuestions(OptionGroup):
     repair: Annotated[
         str | None,
         typer.Option(
-            "--repair",
-            metavar="TIME",
-            help="Mean repair time of a failed node, for --spares or --within.",
+            "--repair", metavar="TIME", help="Mean repair time, for --spares or --within."
         ),
     ] = None
     phases: Annotated[
@@ -72,23 +70,15 @@ class PlanQuestions(OptionGroup):
     ] = None
     gate: Annotated[
         str | None,
-        typer.Option(
-            "--gate",
-            metavar="TIME",
-            help="Length of a test that shows whether the run is still usable.",
-        ),
+        typer.Option("--gate", metavar="TIME", help="Length of a test of the run's use."),
     ] = None
     doomed: Annotated[
         str | None,
-        typer.Option(
-            "--doomed", metavar="RATE", help="How often a run becomes unusable: 0.8/week."
-        ),
+        typer.Option("--doomed", metavar="RATE", help="How often a run fails so: 0.8/week."),
     ] = None
     catch: Annotated[
         float | None,
-        typer.Option(
-            "--catch", metavar="SHARE", help="Probability that a gate finds an unusable run."
-        ),
+        typer.Option("--catch", metavar="SHARE", help="Probability that a gate finds it."),
     ] = None
     bad_links: Annotated[
         str | None,

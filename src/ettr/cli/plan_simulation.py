@@ -60,11 +60,7 @@ class SimulationOptions(OptionGroup):
     ] = None
     detection: Annotated[
         str | None,
-        typer.Option(
-            "--detection",
-            metavar="TIME",
-            help="Simulate the time until somebody notices a failure.",
-        ),
+        typer.Option("--detection", metavar="TIME", help="Time until a failure is noticed."),
     ] = None
     repair_law: Annotated[
         str | None,
@@ -161,9 +157,7 @@ def _law(text: str) -> tuple[Callable[[float], LifeLaw], str, float | None]:
         raise UsageError(f"--law {text!r}: has a mean life of 0; give one such as mean=80d")
     wanted = _FORMS.get(name)
     if (name not in _FORMS and name != "constant") or set(values) != {wanted} - {None}:
-        raise UsageError(
-            f"--law {text!r}: give {_LAWS}; for a mean life of its own append ,mean=80d"
-        )
+        raise UsageError(f"--law {text!r}: give {_LAWS}; for a mean of its own append ,mean=80d")
     form = 0.0 if wanted is None else _number("--law", text, values[wanted])
     words = "constant failure rate" if wanted is None else f"{name} lives of {wanted} {form:g}"
     return (lambda at_s: _life(name, form, at_s)), words, mean_s

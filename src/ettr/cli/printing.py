@@ -203,11 +203,7 @@ class Answering(FiledPrinting):
     ] = False
     table: Annotated[
         str | None,
-        typer.Option(
-            "--table",
-            metavar="NAME",
-            help="With --csv: print another list of the JSON than the main one.",
-        ),
+        typer.Option("--table", metavar="NAME", help="With --csv: print this list of the JSON."),
         needs(Input.CSV),
     ] = None
 

@@ -71,12 +71,7 @@ class SeenSize(OptionGroup):
 
     seen_gpus: Annotated[
         int | None,
-        typer.Option(
-            "--seen-gpus",
-            metavar="N",
-            min=1,
-            help="GPUs of the jobs whose failures these are.",
-        ),
+        typer.Option("--seen-gpus", metavar="N", min=1, help="GPUs of the jobs that failed."),
         needs(Input.RATE),
     ] = None
     seen_gpus_per_node: Annotated[
@@ -121,9 +116,7 @@ class SpareOptions(OptionGroup):
 
     days: Annotated[
         str | None,
-        typer.Option(
-            "--days", metavar="TIME", help="Length of the run, such as 54d, or a number of days."
-        ),
+        typer.Option("--days", metavar="TIME", help="Length of the run, such as 54d, or days."),
     ] = None
 
     def repair_days(self) -> float | None:

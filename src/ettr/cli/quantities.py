@@ -140,9 +140,7 @@ def _quantity(
     option: str, text: str, units: dict[str, float], examples: str, *, per_s: bool
 ) -> float:
     if text.strip().startswith("-"):
-        raise UsageError(
-            f"{option} {text}: must not be negative; give 0 or more, such as {examples}"
-        )
+        raise UsageError(f"{option} {text}: is negative; give 0 or more, such as {examples}")
     match = _QUANTITY.fullmatch(text)
     value = float(match[1]) if match else math.nan
     if match and value == 0 and not match[2]:
@@ -267,10 +265,7 @@ def moment(option: str, text: str) -> datetime:
             f"{option} {text!r}: give a time with its zone, such as 2026-03-01T00:00:00Z"
         )
     if not _FIRST_YEAR <= found.year < _LAST_YEAR:
-        raise UsageError(
-            f"{option} {text!r}: is not between {_FIRST_YEAR} and {_LAST_YEAR}; give a "
-            "time of the log"
-        )
+        raise UsageError(f"{option} {text!r}: is not in {_FIRST_YEAR} to {_LAST_YEAR}")
     return found
 
 
@@ -289,10 +284,7 @@ def utc_moment(option: str, text: str) -> datetime:
             "the logs: 7d, 12h, today, yesterday"
         ) from None
     if not _FIRST_YEAR <= found.year < _LAST_YEAR:
-        raise UsageError(
-            f"{option} {text!r}: is not between {_FIRST_YEAR} and {_LAST_YEAR}; give a "
-            "time of the log"
-        )
+        raise UsageError(f"{option} {text!r}: is not in {_FIRST_YEAR} to {_LAST_YEAR}")
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
@@ -344,9 +336,7 @@ def shares(option: str, text: str, names: tuple[str, ...]) -> dict[str, float]:
             )
         found[name.strip()] = share
     if not math.isclose(sum(found.values()), 1.0, abs_tol=1e-6):
-        raise UsageError(
-            f"{option} {text!r}: the shares add up to {sum(found.values()):g}; make that 1"
-        )
+        raise UsageError(f"{option} {text!r}: the shares sum to {sum(found.values()):g}, not 1")
     return found
 
 
@@ -456,6 +446,4 @@ def shortened(text: str) -> str:
 def _check_text(option: str, text: str) -> None:
     wrong = next((one for one in text if unicodedata.category(one) in {"Cc", "Cs"}), None)
     if wrong is not None:
-        raise UsageError(
-            f"{option} {shortened(text)!r}: contains the control character {wrong!r}; leave it out"
-        )
+        raise UsageError(f"{option} {shortened(text)!r}: leave out the control character {wrong!r}")

@@ -27,11 +27,7 @@ StoreOrNothing = Annotated[
 GpusPerNodeOption = Annotated[
     int | None,
     typer.Option(
-        "--gpus-per-node",
-        metavar="G",
-        min=1,
-        max=MOST_GPUS_PER_NODE,
-        help="GPUs per node of the run.",
+        "--gpus-per-node", metavar="G", min=1, max=MOST_GPUS_PER_NODE, help="GPUs per node."
     ),
 ]
 
@@ -117,9 +113,7 @@ class RunSize(OptionGroup):
     ] = None
     nodes: Annotated[
         int | None,
-        typer.Option(
-            "--nodes", metavar="N", min=1, help="Number of nodes of the run, instead of --gpus."
-        ),
+        typer.Option("--nodes", metavar="N", min=1, help="Number of nodes of the run."),
     ] = None
     gpus_per_node: GpusPerNodeOption = None
 
@@ -148,11 +142,7 @@ class RunTimes(OptionGroup):
 
     interval: Annotated[
         str | None,
-        typer.Option(
-            "--interval",
-            metavar="TIME",
-            help="Time between checkpoints, such as 30min; default the best one.",
-        ),
+        typer.Option("--interval", metavar="TIME", help="Checkpoint interval; default the best."),
     ] = None
     write: Annotated[
         str | None,
@@ -173,11 +163,7 @@ class RunTimes(OptionGroup):
     ] = None
     queue: Annotated[
         str | None,
-        typer.Option(
-            "--queue",
-            metavar="TIME",
-            help="Mean wait in the queue, at first and after each failure.",
-        ),
+        typer.Option("--queue", metavar="TIME", help="Mean wait, at first and after a failure."),
     ] = None
 
     def shape(self, n_nodes: int) -> RunShape:

@@ -29,16 +29,11 @@ _WORTH = 1.1
 def records(
     sources: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="SOURCE...",
-            help="Packed records; with -o, a folder of JPEGs or webdataset tars.",
-        ),
+        typer.Argument(metavar="SOURCE...", help="Packed records; with -o, JPEGs or tars."),
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Pack the images into this new folder."
-        ),
+        typer.Option("--output", "-o", metavar="FOLDER", help="Pack into this new folder."),
     ] = None,
     groups: Annotated[
         str, typer.Option(metavar="SCANS", help="With -o: last scan of each fidelity.")

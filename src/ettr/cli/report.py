@@ -54,9 +54,7 @@ def report(
     ] = None,
     in_brief: Annotated[
         bool,
-        typer.Option(
-            "--brief", help="Print ten lines for a mail or a chat; a page if FILE ends in .html."
-        ),
+        typer.Option("--brief", help="Print ten lines for a mail or a chat; FILE.html: a page."),
     ] = False,
     detail: Annotated[
         bool, typer.Option("--detail", help="Also print everything that the answers are based on.")

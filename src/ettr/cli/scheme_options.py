@@ -30,11 +30,7 @@ class SchemeOptions(OptionGroup):
 
     state_bytes: Annotated[
         str | None,
-        typer.Option(
-            "--state-bytes",
-            metavar="SIZE",
-            help="Size of a checkpoint; needed to rank the schemes.",
-        ),
+        typer.Option("--state-bytes", metavar="SIZE", help="Checkpoint size; ranks the schemes."),
     ] = None
     step: Annotated[
         str | None,
@@ -43,11 +39,7 @@ class SchemeOptions(OptionGroup):
     ] = None
     bandwidth: Annotated[
         str | None,
-        typer.Option(
-            "--bandwidth",
-            metavar="RATE",
-            help="Bandwidth to durable storage, for the whole job: 200GB/s.",
-        ),
+        typer.Option("--bandwidth", metavar="RATE", help="To durable storage, whole job: 200GB/s."),
         needs(Input.STATE),
     ] = None
     network: Annotated[
@@ -89,9 +81,7 @@ class SchemeOptions(OptionGroup):
     ] = None
     replicas: Annotated[
         int | None,
-        typer.Option(
-            "--replicas", metavar="N", min=1, help="Data-parallel copies of the state; default 1."
-        ),
+        typer.Option("--replicas", metavar="N", min=1, help="Data-parallel copies; default 1."),
         needs(Input.STATE),
     ] = None
     replace: Annotated[
@@ -124,9 +114,7 @@ class SchemeOptions(OptionGroup):
     ] = None
     embedding_share: Annotated[
         float | None,
-        typer.Option(
-            "--embedding-share", metavar="SHARE", help="Share of the state that is embeddings."
-        ),
+        typer.Option("--embedding-share", metavar="SHARE", help="Embeddings' share of the state."),
         needs(Input.STATE),
     ] = None
     expert_share: Annotated[
@@ -136,9 +124,7 @@ class SchemeOptions(OptionGroup):
     ] = None
     logged_bytes: Annotated[
         str | None,
-        typer.Option(
-            "--logged-bytes", metavar="SIZE", help="Bytes sent between pipeline stages in a step."
-        ),
+        typer.Option("--logged-bytes", metavar="SIZE", help="Sent between stages in a step."),
         needs(Input.STATE),
     ] = None
     failure_shares: Annotated[

@@ -30,11 +30,7 @@ class Selecting(OptionGroup):
     ] = None
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until",
-            metavar="TIME",
-            help="End of the period, not included; default the end of the logs.",
-        ),
+        typer.Option("--until", metavar="TIME", help="End of the period, not included."),
         _OF_LOGS,
     ] = None
     partition: Annotated[

@@ -89,9 +89,7 @@ def backtest(
     from ettr.store import open_store
 
     if hold_back is None:
-        raise UsageError(
-            "simulate backtest: give the number of days to hold back with --hold-back DAYS"
-        )
+        raise UsageError("simulate backtest: give the days to hold back with --hold-back")
     if out is not None:
         check_writable("--out", out)
     text = name = None

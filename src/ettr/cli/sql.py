@@ -54,9 +54,7 @@ def sql(
     know_every_fact()
     if show is not None:
         if statement is not None:
-            raise UsageError(
-                "--show prints the SQL of a fact and runs nothing; leave the statement out"
-            )
+            raise UsageError("--show prints the SQL of a fact; leave the statement out")
         text = text_of(show)
         if not printing.listed([{"name": show, "text": text}]):
             say(text)

@@ -30,9 +30,7 @@ def timeline(
     ] = Path("timeline.html"),
     min_gpus: Annotated[
         int | None,
-        typer.Option(
-            "--min-gpus", metavar="N", min=0, help="Only jobs with at least this many GPUs."
-        ),
+        typer.Option("--min-gpus", metavar="N", min=0, help="Only jobs of N GPUs or more."),
     ] = None,
     most_jobs: Annotated[
         int,

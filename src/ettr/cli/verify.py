@@ -32,9 +32,7 @@ def verify(
     ] = False,
     metrics: Annotated[
         Path | None,
-        typer.Option(
-            "--metrics", metavar="FILE", help="Write these metrics to a file, in one step."
-        ),
+        typer.Option("--metrics", metavar="FILE", help="Write these metrics to a file."),
     ] = None,
     each_block: Annotated[
         bool, typer.Option("--each-block", help="Metrics of every block, not only of slots.")

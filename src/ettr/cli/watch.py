@@ -47,9 +47,7 @@ def watch(
     *,
     watched: Annotated[
         Path | None,
-        typer.Option(
-            "--watched", metavar="FILE", help="TOML file with a [watch] table; default ettr.toml."
-        ),
+        typer.Option("--watched", metavar="FILE", help="File with [watch]; default ettr.toml."),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Look once, print the metrics and exit.")
@@ -68,9 +66,7 @@ def watch(
     dashboards: Annotated[
         Path | None,
         typer.Option(
-            "--dashboards",
-            metavar="FOLDER",
-            help="Write the files for Grafana and Prometheus, and exit.",
+            "--dashboards", metavar="FOLDER", help="Write Grafana's and Prometheus' files."
         ),
     ] = None,
     metric: Annotated[opt.MetricOptions, Only(*_GIVEN)],
