@@ -106,7 +106,8 @@ def folder_aside() -> tuple[str, Callable[[], None]]:
         folder = tempfile.mkdtemp(prefix=_ASIDE)
         with suppress(FileNotFoundError):  # another process has taken it for one that was left
             handle = os.open(folder, _FOLDER)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            with suppress(OSError):  # without locks no process takes it for one that was left
+                fcntl.flock(handle, fcntl.LOCK_EX)
             if Path(folder).is_dir():
                 break
             os.close(handle)
