@@ -234,7 +234,7 @@ def test_other_gpus_per_node_widen_the_band() -> None:
         (("compare", "a=1.5/10", "b=1/10"), "a whole number"),
         (("compare", "a=1/10", "b=1/0"), r"above 0"),
         (("compare", "a=1/10", "b=1/9", "--partition", "x"), "give exactly one STORE"),
-        (("compare", "a=1/10", "--partition", "x", "--cluster", "y"), "one way at a time"),
+        (("compare", "a=1/10", "--partition", "x", "--cluster", "y"), "these split the store"),
     ],
 )
 def test_wrong_use(args: tuple[str, ...], says: str) -> None:
