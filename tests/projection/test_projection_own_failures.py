@@ -13,11 +13,11 @@ from ettr.plan.wallclock import wallclock
 from ettr.projection.simulated_deadline import (
     AgeingNodes,
     FailureLaw,
-    Independent,
     ReplayedTimeline,
     progress,
     simulated_run,
 )
+from projection.constant_rate import Independent
 
 DAY = 86400.0
 RUN = with_best_interval(

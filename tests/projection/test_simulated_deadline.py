@@ -9,11 +9,11 @@ from ettr.plan.deadline import TimeBudget, deadline_plan
 from ettr.plan.run import PlannedRun
 from ettr.projection.simulated_deadline import (
     FailureLaw,
-    Independent,
     ReplayedTimeline,
     simulated_deadline,
 )
 from ettr.units import SECONDS_PER_DAY as DAY_S
+from projection.constant_rate import Independent
 
 RUN = PlannedRun(
     n_nodes=512,

@@ -32,18 +32,6 @@ class FailureLaw(Protocol):
         """Moments of failure from 0 to the horizon, ascending, shape (n,), in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Independent:
-    """Independent failures at a constant rate, as the exact form has them; to test a simulation."""
-
-    words: str = "independent failures at a constant rate"
-
-    def times_s(self, failures_per_s: float, horizon_s: float, rng: np.random.Generator) -> Floats:
-        """Moments of failure; see `FailureLaw`."""
-        n = rng.poisson(failures_per_s * horizon_s)
-        return np.sort(rng.uniform(0.0, horizon_s, n))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedTimeline:
     """Blocks of a fleet's own calendar of failures, put together at random.
