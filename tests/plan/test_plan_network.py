@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from scipy.optimize import linprog
@@ -25,6 +26,7 @@ from ettr.plan.network import (
 )
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import JobClass, Links
+from ettr.sim.cluster.unread import is_simulated_alike
 
 FABRIC = Fabric(64)
 DRAWS = 200
@@ -203,3 +205,31 @@ def test_simulated_jobs_that_share_links_run_as_slow_as_the_flow_model_says(
         links=Links(uplinks, bad, routing, 0.25, 0.3),
     )
     assert factor_of(scenario) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("links", "unread"),
+    [
+        (Links(4, 0, "static", 0.25, 0.3), {"goodput_share": 0.5}),
+        (Links(4, 9, "removal", 0.25, 0.3), {"goodput_share": 0.5}),
+        (Links(9, 2, "adaptive", 0.25, 0.3), {"bad": 3, "exposed_share": 0.9, "uplinks": 8}),
+    ],
+)
+def test_values_of_links_that_nothing_reads_change_no_run(
+    links: Links, unread: dict[str, float]
+) -> None:
+    scenario = quiet(
+        machines={"nodes": 40, "nodes_per_rack": 2, "racks_per_pod": 2, "gpus_per_node": 2},
+        period={"days": 1.0},
+        jobs=one_size(10, 7200.0),
+        arrivals={"jobs_per_day": 110.0},
+        links=links,
+    )
+    for name, value in unread.items():
+        changed = replace(scenario, links=replace(links, **{name: value}))
+        assert is_simulated_alike(scenario, changed)
+        assert factor_of(changed) == factor_of(scenario)
+    for name, value in {"exposed_share": 0.9, "routing": "static"}.items():
+        if name not in unread and getattr(links, name) != value:
+            changed = replace(scenario, links=replace(links, **{name: value}))
+            assert not is_simulated_alike(scenario, changed)

@@ -69,7 +69,7 @@ def test_limits_allow_for_the_writes():
 
 @pytest.mark.slow
 def test_a_checkpoint_a_second_wins_nothing_where_writes_cost_ten():
-    base = small(checkpoints={"write_s": 10})
+    base = small(checkpoints={"write_s": 10}, period={"days": 2.0})
     found = what_if(base, ["checkpoints.interval_s=1", "checkpoints.interval_s=1800"], (1, 2, 3))
     worth = {one.change: one.won_gpu_hours for one in found.interventions}
     assert worth["checkpoints.interval_s=1"].high < 0
@@ -80,7 +80,9 @@ def test_a_checkpoint_a_second_wins_nothing_where_writes_cost_ten():
 
 @pytest.mark.slow
 def test_without_the_value_hours_are_as_before_and_answers_warn():
-    found = what_if(small(), ["checkpoints.interval_s=1", "lemons.share=0"], (1, 2, 3))
+    found = what_if(
+        small(period={"days": 1.0}), ["checkpoints.interval_s=1", "lemons.share=0"], (1, 2, 3)
+    )
     assert found.base.write_gpu_hours == 0
     assert "checkpoint stalls" in found.not_simulated
     (warning,) = found.warnings
