@@ -18,7 +18,7 @@ import os
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,24 +54,6 @@ from ettr.checkpoint.tensors.tensor_slices import flat_bytes
 FORMAT = "ettr-dcp"
 FORMAT_VERSION = 1
 METADATA = "checkpoint.json"
-
-
-class _TensorJson(TypedDict, total=False):
-    """A tensor in the metadata; empty for other items."""
-
-    dtype: str
-    size: list[int]
-    chunks: list[tuple[list[int], list[int]]]  # offsets, sizes
-
-
-class _MetadataJson(TypedDict):
-    """The body of the metadata."""
-
-    checksum: str
-    entries: dict[str, _TensorJson]
-    # fqn, offset, index, file, offset in it, bytes, checksum, dtype, shape
-    items: list[tuple[str, list[int] | None, int | None, str, int, int, int, str | None, list[int]]]
-    planner: list[tuple[str, list[str | int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +282,7 @@ def _load(item: ReadItem, stored: StoredItem, data: bytearray, planner: LoadPlan
 def _metadata_json(
     metadata: Metadata, stored: dict[MetadataIndex, StoredItem], checksum: str
 ) -> bytes:
-    entries: dict[str, _TensorJson] = {}
+    entries: dict[str, dict[str, object]] = {}
     for fqn, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, TensorStorageMetadata):
             entries[fqn] = {
@@ -359,7 +341,7 @@ def _read_metadata(folder: Path) -> tuple[Metadata, dict[MetadataIndex, StoredIt
     return _metadata_of(outer["body"])
 
 
-def _metadata_of(body: _MetadataJson) -> tuple[Metadata, dict[MetadataIndex, StoredItem], str]:
+def _metadata_of(body: dict[str, Any]) -> tuple[Metadata, dict[MetadataIndex, StoredItem], str]:
     entries: dict[str, TensorStorageMetadata | BytesStorageMetadata] = {}
     for fqn, entry in body["entries"].items():
         entries[fqn] = BytesStorageMetadata()

@@ -208,7 +208,7 @@ class TorchrunGroup:
         """Once on each node, where no rank of it has left its shard."""
         if self.attempt == 0 or os.environ.get("LOCAL_RANK", "0") != "0":
             return
-        if not holds_handoff(self._folder):
+        if not any(self._folder.glob("slot-*")):
             warnings.warn(
                 f"attempt {self.attempt} finds no shard of an attempt before in {self._folder}. "
                 f"Either every rank of this node failed before its first step, or died without a "
@@ -401,11 +401,6 @@ def load_from_shm(folder: Path, slot: int, *, before: int, world: int) -> Handof
             images[kind, step] = torch.frombuffer(raw, dtype=torch.uint8, count=n_bytes, offset=at)
         at += n_bytes
     return Handoff(attempt, slot, world, images, described["failed_s"])
-
-
-def holds_handoff(folder: Path) -> bool:
-    """Whether any rank has left its images in a folder, which need not exist."""
-    return any(folder.glob("slot-*"))
 
 
 def record_agreed_step(folder: Path, slot: int, *, attempt: int, step: int) -> None:

@@ -252,15 +252,6 @@ def objects_of(
     return objects
 
 
-def common_steps(records_of: Mapping[Key, list[Record]]) -> list[int]:
-    """Steps of which every block has a record (by its header), the latest first."""
-    common: set[int] | None = None
-    for records in records_of.values():
-        steps = {record.header.step for record in records}
-        common = steps if common is None else common & steps
-    return sorted(common or (), reverse=True)
-
-
 def records_of_step(records_of: Mapping[Key, list[Record]], step: int) -> dict[Key, list[Record]]:
     """Only the records of one step, those of a slot all written by one process.
 
@@ -314,7 +305,8 @@ def consistent_steps(
         key: [record for record in records if not is_rolled_back(record)]
         for key, records in records_of.items()
     }
-    for step in common_steps(current):
+    steps = [{record.header.step for record in records} for records in current.values()]
+    for step in sorted(set.intersection(*steps) if steps else (), reverse=True):
         of_step = records_of_step(current, step)
         intact = (
             any(reader.read(record) is not None for record in records)
