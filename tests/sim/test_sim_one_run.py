@@ -28,7 +28,7 @@ from ettr.plan.schemes.base import levels_of
 from ettr.plan.wallclock import wallclock
 from ettr.sim import engine
 from ettr.sim.one_run import Precision, RunOutcome, Watch, simulate_run
-from ettr.sim.scenario import Bursts, RepairTime, RunScenario, plain_run, scheme_run
+from ettr.sim.scenario import Bursts, RepairTime, RunScenario, plain_run
 from ettr.units import SECONDS_PER_DAY
 
 DAY_S = float(SECONDS_PER_DAY)
@@ -153,7 +153,15 @@ def test_every_scheme_has_the_ettr_of_the_planner(scheme: object) -> None:
     interval_s = max(600.0, terms.shortest_interval_s)
     per_s = {d: SHARES[d.key] * per_node_day * JOB.n_nodes / DAY_S for d in Domain}
     expected = levels_ettr(levels_of(terms, JOB, per_s, interval_s))
-    scenario = RunScenario(*scheme_run(terms, JOB, SHARES, interval_s, exponential(per_node_day)))
+    lost = {Domain.NODE: 1, Domain.RACK: 2}
+    scenario = RunScenario(
+        levels_of(terms, JOB, {d: SHARES[d.key] for d in Domain}, interval_s),
+        tuple(lost.get(domain, 0) for domain in terms.responses),
+        JOB.n_nodes,
+        exponential(per_node_day),
+        terms.responses[Domain.JOB].restart_s,
+        JOB.productive_s,
+    )
     done = simulate_run(scenario, 11, EXACT)
     assert within(done, expected)
     assert done.ettr_error < 0.004
@@ -216,14 +224,19 @@ if sys.argv[1] == "interpreted":
     sys.modules["numba"] = None
 from ettr.models.registry import law_of_age, model_of_key
 from ettr.models.data import NodeRepair
-from ettr.plan.schemes import JobShape, PartialRecovery, terms_for
+from ettr.plan.schemes import Domain, JobShape, PartialRecovery, terms_for
+from ettr.plan.schemes.base import levels_of
 from ettr.sim.one_run import Precision, Watch, simulate_run
-from ettr.sim.scenario import Bursts, RepairTime, RunScenario, scheme_run
+from ettr.sim.scenario import Bursts, RepairTime, RunScenario
 job = JobShape(n_nodes=40, state_bytes=2e12, step_s=10.0, storage_bytes_per_s=50e9, queue_s=60.0)
 shares = {"process": 0.2, "node": 0.6, "rack": 0.1, "job": 0.1}
 life = law_of_age("lognormal").law_with_mean(1.3, 3 * 86400.0)
+terms = terms_for(PartialRecovery(), job)
+lost = {Domain.NODE: 1, Domain.RACK: 2}
 scenario = RunScenario(
-    *scheme_run(terms_for(PartialRecovery(), job), job, shares, 900.0, life),
+    levels_of(terms, job, {d: shares[d.key] for d in Domain}, 900.0),
+    tuple(lost.get(domain, 0) for domain in terms.responses),
+    job.n_nodes, life, terms.responses[Domain.JOB].restart_s, job.productive_s,
     node_repair=NodeRepair(0.6), spares=3, detection_s=30.0,
     repair_time=RepairTime(7200.0, law_of_age("lognormal").law_with_mean(0.7, 7200.0)),
     bursts=Bursts(1.5, 900.0),

@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -190,38 +190,6 @@ def plan_input(table: StageTable, limits: InputLimits | None = None) -> InputPla
     plan = plans[name]
     says = f"Data in the form {name}: " + ", ".join(f"{n} {r:.4g}/s" for n, r in rates.items())
     return replace(plan, form=name, forms=forms, says=(*plan.says, says + "."))
-
-
-def with_forms(
-    table: StageTable, forms: Mapping[str, tuple[float, float]], *, read: str, decode: str
-) -> StageTable:
-    """A table with several forms of its images, the best first.
-
-    Args:
-        forms: bytes that are read and CPU seconds to decode, as `ettr.records.measure_forms` has.
-        read: the stage that reads an image.
-        decode: the stage that decodes it.
-
-    Raises:
-        UsageError: the table has no such stage.
-    """
-    if lacking := {read, decode} - {one.stage for one in table.stages}:
-        raise UsageError(f"{', '.join(sorted(lacking))}: no stage of the table has that name")
-    made: list[InputStage] = []
-    for stage in table.stages:
-        if stage.stage not in (read, decode):
-            made.append(stage)
-            continue
-        for name, (size, cpu_s) in forms.items():
-            one = replace(stage, form=name)
-            if stage.stage == read:
-                one = replace(one, read_bytes=size)
-            if stage.stage == decode:
-                ratio = (cpu_s - one.cpu_s + one.wall_s) / one.wall_s if one.wall_s > 0 else 1.0
-                quantiles = {n: getattr(one, n) * ratio for n in ("p50_s", "p90_s", "p99_s")}
-                one = replace(one, cpu_s=cpu_s, wall_s=one.wall_s * ratio, **quantiles)
-            made.append(one)
-    return replace(table, stages=tuple(made))
 
 
 def _plan_of(stages: Sequence[InputStage], traced: InputHost, limits: InputLimits) -> InputPlan:
@@ -628,18 +596,3 @@ def _sentences(plan: InputPlan) -> Iterator[str]:
         yield "More cores, memory or bandwidth gain nothing."
     if plan.traced_rate and (made.estimate or 0.0) <= plan.traced_rate * 1.02:
         yield "Nothing can be gained: the pipeline already runs as fast as it can."
-
-
-def fixed_settings(
-    table: StageTable, slots: Sequence[int], limits: InputLimits | None = None
-) -> Interval:
-    """The predicted rate at given slots: what a sweep would measure there."""
-    limits = limits or InputLimits()
-    host = table.host if limits.cores is None else replace(table.host, cores_got=limits.cores)
-    host = host if host.engine_s > 0 else replace(host, engine_s=_ENGINE_S)
-    by_slots = min(n / max(_slot_s(one), 1e-12) for one, n in zip(table.stages, slots, strict=True))
-    cpu = sum(one.visits * (one.cpu_s + host.engine_s) for one in table.stages)
-    lock = sum(one.visits * (one.gil_share * one.cpu_s + host.engine_s) for one in table.stages)
-    others = min(host.cores_got / max(cpu, 1e-12), 1 / max(lock, 1e-12))
-    error = _SLOT_BOUND if by_slots <= others else _CORE_BOUND
-    return _widened(error.scaled(min(by_slots, others)), _noise(table.stages))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +12,6 @@ from ettr.models.data import NodeRepair
 from ettr.models.law import LifeLaw
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.plan.run import PlannedRun
-from ettr.plan.schemes import Domain, JobShape, Terms
-from ettr.plan.schemes.base import levels_of
 from ettr.sim.engine import Course, Floats, HazardTable
 from ettr.words import spell
 
@@ -162,26 +159,6 @@ def plain_run(
     kind = FailureKind(RecoveryLevel.LIGHT, 1.0, run.restart_s)
     levels = Levels(run.interval_s, run.write_s, kinds=(kind,), queue_s=run.queue_s)
     return levels, (nodes_lost,), run.n_nodes, life, run.restart_s, run.productive_s
-
-
-def scheme_run(
-    terms: Terms,
-    job: JobShape,
-    shares: Mapping[str, float],
-    interval_s: float,
-    life: LifeLaw,
-    nodes_in_rack: int = 2,
-) -> tuple[Levels, tuple[int, ...], int, LifeLaw, float, float]:
-    """The first fields of a `RunScenario` of a job under a checkpoint scheme.
-
-    A failure of a process or of the whole job sends no node to repair.
-    """
-    per_s = {domain: shares.get(domain.key, 0.0) for domain in Domain}
-    lost = {Domain.NODE: 1, Domain.RACK: nodes_in_rack}
-    levels = levels_of(terms, job, per_s, interval_s)
-    nodes_lost = tuple(lost.get(domain, 0) for domain in terms.responses)
-    start_s = terms.responses[Domain.JOB].restart_s
-    return levels, nodes_lost, job.n_nodes, life, start_s, job.productive_s
 
 
 def hazard_table(law: LifeLaw) -> HazardTable:
