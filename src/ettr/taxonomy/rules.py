@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
@@ -35,11 +36,11 @@ class Rule:
 
     def fits(self, check: str, code: str | None) -> bool:
         """Whether check and code (already in lower case) fit the patterns."""
-        if not _pattern(self.check).match(check):
+        if not _matcher(self.check)(check):
             return False
         if not code:
             return self.code in {"", "*"}
-        return bool(_pattern(self.code).match(code))
+        return bool(_matcher(self.code)(code))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class ReasonRule:
 
     def fits(self, text: str) -> bool:
         """Whether the text (already in lower case) fits the pattern."""
-        return bool(_pattern(self.pattern).match(text))
+        return bool(_matcher(self.pattern)(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,24 @@ def rules_of_kernel(forms: tuple[KernelForm, ...]) -> tuple[Rule, ...]:
 
 
 @cache
-def _pattern(text: str) -> re.Pattern[str]:
+def _matcher(text: str) -> Callable[[str], object]:
+    # most patterns are a word between stars, for which no expression need be compiled
+    glob = text.lower()
+    word = glob.strip("*")
+    if any(one in word for one in "*?["):
+        return _pattern(glob).match
+    if glob.startswith("*"):
+        return (
+            (lambda said: word in said)
+            if glob.endswith("*")
+            else (lambda said: said.endswith(word))
+        )
+    return (lambda said: said.startswith(word)) if glob.endswith("*") else word.__eq__
+
+
+def _pattern(glob: str) -> re.Pattern[str]:
     # a leading bracket is literal: `[HC]` is a prefix that people write, never a set of letters;
     # only around one of the characters that patterns use is it the way to mean just that one
-    glob = text.lower()
     if glob.startswith("[") and not glob.startswith(("[*]", "[?]", "[[]")):
         glob = "[[]" + glob[1:]
     return re.compile(translate(glob), re.DOTALL)
