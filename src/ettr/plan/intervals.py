@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.plan.renewal import exact_ettr
+from ettr.plan.renewal import exact_ettr, long_run_ettr
 from ettr.plan.run import PlannedRun, changed
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant, spell
@@ -199,6 +199,52 @@ def best_interval_band(run: PlannedRun, per_node_day: Interval) -> Interval | No
         best_s(per_node_day.high) if math.isfinite(per_node_day.high) else 0.0,
         best_s(per_node_day.low) if per_node_day.low else math.inf,
     )
+
+
+AXES = ("failures_per_node_day", "n_nodes", "interval_s", "write_s", "restart_s", "queue_s")
+
+
+def contour(
+    run: PlannedRun,
+    across: str,
+    across_values: Sequence[float],
+    up: str,
+    up_values: Sequence[float],
+    *,
+    best_interval: bool = False,
+) -> tuple[tuple[float, ...], ...]:
+    """Exact ETTR of the long run; one row for each of `up_values`, one entry an `across_values`.
+
+    Args:
+        up: Another of `AXES`.
+
+    Raises:
+        UsageError: axes that are unknown or the same, or a value that no run can have.
+    """
+    if across == up or across not in AXES or up not in AXES:
+        raise UsageError(f"axes {across!r}, {up!r}: give two different ones of {', '.join(AXES)}")
+    if not across_values or not up_values:
+        raise UsageError("a grid needs one value or more on each axis; give them")
+    for name, values in ((across, across_values), (up, up_values)):
+        for extreme in (min(values), max(values)):
+            # the ends are checked as any run is, and what lies between them is then sound
+            changed(run, name, extreme)
+    inputs = {name: float(getattr(run, name)) for name in AXES}
+    rows = []
+    for y in up_values:
+        inputs[up] = y
+        row = []
+        for x in across_values:
+            inputs[across] = x
+            rate = inputs["failures_per_node_day"] * inputs["n_nodes"] / SECONDS_PER_DAY
+            write_s, interval_s = inputs["write_s"], inputs["interval_s"]
+            if best_interval and write_s and rate:
+                interval_s = optimal_share(rate * write_s) / rate
+            row.append(
+                long_run_ettr(rate, interval_s, write_s, inputs["restart_s"], inputs["queue_s"])
+            )
+        rows.append(tuple(row))
+    return tuple(rows)
 
 
 def _time_left(run: PlannedRun) -> float:
