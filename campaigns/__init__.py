@@ -52,6 +52,7 @@ NAMES = (
     "state-accounting",
     "steps",
     "trainer-kills",
+    "watch",
 )
 
 
