@@ -184,7 +184,7 @@ def test_the_belief_falls_with_a_pass_and_with_hours_survived(site: Path, tmp_pa
         ('format = "ettr checks 1"\n[[check]]\nname = 3\nminutes = 0\n', "give a text"),
         ('format = "ettr checks 1"\n[[check]]\nname = "a"\nminutes = nan\n', "minutes is nan"),
         ('format = "ettr checks 1"\n[[check]]\nname = "a"\ncovers = {x = 2}\n', "from 0 to 1"),
-        ('format = "ettr checks 1"\n[[check]]\nname = "a"\nhours = 2\n', "no key"),
+        ('format = "ettr checks 1"\n[[check]]\nname = "a"\nhours = 2\n', "not a key"),
         ("\x00", "no TOML"),
     ],
 )
