@@ -156,11 +156,11 @@ def _matcher(text: str) -> Callable[[str], object]:
         return _pattern(glob).match
     if glob.startswith("*"):
         return (
-            (lambda said: word in said)
+            (lambda found: word in found)
             if glob.endswith("*")
-            else (lambda said: said.endswith(word))
+            else (lambda found: found.endswith(word))
         )
-    return (lambda said: said.startswith(word)) if glob.endswith("*") else word.__eq__
+    return (lambda found: found.startswith(word)) if glob.endswith("*") else word.__eq__
 
 
 def _pattern(glob: str) -> re.Pattern[str]:
