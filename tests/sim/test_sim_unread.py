@@ -94,7 +94,7 @@ SWITCHED_OFF = {
 
 
 def changes(scenario: ClusterScenario) -> Iterator[tuple[str, ClusterScenario]]:
-    """Each number of a scenario, as it is with half as much, half more and one more of it."""
+    """Each number of a scenario, as it is with half as much and one more of it."""
     seen: dict[str, int] = {}
     for group, part in parts_of(scenario):
         at = seen[group] = seen.get(group, -1) + 1
@@ -102,7 +102,7 @@ def changes(scenario: ClusterScenario) -> Iterator[tuple[str, ClusterScenario]]:
             now = getattr(part, one.name)
             if group in ASKED or isinstance(now, str) or math.isinf(now):
                 continue
-            for value in (now * 0.5, now * 1.5, now + 1):
+            for value in (now * 0.5, now + 1):
                 number = round(value) if isinstance(now, int) else value
                 changed = replace(part, **{one.name: number})
                 whole = getattr(scenario, group)
