@@ -242,7 +242,8 @@ def ettr(*words: str | Path) -> str:
 
 def started(folder: Path) -> subprocess.Popen[bytes]:
     """A watcher of the folder's store."""
-    words = [ETTR, "watch", folder / "disk" / "site", "--config", folder / "ettr.toml"]
+    words = [str(ETTR), "watch", str(folder / "disk" / "site")]
+    words += ["--config", str(folder / "ettr.toml")]
     with (folder / "said").open("ab") as said:
         return subprocess.Popen(words, stdout=said, stderr=said)
 
