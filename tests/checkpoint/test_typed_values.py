@@ -166,7 +166,7 @@ def test_a_file_of_values(tmp_path: Path) -> None:
             path.write_bytes(damaged)
             with pytest.raises(CheckpointError, match="damaged; take the file of an earlier"):
                 read_values(path)
-    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
+    with pytest.raises(CheckpointError, match="cannot read it: No such file"):
         read_values(tmp_path / "none")
 
 

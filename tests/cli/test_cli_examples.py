@@ -25,7 +25,8 @@ TRAINING = ("verify", "elastic", "chaos", "measure-recovery")
 INPUT = ("input trace", "input plan")  # tests/projection/test_input_plan.py
 GATES = ("gate query", "gate grade", "gate items")  # tests/language, tests/gates
 IMAGES = ("records",)  # tests/records
-SERVED = ("watch",)  # tests/cli/test_cli_watch.py: it does not end by itself
+# tests/cli/test_cli_watch.py, tests/collect: these need a server, or do not end by themselves
+SERVED = ("watch", "collect kubernetes", "collect prometheus")
 CATALOGUE = """format = "ettr checks 1"
 [[check]]
 name = "dcgmi diag"
