@@ -501,7 +501,7 @@ def test_connections_that_say_nothing_or_little_hold_nobody(run: Run) -> None:
         slow.sendall(b'{"kind": "hel')
         run.agent("there")
         run.until(lambda: "there" in run.pool.alive)
-        run.until(lambda: any("say nothing" in event for event in run.events))
+        run.until(lambda: any("send nothing" in event for event in run.events))
         refused = [event for event in run.events if "refused" in event]
         assert len(refused) <= 16  # of up to a hundred: they are counted, not all printed
     finally:
