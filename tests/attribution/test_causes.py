@@ -342,7 +342,7 @@ def test_intervals_of_totals_allow_for_what_the_model_has_wrong(store: Path):
         # no log of nodes was read: even a sure share is uncertain by some per cent
         if one["cause"] in ("node_hardware", "user_program"):
             assert share["high"] - share["low"] > 0.03
-    assert any("simulated clusters" in note for note in found["notes"])
+    assert any("intervals of the totals allow for it" in note for note in found["notes"])
 
 
 def test_what_a_probability_is_worth_is_printed_next_to_it(store: Path):

@@ -114,7 +114,7 @@ def test_a_missing_zone_is_wrong_use_and_no_prompt(command: str, logs: list[Path
         (["runs", "{site}", "--interval", "0"], "give a positive number of seconds"),
         (["runs", "{site}", "--checkpoint-min", "60"], "write --interval 60min"),
         (["goodput", "{site}", "--checkpoint-min=15"], "write --interval 15min"),
-        (["runs", "{site}", "--save-min", "5"], "--save-min: is now --write"),
+        (["runs", "{site}", "--save-min", "5"], "--save-min: is now called --write"),
         (["runs", "{site}", "--restart", "5"], "give a number with its unit"),
         (
             ["project", "{site}", "--seen-gpus", "64"],
@@ -124,7 +124,7 @@ def test_a_missing_zone_is_wrong_use_and_no_prompt(command: str, logs: list[Path
         (["report", "{site}", "--taxonomy", "absent.toml"], "absent.toml"),
         (["report", "{site}", "-o", "{folder}"], "is a folder"),
         (["report", "{sacct}", "--start", "monday"], "give a time with its zone"),
-        (["report", "{sacct}", "--columns", "node"], "no ours=theirs pair"),
+        (["report", "{sacct}", "--columns", "node"], "'node' is no pair; write node=host,time=ts"),
         (["explain", "{site}", "999"], "999"),
         (["nonsense"], "No such command"),
         (["report", "{site}", "--no-such-option"], "No such option"),

@@ -51,7 +51,7 @@ def test_a_week_ahead_with_the_share_of_past_bands_that_held(twenty_weeks: Path)
     # five whole windows of four weeks: not enough, and said so
     assert month["windows"] == 5
     assert month["failures"] == {"estimate": None, "low": None, "high": None}
-    assert "not known" in month["meaning"]
+    assert "are unknown: that needs 12 windows" in month["meaning"]
 
 
 def test_more_nodes_make_more_failures(twenty_weeks: Path):
@@ -70,7 +70,7 @@ def test_the_text_prints_the_coverage(twenty_weeks: Path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--ahead", "28d"), "takes 12 windows of that length"),
+        (("--ahead", "28d"), "needs 12 windows of that length"),
         (("--ahead", "0s"), "a second or more"),
         (("--ahead", "7"), "give a number with its unit"),
         (("--nodes", "-1"), "give a positive number of nodes"),
