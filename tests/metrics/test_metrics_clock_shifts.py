@@ -160,13 +160,13 @@ def test_the_sentence_is_in_ingest_text_page_and_json(tmp_path: Path):
     (folder / "controller").write_text(controller(5 * 3600))
     files = (folder / "sacct", folder / "controller")
     done = ettr("ingest", folder / "store", *files, "--timezone", "UTC")
-    assert "slurmctld-log lies 5.00 h after slurm-sacct" in done.err
+    assert "slurmctld-log is 5.00 h after slurm-sacct" in done.err
     document = ettr("report", folder / "store", "--json").json
     (shift,) = document["quality"]["clocks"]["shifts"]
     assert shift["shift_s"] == pytest.approx(5 * 3600, abs=5)
     page = folder / "report.html"
     done = ettr("report", "--detail", folder / "store", "-o", page)
-    words = "slurmctld-log lies 5.00 h after slurm-sacct"
+    words = "slurmctld-log is 5.00 h after slurm-sacct"
     assert words in " ".join(done.out.split())
     assert words in page.read_text()
     assert words in " ".join(ettr("quality", folder / "store", "--detail").out.split())
@@ -230,7 +230,7 @@ def test_progress_that_fits_several_zones_names_none(tmp_path: Path):
         assert shift.shift_s is None
         assert (shift.shift_low_s, shift.shift_high_s) == (4 * 3600, 5 * 3600)
         assert shift.remedies == ()
-        assert "progress lies 4 to 5 h after slurm-sacct" in shift.sentence
+        assert "progress is 4 to 5 h after slurm-sacct" in shift.sentence
         assert "cannot tell which" in shift.sentence
         assert made.runs.measured_runs == 0
 
@@ -270,7 +270,7 @@ def test_a_job_that_still_runs_bounds_a_shift_on_one_side(tmp_path: Path):
         (shift,) = made.clock_shifts
         assert (shift.shift_s, shift.shift_low_s, shift.remedies) == (None, None, ())
         assert shift.shift_high_s == pytest.approx(-5 * 3600, abs=600)
-        assert "progress lies at least 4.90 h before slurm-sacct" in shift.sentence
+        assert "progress is at least 4.90 h before slurm-sacct" in shift.sentence
 
 
 def test_jobs_and_nodes_of_one_log_show_its_shift_once(tmp_path: Path):
