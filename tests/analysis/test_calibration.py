@@ -798,7 +798,7 @@ def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path
             f"from 2026-01-05 to {END.date()} and the fit would end on 1999-01-01; give 3 days",
         ),
         (["fit", "STORE", "--out", "x.toml", "--hold-back", "1", "--until", "2026-01-09"], "one"),
-        (["backtest", "STORE"], "--hold-back DAYS"),
+        (["backtest", "STORE"], "the days to hold back with --hold-back"),
         (["backtest", "STORE", "--hold-back", "0"], "1 day or more"),
         (["run", "small", "--store", "x", "--hold-back", "3"], "no use for it"),
     ],

@@ -175,5 +175,7 @@ def test_a_disk_that_stays_full_stops_nothing_after_the_loop(tmp_path: Path, cap
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="slot-0: cannot make it: Not a directory; choose another folder"):
+    with pytest.raises(
+        CheckpointError, match="slot-0: cannot make it: Not a directory; choose another folder"
+    ):
         RunningCheckpoint(tmp_path / "file", {"w": torch.zeros(2)})

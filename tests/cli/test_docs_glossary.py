@@ -23,7 +23,7 @@ KNOWN = set(
     re.findall(
         r"\w+",
         "API CPU CRC CSV GPU HTML JSON SQL TOML UTC GPT ISO LANL LSF PBS SCAR ICML CUDA STORE "
-        "FILE PID JPEG",
+        "FILE PID JPEG HTTP SHA",
     )
 )
 

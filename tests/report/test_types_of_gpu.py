@@ -139,7 +139,7 @@ def test_types_are_compared_with_each_other(store: Path) -> None:
     assert (h100["failures"], a100["failures"]) == (32, 2)
     assert h100["node_days"] == pytest.approx(node_days(8, 10))
     refused = ettr("compare", store, "--by", "rack")
-    assert (refused.code, "gpu-type alone" in refused.err) == (2, True)
+    assert (refused.code, "gpu-type only" in refused.err) == (2, True)
 
 
 def test_a_place_is_its_nodes(store: Path, tmp_path: Path) -> None:

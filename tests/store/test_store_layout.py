@@ -356,7 +356,10 @@ def test_a_part_that_is_a_link_is_not_read(place: Path, tmp_path: Path) -> None:
     part = next((place / "parts" / "attempts").iterdir())
     part.rename(tmp_path / "outside.parquet")
     part.symlink_to(tmp_path / "outside.parquet")
-    with open_store(place) as store, pytest.raises(StoreError, match=f"{part.name}: .*is not a regul"):
+    with (
+        open_store(place) as store,
+        pytest.raises(StoreError, match=f"{part.name}: .*is not a regul"),
+    ):
         store.rows("attempts")
     part.unlink()
     (place / "parts" / "attempts").rmdir()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         RecoveryExperiment,
         measure_recovery,
     )
-    from ettr.checkpoint.remote import Copied, download, upload
+    from ettr.checkpoint.remote import CheckpointCopy, download, upload
     from ettr.checkpoint.restore_report import RestoreReport
     from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.resuming import Start
@@ -56,8 +56,8 @@ __all__ = [
     "Budget",
     "CheckedReader",
     "CheckedWriter",
+    "CheckpointCopy",
     "CheckpointError",
-    "Copied",
     "CostShare",
     "Export",
     "FencedError",
@@ -106,7 +106,7 @@ _NAMES = {
     "object_selection": "saved_objects",
     "perturbation": "Perturbation",
     "recovery_cost": "CostShare RecoveryCosts RecoveryExperiment measure_recovery",
-    "remote": "Copied download upload",
+    "remote": "CheckpointCopy download upload",
     "restore_report": "RestoreReport",
     "restoring": "restore",
     "resuming": "Start",

@@ -38,7 +38,7 @@ Files: TypeAlias = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CheckpointCopy:
     """A copy in object storage: its number, and of its pieces and their bytes those sent now."""
 
     number: int
@@ -47,7 +47,7 @@ class Copied:
     sent_bytes: int
 
 
-def upload(folder: str | os.PathLike[str], url: str) -> Copied:
+def upload(folder: str | os.PathLike[str], url: str) -> CheckpointCopy:
     """Copy a checkpoint folder, which nothing may write meanwhile, to a URL such as s3://B/run-7.
 
     Raises:
@@ -87,7 +87,7 @@ def upload(folder: str | os.PathLike[str], url: str) -> Copied:
         raise _fenced(url)
     _prune(storage, number + 1)
     n_pieces = len({piece for pieces in files.values() for piece in pieces})
-    return Copied(number + 1, n_pieces, len(sizes), sum(sizes))
+    return CheckpointCopy(number + 1, n_pieces, len(sizes), sum(sizes))
 
 
 def download(url: str, folder: str | os.PathLike[str]) -> int:
