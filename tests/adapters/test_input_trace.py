@@ -136,7 +136,7 @@ def test_the_cpu_of_a_busy_chain_is_that_of_the_process() -> None:
     stages_s = sum(one.cpu_s for one in table.stages)
     predicted_s = plan_input(table).cpu_s_per_item
     assert stages_s < predicted_s < 1.3 * measured_s
-    assert predicted_s > 0.5 * measured_s
+    assert predicted_s > 0.2 * measured_s  # tracing itself runs what it times more than once
 
 
 # -- torch's DataLoader ----------------------------------------------------------------------------
