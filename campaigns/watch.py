@@ -208,7 +208,7 @@ def watched(folder: Path, hours: list[dict[str, str]], kills: int, batch: Any) -
         week.process.wait()
         metrics = ettr("watch", disk / "site", "--config", folder / "ettr.toml", "--once")
         rows, shown = rows_of(disk / "site"), gauges(metrics)
-    wanted, told = batch
+    wanted, of_batch = batch
     differ = sum(len(set(wanted[name]) ^ set(rows[name])) for name in wanted)
     differ += sum(abs(len(wanted[name]) - len(rows[name])) for name in wanted)
     return (
@@ -220,7 +220,7 @@ def watched(folder: Path, hours: list[dict[str, str]], kills: int, batch: Any) -
         f"{sum(map(len, wanted.values())):,}",
         str(differ),
         str(week.fell),
-        str(sum(told.get(name) != shown.get(name) for name in told.keys() | shown.keys())),
+        str(sum(of_batch.get(one) != shown.get(one) for one in of_batch.keys() | shown.keys())),
         "" if kills else ", ".join(map(str, week.resident)),
     )
 

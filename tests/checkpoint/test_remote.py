@@ -147,3 +147,12 @@ def test_a_folder_that_is_written_meanwhile_is_refused(
     with pytest.raises(CheckpointError, match="copy between saves"):
         upload(run, URL)
     assert brought(tmp_path / "brought") == {"a": "first"}
+
+
+def test_a_link_is_refused_and_not_left_out(server: ObjectServer, tmp_path: Path) -> None:
+    run = folder_of(tmp_path / "run", a="first")
+    (run / "latest").symlink_to("rank0")
+    with pytest.raises(CheckpointError, match="latest: is a symbolic link"):
+        upload(run, URL)
+    (run / "latest").unlink()
+    upload(run, URL)

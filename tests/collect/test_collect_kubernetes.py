@@ -190,6 +190,7 @@ def test_a_watch_that_is_cut_repeated_and_gone_loses_and_doubles_nothing(tmp_pat
             kept_of,
             lambda: at(240 if cluster.done.is_set() else 62),
             said.append,
+            {},
         )
     assert [version for place, version in cluster.asked if place.endswith("pods")] == [
         "100",
@@ -222,7 +223,7 @@ def test_who_may_not_list_is_told_the_role_that_may(tmp_path, cluster):
     cluster.n_pods_listed = 0
     with collected.client(None) as client, pytest.raises(CollectError, match="--role"):
         collected.collect_kubernetes(
-            client, tmp_path / "k", 0, kept_of, lambda: NOON, lambda _: None
+            client, tmp_path / "k", 0, kept_of, lambda: NOON, lambda _: None, {}
         )
     role = json.loads(ettr("collect", "kubernetes", "--role").out)
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
@@ -233,7 +234,7 @@ def test_a_later_collection_goes_on_where_the_one_before_was(tmp_path, cluster):
     """What happened between two is asked for again, though the new lists no longer show it."""
     first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     with collected.client(None) as client:
-        collected.collect_kubernetes(client, first, 0, kept_of, lambda: at(62), str)
+        collected.collect_kubernetes(client, first, 0, kept_of, lambda: at(62), str, {})
         # as after kill -9 within a line
         first.write_bytes(first.read_bytes() + P2_NEW[:40])
         reached = collected.versions_reached(first)
@@ -253,3 +254,38 @@ def test_a_later_collection_goes_on_where_the_one_before_was(tmp_path, cluster):
         for row in rows_of(read_all(SOURCE, second), "allocations")
     }
     assert held["g2"] == 30
+
+
+def test_a_collection_that_failed_does_not_hide_where_the_one_before_ended(tmp_path, cluster):
+    logs = tmp_path / "logs"
+    assert ettr("collect", "kubernetes", logs).code == 0
+    (whole,) = logs.iterdir()
+    whole.rename(logs / "kubernetes-20260301T120000Z.jsonl")
+    (logs / "kubernetes-20260301T120100Z.jsonl").write_bytes(b"")
+    cluster.asked.clear()
+    cluster.n_pods_listed = 0
+    assert ettr("collect", "kubernetes", logs, "--watch", "1s").code == 0
+    assert ("/api/v1/pods", "100") in cluster.asked
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("contexts: [", "no cluster to ask"),
+        ({"exec": {"apiVersion": "none/v9", "command": "false"}}, "kubectl get nodes"),
+        (
+            {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "false"}},
+            "kubectl get nodes",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_gives_no_token_is_a_sentence(tmp_path, cluster, config, says):
+    path = tmp_path / "config"
+    whole = json.loads(path.read_text())
+    if isinstance(config, dict):
+        whole["users"][0]["user"] = config
+        config = json.dumps(whole)
+    path.write_text(config)
+    done = ettr("collect", "kubernetes", tmp_path / "logs")
+    assert done.code == 1
+    assert says in done.err

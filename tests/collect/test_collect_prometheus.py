@@ -78,7 +78,10 @@ class Server(BaseHTTPRequestHandler):
                 for node in DOWN
             ]
         data = {"resultType": "matrix", "result": series}
-        body = json.dumps({"status": "success", "data": data}).encode()
+        whole = {"status": "success", "data": data}
+        if fault == "partial":
+            whole["warnings"] = ["store s3 did not answer"]
+        body = json.dumps(whole).encode()
         self.answer(503 if fault == "busy" else 200, body[:50] if fault == "cut" else body)
 
     def answer(self, status: int, body: bytes) -> None:
@@ -130,6 +133,26 @@ def test_a_token_follows_no_redirection_and_a_password_is_refused(tmp_path, serv
     named = ettr("collect", "prometheus", "http://ann:PLANTED@h", tmp_path, "--since", "2026-03-01")
     assert named.code == 1
     assert "PLANTED" not in named.err
+
+
+def test_what_is_to_come_and_what_the_server_lacks_is_not_taken_for_nothing(tmp_path, server):
+    made, url = server
+    made.faults[:] = ["partial"]
+    words = ("collect", "prometheus", url, tmp_path, "--since", f"{datetime.now(UTC):%Y-%m-%d}")
+    done = ettr(*words, "--until", "2199-01-01")
+    assert done.code == 0, done.err
+    assert "may lack data: store s3 did not answer" in done.err
+    text = (tmp_path / "prometheus.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert all(line["end"] <= time.time() for line in lines)
+
+
+def test_a_file_of_another_kind_is_left_as_it_is(tmp_path, server):
+    path = tmp_path / "prometheus.jsonl"
+    path.write_text('{"metric": "up"}\n')
+    done = ettr("collect", "prometheus", server[1], tmp_path, "--since", "2026-03-01")
+    assert (done.code, path.read_text()) == (1, '{"metric": "up"}\n')
+    assert "give another folder" in done.err
 
 
 @pytest.mark.prometheus

@@ -186,8 +186,8 @@ def test_hostile_labels_are_one_sample_each(tmp_path: Path) -> None:
     assert sorted(labels) == sorted(nodes)
     asked = ["promtool", "check", "metrics"]
     given = made.replace(b"# EOF\n", b"")
-    told = subprocess.run(asked, input=given, capture_output=True, check=False)
-    assert told.returncode == 0, told.stderr
+    done = subprocess.run(asked, input=given, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_labels_have_few_values() -> None:

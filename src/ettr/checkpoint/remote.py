@@ -172,12 +172,16 @@ def _sealed(files: Files, digest: str = "") -> bytes:
 def _stamps_of(root: Path) -> dict[str, tuple[int, int]]:
     """Size and time of each file below a folder."""
     if not root.is_dir():
-        raise CheckpointError(f"{root}: is no folder; give that of a checkpoint")
-    found = {
-        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in sorted(root.rglob("*"))
-        if not path.is_symlink() and path.is_file() and not path.name.endswith(DRAFT_ENDING)
-    }
+        raise CheckpointError(f"{root}: is not a folder; give that of a checkpoint")
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink():
+            raise CheckpointError(
+                f"{path}: is a symbolic link, which a copy cannot hold; remove it, or copy the "
+                "folder that it leads to"
+            )
+        if path.is_file() and not path.name.endswith(DRAFT_ENDING):
+            found[str(path.relative_to(root))] = path.stat().st_size, path.stat().st_mtime_ns
     if not found:
         raise CheckpointError(f"{root}: holds no file; give the folder of a checkpoint")
     return found

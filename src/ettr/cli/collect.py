@@ -180,7 +180,10 @@ def collect_kubernetes(
         raise UsageError("give the FOLDER for the file, such as: ettr collect kubernetes logs")
     watch_s = q.seconds("--watch", watch)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    earlier = sorted(folder.glob("kubernetes-*.jsonl"))
+    # a collection that failed has reached less than the one before it, or nothing
+    reached: dict[tuple[str, str], str] = {}
+    for one in sorted(folder.glob("kubernetes-*.jsonl")):
+        reached |= api.versions_reached(one)
     path = folder / f"kubernetes-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl"
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
     try:
@@ -192,7 +195,7 @@ def collect_kubernetes(
                 kept_of,
                 lambda: datetime.now(UTC),
                 complain,
-                api.versions_reached(earlier[-1]) if earlier else None,
+                reached,
             )
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -241,7 +244,8 @@ def collect_prometheus(
     from ettr.collect.prometheus import collect_prometheus as asked
     from ettr.sources.prometheus import QUERIES, reduced
 
-    end = q.if_given(q.utc_moment, "--until", until) or datetime.now(UTC)
+    now = datetime.now(UTC)  # what is to come was not asked yet
+    end = min(q.if_given(q.utc_moment, "--until", until) or now, now)
     begin = q.if_given(q.utc_moment, "--since", since)
     step_s = q.seconds("--step", step)
     if step_s < 1:
@@ -256,7 +260,8 @@ def collect_prometheus(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / "prometheus.jsonl"
     begin_s = None if begin is None else begin.timestamp()
-    done = asked(url, path, QUERIES, begin_s, end.timestamp(), step_s, token, reduced)
+    end_s = end.timestamp()
+    done = asked(url, path, QUERIES, begin_s, end_s, step_s, token, reduced, complain)
     entry: dict[str, JsonValue] = {
         "file": str(path),
         "answers": done.answers,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -82,6 +83,7 @@ def client(context: str | None) -> httpx2.Client:
         from lightkube.config.client_adapter import Client, ConnectionParams
         from lightkube.config.kubeconfig import KubeConfig
         from lightkube.core.exceptions import ConfigError
+        from yaml import YAMLError
     except ImportError:
         raise CollectError("lightkube is not installed; pip install 'ettr[kubernetes]'") from None
     try:
@@ -89,7 +91,7 @@ def client(context: str | None) -> httpx2.Client:
         if found is None:
             raise CollectError("the kubeconfig has no context; name one with --context")
         return Client(found, ConnectionParams())
-    except (ConfigError, OSError, ValueError, AssertionError) as error:
+    except (ConfigError, YAMLError, OSError, ValueError, AssertionError) as error:
         raise CollectError(
             f"no cluster to ask: {error}; set KUBECONFIG, or run it in a pod"
         ) from None
@@ -204,13 +206,13 @@ def collect_kubernetes(
     kept: Callable[[Object], Object],
     now: Callable[[], datetime],
     complain: Callable[[str], None],
-    reached: dict[tuple[str, str], str] | None = None,
+    reached: dict[tuple[str, str], str],
 ) -> ObjectFile:
     """List all, then watch for so long.
 
     Args:
         kept: what of an object is written.
-        reached: versions from which watches go on, where there was a collection before.
+        reached: versions from which watches go on, of kinds that were collected before.
 
     Raises:
         CollectError: the API does not answer, or refuses what is needed.
@@ -224,7 +226,7 @@ def collect_kubernetes(
             place = _place(client, resource, complain)
             if place is not None:
                 version, _ = _listed(client, resource, place, written)
-                before = (reached or {}).get((_api(place), resource.kind), version)
+                before = reached.get((_api(place), resource.kind), version)
                 if watch_s <= 0:
                     written.reached(resource, place, before)
                 found.append((resource, place, before))
@@ -285,10 +287,24 @@ def _asked(client: httpx2.Client, place: str, query: dict[str, str]) -> httpx2.R
     import httpx2
 
     try:
-        return client.get(place, params=query, timeout=60.0)
+        with _credentials():
+            return client.get(place, params=query, timeout=60.0)
     except httpx2.TransportError as error:
         raise CollectError(
             f"{client.base_url}: no answer: {error or type(error).__name__}"
+        ) from None
+
+
+@contextmanager
+def _credentials() -> Iterator[None]:
+    """Ask with the account's token: where the plugin of the kubeconfig gives none, say so."""
+    from lightkube.core.exceptions import ConfigError
+
+    try:
+        yield
+    except (ConfigError, FileNotFoundError) as error:
+        raise CollectError(
+            f"the kubeconfig's way to a token fails: {error}; try `kubectl get nodes` with it"
         ) from None
 
 
@@ -366,7 +382,8 @@ def _changes(
     """Changes with their objects as the API sends them."""
     query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
     query["timeoutSeconds"] = str(int(for_s) + 1)
-    with client.stream("GET", place, params=query, timeout=for_s + _SILENT_S) as answer:
+    timeout_s = for_s + _SILENT_S
+    with _credentials(), client.stream("GET", place, params=query, timeout=timeout_s) as answer:
         if answer.status_code == _GONE:
             raise _GoneError
         if answer.status_code in {_FORBIDDEN, _UNAUTHORISED}:

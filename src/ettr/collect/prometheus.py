@@ -48,6 +48,7 @@ def collect_prometheus(
     step_s: float,
     token: str | None,
     reduced: Callable[[Samples, float], list[Samples]],
+    complain: Callable[[str], None],
 ) -> Answered:
     """Append the answers to a file, from where it ends.
 
@@ -57,7 +58,8 @@ def collect_prometheus(
         reduced: a series without the samples that say nothing new, in stretches without a gap.
 
     Raises:
-        CollectError: the server refuses, does not answer, or `since_s` is needed.
+        CollectError: the server refuses, does not answer, `since_s` is needed, or the file is not
+            one of these.
         OSError: the file cannot be written.
     """
     place = urllib.parse.urlsplit(url)
@@ -69,12 +71,17 @@ def collect_prometheus(
     n_answers = n_series = 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "rb+") as file:
-        ends = _ends(file)
+        try:
+            ends = _ends(file)
+        except (ValueError, KeyError, TypeError):
+            raise CollectError(
+                f"{path}: is not what this command writes; give another folder, or move it away"
+            ) from None
         for query in queries:
             first_s = ends[query] + step_s if query in ends else since_s
             if first_s is None:
                 raise CollectError(f"{path}: {query} was not asked before; give --since")
-            for end_s, answer in _pieces(url, query, first_s, until_s, step_s, token):
+            for end_s, answer in _pieces(url, query, first_s, until_s, step_s, token, complain):
                 series = [
                     {"metric": one["metric"], "step": step_s, "values": part}
                     for one in answer
@@ -104,14 +111,20 @@ def _ends(file: Any) -> dict[str, float]:
 
 
 def _pieces(
-    url: str, query: str, first_s: float, until_s: float, step_s: float, token: str | None
+    url: str,
+    query: str,
+    first_s: float,
+    until_s: float,
+    step_s: float,
+    token: str | None,
+    complain: Callable[[str], None],
 ) -> Iterator[tuple[float, list[Any]]]:
     """Answers for following times, each with the time of its last point."""
     points = _FIRST_POINTS
     while first_s <= until_s:
         end_s = min(first_s + (points - 1) * step_s, until_s)
         end_s = first_s + (end_s - first_s) // step_s * step_s
-        found = _asked(url, query, first_s, end_s, step_s, token, may_shrink=points > 1)
+        found = _asked(url, query, first_s, end_s, step_s, token, complain, may_shrink=points > 1)
         if found is None:
             points = max(1, points // 4)
             continue
@@ -127,6 +140,7 @@ def _asked(
     end_s: float,
     step_s: float,
     token: str | None,
+    complain: Callable[[str], None],
     may_shrink: bool,
 ) -> list[Any] | None:
     """The series of one answer; None where it would be too large."""
@@ -146,7 +160,12 @@ def _asked(
             request = urllib.request.Request(where, headers=headers)  # noqa: S310 - http or https
             with opener.open(request, timeout=_TIMEOUT_S) as answer:
                 value = json.loads(answer.read())
-            return list(value["data"]["result"])
+            series = list(value["data"]["result"])
+            for one in value.get("warnings") or ():  # of Thanos: part of its stores did not answer
+                complain(
+                    f"{query}: the server says that its answer may lack data: {str(one)[:300]}"
+                )
+            return series
         except urllib.error.HTTPError as error:
             answer_text = error.read(2000).decode("utf-8", "replace")
             if error.code in _TOO_LARGE and may_shrink:
