@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from ettr.errors import EttrError
 
+SCHEMES = ("s3", "gs", "az")
 TRIES = 4
 _TIMEOUT_S, _RETRY_S = 120, 180
 _AT_ONCE = 8
@@ -196,6 +197,8 @@ def _checked(url: str, error: type[EttrError]) -> str:
             f"{shown}: give the bucket and a prefix alone; credentials and endpoints come from the "
             "environment (AWS_*, GOOGLE_*, AZURE_*)"
         )
+    if parts.scheme not in SCHEMES:
+        raise error(f"{shown}: give a URL that begins with {', '.join(SCHEMES)} and ://")
     if not parts.netloc or not parts.path.strip("/"):
         raise error(f"{shown}: give a bucket and a prefix, such as {parts.scheme}://logs/site")
     return url.rstrip("/")

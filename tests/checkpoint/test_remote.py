@@ -156,3 +156,8 @@ def test_a_link_is_refused_and_not_left_out(server: ObjectServer, tmp_path: Path
         upload(run, URL)
     (run / "latest").unlink()
     upload(run, URL)
+
+
+def test_a_url_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="begins with s3, gs, az"):
+        upload(folder_of(tmp_path / "run", a="first"), "ftp://bucket/run")

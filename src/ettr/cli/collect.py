@@ -254,7 +254,7 @@ def collect_prometheus(
         raise UsageError("give a --since before --until")
     token = os.environ.get("PROMETHEUS_TOKEN")
     if token_file is not None:
-        token = token_file.read_text("utf-8").strip()
+        token = token_file.read_text("utf-8", "replace").strip()
     if token is not None and not (token.isascii() and token.isprintable()):
         raise UsageError("the token is not of printable ASCII, so no token")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

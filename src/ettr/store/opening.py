@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 _DUCKDB_ENDINGS = (".duckdb", ".ddb")
-SCHEMES = ("s3", "gs", "az")
-"""Beginnings of URLs of stores in object storage."""
 
 
 def open_store(
@@ -49,13 +47,17 @@ def open_store(
     text, computing = str(where), computing or Computing()
     if "\0" in text:
         raise StoreError(f"{text!r}: no path or URL has a zero character in it")
-    if text.partition("://")[0] in SCHEMES:
-        from ettr.store.bucket import BucketStore
-
-        if readable_by is not None:
-            raise UsageError("--readable-by is for files; in object storage grant the rights there")
-        return BucketStore(text, create=create, computing=computing)
     if "://" in text:
+        from ettr.object_storage import SCHEMES
+
+        if text.partition("://")[0] in SCHEMES:
+            from ettr.store.bucket import BucketStore
+
+            if readable_by is not None:
+                raise UsageError(
+                    "--readable-by is for files; in object storage grant the rights there"
+                )
+            return BucketStore(text, create=create, computing=computing)
         return BackendStore(
             open_url(text, create=create, readable_by=readable_by, computing=computing), computing
         )
