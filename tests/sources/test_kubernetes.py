@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 
 from cli.program import ettr
 from cluster_scenarios import played, small
+from ettr.errors import SourceError
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario_file import scenario_text
 from ettr.sim.cluster.text_logs import write_logs
 from ettr.sources.kubernetes import SOURCE
 from ettr.sources.registry import named
+from ettr.sources.spool import log_file
 from ettr.store import open_store
 from source_samples import SAMPLES, read_all, rows_of
 from sources.kubernetes_objects import answer_of, objects_of, stamp
@@ -309,11 +312,127 @@ def test_a_watch_read_in_two_files_gives_the_store_of_one(tmp_path: Path):
     assert stores[0]["gpu_hours"] == pytest.approx(8 * (3 + 5 / 6) + 0.5)
 
 
-def test_yaml_is_refused_with_what_to_do(tmp_path: Path):
-    (tmp_path / "pods.yaml").write_text("apiVersion: v1\nkind: PodList\nitems: []\n")
-    done = ettr("ingest", tmp_path / "store", tmp_path / "pods.yaml")
-    assert done.code != 0
-    assert "yq -o json" in done.err
+def rows_without_lines(path: Path) -> list[dict]:
+    batches = read_all(SOURCE, path)
+    rows = [row for name in SOURCE.tables for row in rows_of(batches, name)]
+    return [{name: value for name, value in row.items() if name != "line"} for row in rows]
+
+
+@pytest.mark.parametrize("form", ["kubectl", "aliases", "indented", "documents", "of_kind"])
+def test_yaml_gives_the_rows_of_json(tmp_path: Path, form: str):
+    yaml = pytest.importorskip("yaml")
+    sample = SAMPLES / "kubernetes/list.json"
+    whole = json.loads(sample.read_text())
+    items = whole["items"]
+    text = {
+        "kubectl": lambda: yaml.safe_dump(json.loads(sample.read_text())),
+        # objects that share their parts
+        "aliases": lambda: yaml.safe_dump(whole | {"items": [*items, *items]}, sort_keys=False),
+        "indented": lambda: "items:\n" + indented(yaml, items) + "kind: List\napiVersion: v1\n",
+        "documents": lambda: yaml.safe_dump_all(items, explicit_start=True),
+        # as the API itself lists them
+        "of_kind": lambda: "".join(f"---\n{yaml.safe_dump(one)}" for one in lists_of(items)),
+    }[form]()
+    path = tmp_path / "objects.yaml"
+    path.write_text(text)
+    assert SOURCE.matches(text.encode()[:65536], "x") > 0.5
+    assert not rows_of(read_all(SOURCE, path), "rejects")
+    assert sorted(map(repr, rows_without_lines(path))) == sorted(
+        map(repr, rows_without_lines(sample))
+    )
+
+
+def indented(yaml, items: list[dict]) -> str:
+    lines = yaml.safe_dump(items).splitlines()
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def lists_of(items: list[dict]) -> list[dict]:
+    """Lists by kind, whose items do not say it."""
+    of: dict[tuple[str, str], list[dict]] = {}
+    for one in items:
+        rest = {name: value for name, value in one.items() if name not in {"apiVersion", "kind"}}
+        of.setdefault((one["apiVersion"], one["kind"]), []).append(rest)
+    return [
+        {"apiVersion": api, "items": some, "kind": f"{kind}List"}
+        for (api, kind), some in of.items()
+    ]
+
+
+def test_a_list_of_the_api_itself_is_read_though_its_items_name_no_kind(tmp_path: Path):
+    sample = SAMPLES / "kubernetes/list.json"
+    path = written(tmp_path, lists_of(json.loads(sample.read_text())["items"]))
+    ours, theirs = (sorted(map(repr, rows_without_lines(one))) for one in (path, sample))
+    assert ours == theirs
+
+
+def test_a_folder_of_must_gather_is_one_log(tmp_path: Path):
+    """Pods, jobs and nodes lie in files of their own; each pod once more by itself."""
+    yaml = pytest.importorskip("yaml")
+    sample, gathered = SAMPLES / "kubernetes/list.json", tmp_path / "must-gather"
+    places = {"Pod": "namespaces/ml/core/pods", "Event": "namespaces/ml/core/events"}
+    for one in lists_of(json.loads(sample.read_text())["items"]):
+        kind = one["kind"].removesuffix("List")
+        path = gathered / f"{places.get(kind, f'namespaces/ml/x/{kind.lower()}s')}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        each = [item | {"kind": kind, "apiVersion": one["apiVersion"]} for item in one["items"]]
+        path.write_text("---\n" + yaml.safe_dump(one | {"items": each}))
+        if kind == "Pod":
+            alone = gathered / "namespaces/ml/pods/p/p.yaml"
+            alone.parent.mkdir(parents=True)
+            alone.write_text("---\n" + yaml.safe_dump(each[0]))
+    (gathered / "namespaces/ml/core/secrets.yaml").write_text(
+        "---\napiVersion: v1\nitems:\n- apiVersion: v1\n  data: {a: UExBTlRFRA==}\n  kind: Secret\n"
+    )
+    (gathered / "timestamp").write_text("2026-03-01 12:00:00\n")
+    with log_file(gathered) as log:
+        assert "UExBTlRFRA" not in log.path.read_text()
+        assert (log.name, sorted(map(repr, rows_without_lines(log.path)))) == (
+            "must-gather",
+            sorted(map(repr, rows_without_lines(sample))),
+        )
+    done = ettr("ingest", tmp_path / "store", gathered)
+    assert done.code == 0, done.err
+    # what a shell's ** makes of it: pods without their jobs are said
+    done = ettr("ingest", tmp_path / "other", gathered / "namespaces/ml/core/pods.yaml")
+    assert "of jobs that are not in this file" in done.err
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (
+            "metadata: &a0 {x: y}\n"
+            + "".join(f"k{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)),
+            "over 1,048,576 values",
+        ),
+        ("x: " + "[" * 5000 + "\n", "100 levels"),
+        ("x: &a [*a]\n", "alias"),
+        ("a: b: c\n", "line 3"),
+    ],
+)
+def test_a_document_that_is_no_object_costs_itself(tmp_path: Path, bad: str, why: str):
+    pytest.importorskip("yaml")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": at(0)}
+    node = named_object("Node", "v1", "g1", status={"conditions": [ready]})
+    path = tmp_path / "objects.yaml"
+    # a tag is obeyed by none
+    tagged = "---\nmetadata: !!python/object/apply:os.abort []\nkind: Pod\napiVersion: v1\n"
+    text = f"apiVersion: v1\nkind: Pod\n{bad}{tagged}---\n{json.dumps(node)}\n"
+    path.write_text(text)
+    batches = read_all(SOURCE, path)
+    assert [row["node"] for row in rows_of(batches, "nodes")] == ["g1"]
+    first, second = rows_of(batches, "rejects")
+    assert why in first["detail"]
+    assert "no uid" in second["detail"]
+
+
+def test_yaml_without_its_library_says_what_to_do(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    path = tmp_path / "pods.yaml"
+    path.write_text("apiVersion: v1\nkind: PodList\nitems: []\n")
+    with pytest.raises(SourceError, match=r"ettr\[kubernetes\]"):
+        read_all(SOURCE, path)
 
 
 def test_prometheus_gives_the_outages_of_the_objects_to_a_step(tmp_path: Path):

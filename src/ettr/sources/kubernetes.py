@@ -23,7 +23,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from ettr.errors import SourceError
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.json_records import Json, json_records
 from ettr.sources.lines import integer_of, json_part
@@ -31,8 +30,10 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import MAY_BE_TELLING, without_secrets
 from ettr.sources.times import time_of
+from ettr.sources.yaml_records import of_kind, yaml_records
 from ettr.tables.rows import TEXT_LIMIT, Batch
 from ettr.tables.text import clean
+from ettr.words import counted
 
 NAME = "kubernetes"
 NOT_KEPT = "not kept: it may hold secrets"
@@ -53,7 +54,7 @@ _KEPT = _OWNERS | {"Pod", "Node", "Event", "Workload"}
 # pods of services, which run as long as they may: no attempts
 _SERVICES = frozenset(("DaemonSet", "ReplicaSet", "Deployment", "Node"))
 _KIND = re.compile(rb'"kind"\s*:\s*"(\w{1,60}?)(?:List)?"')
-_YAML = re.compile(rb"^(?:apiVersion|kind): \S", re.MULTILINE)
+_YAML = re.compile(rb"^(?:- |  )?(?:apiVersion|kind): \S", re.MULTILINE)
 _GPU = re.compile(
     r"(?:nvidia\.com|amd\.com|gpu\.intel\.com|intel\.com)/(?:gpu|i915|xe)\Z|google\.com/tpu\Z|"
     r"habana\.ai/gaudi\Z|aws\.amazon\.com/neuron(?:device)?\Z|huawei\.com/Ascend\w{1,20}\Z"
@@ -235,20 +236,18 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Attempts, what their pods held, nodes, their states, and events, once the file is read.
 
     Raises:
-        SourceError: the file is YAML, corrupt or truncated.
+        SourceError: the file is corrupt or truncated, or YAML without PyYAML.
     """
-    if not json_part(origin.head) and _YAML.search(origin.head):
-        raise SourceError(
-            f"{origin}: is YAML; write it as JSON, by kubectl get -o json or yq -o json FILE"
-        )
     rows = LogRows(NAME, origin, options)
     seen, place = _Seen(rows), 0
-    for record in json_records(origin, lists=("items",), with_text=False):
+    is_json = json_part(origin.head) or not _YAML.search(origin.head)
+    records = json_records(origin, ("items",), with_text=False) if is_json else yaml_records(origin)
+    for record in records:
         if not isinstance(record.value, dict):
             place = max(place + 1, record.line)
             rows.count_read()
             # the words of the decoder name a place and quote nothing
-            rows.reject(place, "bad-json", record.error or "no JSON object", NOT_KEPT)
+            rows.reject(place, "bad-json", record.error or "no object", NOT_KEPT)
             continue
         for value in _items(record.value):
             place = max(place + 1, record.line)
@@ -275,7 +274,7 @@ def kept_of(value: Any, within: str = "") -> Any:
 def _items(value: Object) -> Iterable[Json]:
     """The objects of a list, or the object itself."""
     items = value.get("items")
-    return items if isinstance(items, list) else (value,)
+    return [of_kind(one, value) for one in items] if isinstance(items, list) else (value,)
 
 
 def _take(seen: _Seen, line: int, value: Json) -> None:
@@ -623,6 +622,7 @@ def _emit(seen: _Seen) -> None:
     jobs: dict[str, str] = {}
     groups: dict[tuple[str, str], list[_Pod]] = defaultdict(list)
     tops: dict[tuple[str, str], _Owner | None] = {}
+    without_job = 0
     workloads = {
         one.owner[2]: one for one in seen.owners.values() if one.kind == "Workload" and one.owner
     }
@@ -630,8 +630,14 @@ def _emit(seen: _Seen) -> None:
         found = _attempt_of(seen, pod)
         if found is not None:
             key, top = found
+            without_job += top is None and (pod.owner or ("",))[0] in _KINDS_OF_JOBS
             groups[key].append(pod)
             tops[key] = top
+    if without_job:
+        seen.rows.note(
+            f"{counted(without_job, 'pod')} of jobs that are not in this file: objects of one "
+            "cluster belong together, in one file or in a folder that is read as one"
+        )
     of_top: dict[str, int] = defaultdict(int)
     for key, pods in groups.items():
         top = tops[key]
@@ -1005,7 +1011,7 @@ def _states(
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are objects of Kubernetes, a watch or an audit log of such."""
     if not json_part(head):
-        return 0.9 if len(_YAML.findall(head[:4096])) > 1 else 0.0
+        return 0.9 if len(_YAML.findall(head)) > 1 else 0.0
     if b'"apiVersion"' not in head:
         return 0.0
     kinds = {found.decode() for found in _KIND.findall(head)}
@@ -1018,7 +1024,7 @@ def matches(head: bytes, _name: str) -> float:
 SOURCE = Source(
     name=NAME,
     version=READERS[NAME],
-    title="Kubernetes objects (`kubectl get -o json`, watch streams, audit log)",
+    title="Kubernetes objects (`kubectl get -o json` or `yaml`, must-gather, watch streams, audit log)",
     tables=("attempts", "allocations", "nodes", "node_states", "events"),
     matches=matches,
     read=read,

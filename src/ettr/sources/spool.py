@@ -1,13 +1,15 @@
-"""Logs that are no files: standard input (`-`), pipes, FIFOs, devices.
+"""Logs that are no files: standard input (`-`), pipes, FIFOs, devices, must-gather folders.
 
 A log is read more than once (to recognise its format, for its key in the store, for its rows), and
-a pipe only once. So what comes through it is first written to a temporary file.
+a pipe only once. So what comes through it is first written to a temporary file; so are the files of
+a folder of Kubernetes objects, since jobs, pods and nodes in them belong together.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import stat
 import tempfile
@@ -26,6 +28,12 @@ SPOOL_LIMIT_BYTES = 64 << 30
 PATIENCE_S = 3.0
 
 _CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 16
+_KINDS = (
+    rb'"?(?:(?:Pod|Node|Event|Workload|LeaderWorkerSet|(?:Stateful|Replica|Daemon)Set|Deployment|'
+    rb'JobSet|\w{0,20}Job)(?:List)?|List)"?'
+)
+_OBJECTS = re.compile(rb'^(?:- |  )?kind: %b\s*$|"kind"\s*:\s*%b' % (_KINDS, _KINDS), re.MULTILINE)
 _NAMELESS = ("/dev/", "/proc/")
 
 
@@ -66,20 +74,43 @@ def log_file(path: Path, waiting: Callable[[str], None] | None = None) -> Iterat
         SourceError: the stream cannot be read, holds more than `SPOOL_LIMIT_BYTES`, or does not
             fit on the disk.
     """
-    if path != STDIN and not _is_stream(path):
+    objects = _objects_in(path)
+    if path != STDIN and not objects and not _is_stream(path):
         yield LogFile(path)
         return
-    label = "stdin" if path == STDIN else str(path)
+    label = "stdin" if path == STDIN else str(path if path.name else path.absolute())
     log = LogFile(Path(), label, path == STDIN or label.startswith(_NAMELESS))
     with tempfile.TemporaryDirectory(prefix="ettr-") as folder:
         spool = Path(folder) / "log"
         try:
-            with _opened(path) as stream, spool.open("wb") as file:
-                _wait_for_bytes(stream, label, waiting)
-                _copy(stream, file, label)
+            with spool.open("wb") as file:
+                for each in objects:
+                    file.write(b"\n" if objects[0].suffix == ".json" else b"\n---\n")
+                    with each.open("rb") as stream:
+                        _copy(stream, file, label)
+                if not objects:
+                    with _opened(path) as stream:
+                        _wait_for_bytes(stream, label, waiting)
+                        _copy(stream, file, label)
         except OSError as error:
             raise SourceError(_why_not(label, folder, error)) from error
         yield LogFile(spool, log.label, log.is_nameless)
+
+
+def _objects_in(folder: Path) -> list[Path]:
+    """Files of a folder that hold objects of Kubernetes as YAML, then those as JSON."""
+    found: list[tuple[bool, Path]] = []
+    for path in folder.rglob("*") if folder.is_dir() else ():
+        is_one = path.suffix in {".yaml", ".yml", ".json"} and not path.is_symlink()
+        if is_one and path.is_file():
+            try:
+                with path.open("rb") as file:
+                    head = file.read(_HEAD_BYTES)
+            except OSError as error:
+                raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+            if b"apiVersion" in head and _OBJECTS.search(head):
+                found.append((path.suffix == ".json", path))
+    return [path for _, path in sorted(found)]
 
 
 def _is_stream(path: Path) -> bool:
@@ -112,10 +143,8 @@ def _wait_for_bytes(stream: BinaryIO, label: str, waiting: Callable[[str], None]
 
 
 def _copy(stream: BinaryIO, file: BinaryIO, label: str) -> None:
-    n_bytes = 0
     while chunk := stream.read(_CHUNK_BYTES):
-        n_bytes += len(chunk)
-        if n_bytes > SPOOL_LIMIT_BYTES:
+        if file.tell() + len(chunk) > SPOOL_LIMIT_BYTES:
             raise SourceError(
                 f"{label}: more than {SPOOL_LIMIT_BYTES / (1 << 30):g} GiB come through it; write "
                 "the log to a file (compressed, if you like) and name that"
