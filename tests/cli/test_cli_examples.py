@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -90,26 +91,55 @@ def test_an_example_runs(example: str, folder: Path) -> None:
     assert done.out
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.parametrize("example", examples_of(list(TRAINING)))
-def test_an_example_of_the_training_side_runs(example: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a checkpoint, the tutorial's script and a small model."""
     torch = pytest.importorskip("torch")
     from ettr.checkpoint import RunningCheckpoint
 
-    with RunningCheckpoint(tmp_path / "checkpoints", {"w": torch.ones(8)}, policy="full") as rc:
+    place = tmp_path_factory.mktemp("training")
+    with RunningCheckpoint(place / "checkpoints", {"w": torch.ones(8)}, policy="full") as rc:
         rc.step(1)
         rc.wait()
     (script,) = re.findall(r"```python\n# train.py\n(.*?)```", TUTORIAL.read_text("utf-8"), re.S)
-    (tmp_path / "train.py").write_text(script.replace("STEPS = 200", "STEPS = 4"))
-    shutil.copy(ROOT / "tests" / "contraction.py", tmp_path / "model.py")
-    words = shlex.split(example)[1:]
-    # the ranks of `elastic` are forks, which import torch once; under `chaos`, which may kill what
-    # forks them, they are not
-    forked = [sys.executable, forked_python.__file__, "ettr"]
-    done = subprocess.run(
-        [*(forked if words[0] == "elastic" else [str(PROGRAM)]), *words],
-        cwd=tmp_path,
+    (place / "train.py").write_text(script.replace("STEPS = 200", "STEPS = 4"))
+    shutil.copy(ROOT / "tests" / "contraction.py", place / "model.py")
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("example", examples_of(["verify", "measure-recovery"]))
+def test_an_example_of_the_training_side_runs(example: str, training: Path) -> None:
+    done = ettr(*shlex.split(example)[1:], folder=training)
+    assert done.code == 0, done.err
+    assert done.out
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("example", examples_for("elastic"))
+def test_an_example_of_ranks_runs(example: str, training: Path) -> None:
+    """The ranks are forks, which import torch once."""
+    done = program([sys.executable, forked_python.__file__, *shlex.split(example)], training)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("example", examples_for("chaos"))
+def test_an_example_of_faults_runs(example: str, tmp_path: Path) -> None:
+    """Around a program without ranks: what it is around is the example of `elastic`."""
+    words, inner = example.split(" -- ", 1)
+    assert [inner.replace(" -n ", " --ranks ")] == list(examples_for("elastic"))
+    done = program([PROGRAM, *shlex.split(words)[1:], "--", sys.executable, "-c", "1"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the command: status 0" in done.stdout
+
+
+def program(words: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words,
+        cwd=folder,
         env={**os.environ, "PATH": os.pathsep.join([str(PROGRAM.parent), os.environ["PATH"]])},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -117,5 +147,3 @@ def test_an_example_of_the_training_side_runs(example: str, tmp_path: Path) -> N
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout

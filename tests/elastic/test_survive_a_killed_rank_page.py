@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import forked_python
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
 
@@ -25,7 +27,6 @@ NOTE = """\
 """
 
 
-@pytest.mark.timeout(1800)  # a loaded machine imports torch six times
 def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
     tmp_path: Path,
 ) -> None:
@@ -34,10 +35,9 @@ def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
     # what the page has, and a line that says from which step a generation goes on
     noted = script.replace(LOOP, NOTE + LOOP)
     (tmp_path / "train.py").write_text(noted)
-    command = "from ettr.cli.main import main; main()"
-    words = ["elastic", "-n", "4", "--spares", "1", "--", sys.executable, "train.py"]
+    words = ["ettr", "elastic", "-n", "4", "--spares", "1", "--", sys.executable, "train.py"]
     with subprocess.Popen(
-        [sys.executable, "-c", command, *words],
+        [sys.executable, forked_python.__file__, *words],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -49,9 +49,10 @@ def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
                 assert job.poll() is None
                 time.sleep(0.01)
             children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-            for pid in children[1:3]:  # slots 1 and 2: each holds the other's only copy
+            # after what forks them: slots 1 and 2, of which each holds the other's only copy
+            for pid in children[2:4]:
                 os.kill(int(pid), signal.SIGKILL)
-            printed, _ = job.communicate(timeout=1700)
+            printed, _ = job.communicate(timeout=500)
         finally:
             job.kill()
     assert job.returncode == 0, printed
