@@ -169,9 +169,10 @@ def owners_of(kind: str) -> tuple[list[dict], dict, dict]:
     if kind == "Workload":
         job = named_object("Job", "batch/v1", "x", spec={}, status=ended("Complete"))
         meta = {"ownerReferences": owned_by(job)}
-        queued = {"queueName": "q", "priorityClassName": "high"}
+        ref = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
+        queued = {"queueName": "q", "priorityClassRef": ref}
         load = named_object(
-            kind, "kueue.x-k8s.io/v1beta1", "w", metadata=meta, spec=queued, status={}
+            kind, "kueue.x-k8s.io/v1beta2", "w", metadata=meta, spec=queued, status={}
         )
         return [job, load], job, {}
     top = named_object(kind, "leaderworkerset.x-k8s.io/v1", "x", spec={}, status={})
@@ -194,6 +195,7 @@ def test_a_job_of_any_kind_is_one_attempt_though_a_pod_was_replaced(tmp_path: Pa
     batches = read_all(SOURCE, written(tmp_path, [*pods, *objects]))
     (attempt,) = rows_of(batches, "attempts")
     assert (attempt["state"], attempt["partition"]) == ("COMPLETED", "q")
+    assert attempt["qos"] == ("high" if kind == "Workload" else None)
     assert [stamp(attempt[name]) for name in ("start", "end")] == [at(1), at(60)]
     assert (attempt["n_nodes"], attempt["n_gpus"]) == (2, 16)
     assert attempt["time_limit_s"] == (7200 if kind == "PyTorchJob" else None)

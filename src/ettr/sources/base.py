@@ -42,7 +42,7 @@ class ReadOptions:
 
 READERS: Mapping[str, int] = {
     "kernel-xid": 3,
-    "kubernetes": 2,
+    "kubernetes": 3,
     "nhc": 2,
     "prometheus": 2,
     "slurm-events": 3,

@@ -8,8 +8,8 @@ time in the attempt.
 An object counts once, in its latest version (uid, resourceVersion). Of Secrets, environments,
 annotations and what containers wrote nothing is kept, also not of records that cannot be read.
 
-Format: kubernetes.io, API reference v1; the API types of JobSet v1alpha2, Kueue v1beta1, Kubeflow
-v1, LeaderWorkerSet v1 and Volcano v1alpha1 in their repositories.
+Format: kubernetes.io, API reference v1; the API types of JobSet v1alpha2, Kueue v1beta1, v1beta2,
+Kubeflow v1, Trainer v1alpha1, LeaderWorkerSet v1, Volcano v1alpha1 in their repositories.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ _GPU = re.compile(
 )
 _PARTS_OF_GPUS = re.compile(r"nvidia\.com/(?:mig-|gpu\.shared)")
 _TYPES = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
+_INSTANCE = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 # names of an attempt that a pod's own labels have where no list holds its owners
 _LABELS = (
     ("JobSet", "jobset.sigs.k8s.io/jobset-name"),
@@ -72,14 +73,14 @@ _GROUP = ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _OF_PODS = (*(label for _, label in _LABELS), *_GROUP, _RESTART, _QUEUE)
 # what is read of any object
-_READ = frozenset((*_OF_PODS, *_TYPES)) | _words_of(
+_READ = frozenset((*_OF_PODS, *_TYPES, *_INSTANCE)) | _words_of(
     "apiVersion kind metadata name namespace uid resourceVersion creationTimestamp labels "
     "deletionTimestamp ownerReferences controller spec nodeName priorityClassName containers "
     "resources requests limits activeDeadlineSeconds queueName queue unschedulable taints key "
-    "runPolicy schedulingPolicy priorityClass "
+    "runPolicy schedulingPolicy priorityClass priorityClassRef claims "
     "timeAdded status phase reason startTime completionTime conditions type message "
     "lastTransitionTime lastHeartbeatTime containerStatuses state lastState terminated exitCode "
-    "signal finishedAt capacity cpu memory addresses address node.kubernetes.io/instance-type "
+    "signal finishedAt capacity cpu memory addresses address "
     "involvedObject regarding source deprecatedSource host series lastObservedTime firstTimestamp "
     "lastTimestamp deprecatedFirstTimestamp deprecatedLastTimestamp eventTime note"
 )
@@ -457,6 +458,8 @@ def _gpus(seen: _Seen, spec: Object) -> float:
     for container in _objects(spec.get("containers")):
         asked = _object(container.get("resources"))
         requests, limits = _object(asked.get("requests")), _object(asked.get("limits"))
+        if asked.get("claims"):
+            seen.rows.note("devices of resource claims (DRA) are not counted as GPUs")
         for name, count in ({**requests, **limits} if requests else limits).items():
             kind = _of_resource(name)
             if kind == "gpu":
@@ -511,7 +514,12 @@ def _owner(
         end=end,
         state=state,
         queue=clean(spec.get("queueName") or scheduling.get("queue") or labels.get(_QUEUE)),
-        qos=clean(scheduling.get("priorityClass") or spec.get("priorityClassName")),
+        # Kueue has it apart from v1beta2 on
+        qos=clean(
+            scheduling.get("priorityClass")
+            or spec.get("priorityClassName")
+            or _object(spec.get("priorityClassRef")).get("name")
+        ),
         limit_s=float(limit) if isinstance(limit, int) and limit > 0 else None,
         preempted=preempted,
     )
@@ -727,7 +735,7 @@ def _attempt(
         partition=(workload.queue if workload else None)
         or (top.queue if top else None)
         or next((pod.labels[_QUEUE] for pod in pods if _QUEUE in pod.labels), None),
-        qos=(top.qos if top else None) or next((pod.qos for pod in pods if pod.qos), None),
+        qos=next((one.qos for one in (top, workload, *pods) if one and one.qos), None),
         cancelled_by=removed,
         eligible=submit,
         start=start,
@@ -968,7 +976,7 @@ def _inventory(seen: _Seen, name: str, line: int, one: Object) -> None:
         gpu_type=next((clean(labels.get(kind)) for kind in _TYPES if labels.get(kind)), None),
         n_cpus=integer_of(has.get("cpu")),
         memory_bytes=_bytes(has.get("memory")),
-        hardware_group=clean(labels.get("node.kubernetes.io/instance-type")),
+        hardware_group=next((clean(labels[name]) for name in _INSTANCE if name in labels), None),
         other_names=",".join(sorted(one for one in others if one and one != name)) or None,
         in_service_from=seen.time(meta.get("creationTimestamp")),
     )
@@ -1024,7 +1032,7 @@ def matches(head: bytes, _name: str) -> float:
 SOURCE = Source(
     name=NAME,
     version=READERS[NAME],
-    title="Kubernetes objects (`kubectl get -o json` or `yaml`, must-gather, watch streams, audit log)",
+    title="Kubernetes objects (`kubectl get -o json` or `yaml`, must-gather, watches, audit logs)",
     tables=("attempts", "allocations", "nodes", "node_states", "events"),
     matches=matches,
     read=read,

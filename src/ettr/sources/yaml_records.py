@@ -16,7 +16,7 @@ from ettr.tables.text import text_of
 
 # of a document, or of an item of a list
 PIECE_LIMIT_BYTES = 64 << 20
-# of the same, with what its aliases stand for
+# of the same; an alias counts as the values of its anchor
 MOST_VALUES = 1 << 20
 _DEEPEST = 100
 _DOCUMENT = re.compile(rb"(?:---|\.\.\.)(?:[ \t]|\Z)")
