@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -277,6 +278,10 @@ def test_a_collection_that_failed_does_not_hide_where_the_one_before_ended(tmp_p
             {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "false"}},
             "kubectl get nodes",
         ),
+        (
+            {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}},
+            "prints no token",
+        ),
     ],
 )
 def test_a_kubeconfig_that_gives_no_token_is_a_sentence(tmp_path, cluster, config, says):
@@ -289,3 +294,25 @@ def test_a_kubeconfig_that_gives_no_token_is_a_sentence(tmp_path, cluster, confi
     done = ettr("collect", "kubernetes", tmp_path / "logs")
     assert done.code == 1
     assert says in done.err
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_a_plugin_is_asked_in_the_version_of_the_kubeconfig(tmp_path, cluster, version):
+    """A plugin prints a credential of the version that it is asked for, as those of clouds do."""
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!{sys.executable}\nimport json, os\n"
+        'asked = json.loads(os.environ["KUBERNETES_EXEC_INFO"])\n'
+        'token = asked["apiVersion"].rpartition("/")[2] + os.environ["OWN"]\n'
+        'print(json.dumps({**asked, "status": {"token": token}}))\n'
+    )
+    plugin.chmod(0o700)
+    path = tmp_path / "config"
+    whole = json.loads(path.read_text())
+    api = f"client.authentication.k8s.io/{version}"
+    own = {"apiVersion": api, "command": str(plugin), "env": [{"name": "OWN", "value": "-x"}]}
+    whole["users"][0]["user"] = {"exec": own | {"interactiveMode": "Never"}}
+    path.write_text(json.dumps(whole))
+    done = ettr("collect", "kubernetes", tmp_path / "logs")
+    assert done.code == 0, done.err
+    assert cluster.tokens == {f"Bearer {version}-x"}

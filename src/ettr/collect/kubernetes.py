@@ -27,6 +27,7 @@ Object = dict[str, Any]
 
 _PAGE, _LONGEST_WATCH_S, _SILENT_S, _MOST_WAIT_S = 500, 300, 30.0, 30.0
 _GONE, _NOT_FOUND, _FORBIDDEN, _UNAUTHORISED = 410, 404, 403, 401
+_PLUGINS = "client.authentication.k8s.io"
 _BEATS = frozenset(("resourceVersion", "lastHeartbeatTime"))
 
 
@@ -90,11 +91,24 @@ def client(context: str | None) -> httpx2.Client:
         found = KubeConfig.from_env().get(context)
         if found is None:
             raise CollectError("the kubeconfig has no context; name one with --context")
+        if found.user is not None and found.user.exec is not None:
+            _ask_plugin(found.user.exec)
         return Client(found, ConnectionParams())
     except (ConfigError, YAMLError, OSError, ValueError, AssertionError) as error:
         raise CollectError(
             f"no cluster to ask: {error}; set KUBECONFIG, or run it in a pod"
         ) from None
+
+
+def _ask_plugin(plugin: Any) -> None:
+    """Say to a token plugin which version it is asked in; lightkube takes v1 for unknown."""
+    from lightkube.config.models import NameValue
+
+    asked: Object = {"kind": "ExecCredential", "apiVersion": plugin.apiVersion}
+    asked |= {"spec": {"interactive": False}}
+    plugin.env = [*(plugin.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(asked))]
+    if plugin.apiVersion == f"{_PLUGINS}/v1":  # the token has the same place in both
+        plugin.apiVersion = f"{_PLUGINS}/v1beta1"
 
 
 @dataclass(slots=True)
@@ -293,6 +307,12 @@ def _asked(client: httpx2.Client, place: str, query: dict[str, str]) -> httpx2.R
         raise CollectError(
             f"{client.base_url}: no answer: {error or type(error).__name__}"
         ) from None
+    except (KeyError, ValueError):
+        raise CollectError(
+            "the plugin of the kubeconfig prints no token (certificates of plugins are not "
+            "supported): use the token of a service account with the role of ettr collect "
+            "kubernetes --role"
+        ) from None
 
 
 @contextmanager
@@ -302,7 +322,7 @@ def _credentials() -> Iterator[None]:
 
     try:
         yield
-    except (ConfigError, FileNotFoundError) as error:
+    except (ConfigError, FileNotFoundError, PermissionError) as error:
         raise CollectError(
             f"the kubeconfig's way to a token fails: {error}; try `kubectl get nodes` with it"
         ) from None
