@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,8 @@ from ettr.errors import SourceError
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario_file import scenario_text
 from ettr.sim.cluster.text_logs import write_logs
+from ettr.sources import kubernetes
+from ettr.sources.json_records import JsonRecord
 from ettr.sources.kubernetes import SOURCE
 from ettr.sources.registry import named
 from ettr.sources.spool import log_file
@@ -25,6 +28,7 @@ from source_samples import SAMPLES, read_all, rows_of
 from sources.kubernetes_objects import answer_of, objects_of, stamp
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+KINDS = ("PyTorchJob", "Volcano", "JobSet", "Workload", "LeaderWorkerSet")
 KEY = ("attempt_id", "state", "start", "end", "n_nodes", "n_gpus")
 
 
@@ -69,6 +73,64 @@ def unknown_fields(given: object, typed: object) -> list[str]:
         for pair in zip(given, typed, strict=True):
             found += unknown_fields(*pair)
     return found
+
+
+class Watched(dict):
+    """An object that notes which of its fields are asked for."""
+
+    def __init__(self, value: dict, asked: set[str], place: str = "") -> None:
+        self.asked, self.place = asked, place
+        super().__init__({name: self.watched(name, one) for name, one in value.items()})
+
+    def watched(self, name: str, value: object) -> object:
+        place = f"{self.place}.{name}".removeprefix(".")
+        if isinstance(value, dict):
+            return Watched(value, self.asked, place)
+        if isinstance(value, list):
+            return [Watched(one, self.asked, f"{place}[]") for one in value]
+        return value
+
+    def get(self, name: str, default: object = None) -> object:
+        self.asked.add(f"{self.place}.{name}".removeprefix("."))
+        return super().get(name, default)
+
+
+def leaves(value: object, place: str = "") -> set[str]:
+    if isinstance(value, dict) and value:
+        return set().union(*(leaves(one, f"{place}.{name}") for name, one in value.items()))
+    if isinstance(value, list):
+        return set().union(*(leaves(one, f"{place}[]") for one in value))
+    return set() if value == {} else {place.removeprefix(".")}
+
+
+def test_fields_of_jobs_are_those_of_the_projects_schemas(monkeypatch):
+    """The table names each field's place in the types that the schemas are made of."""
+    table = Path(__file__).parents[2] / "docs/results/tables/kubernetes-fields.csv"
+    defined: dict[tuple[str, str], set[str]] = {}
+    for row in csv.DictReader(table.read_text("utf-8").splitlines()):
+        defined.setdefault((row["api_version"], row["kind"]), set()).add(row["field"])
+    made = [one for kind in KINDS for one in owners_of(kind)[0] if one["kind"] != "StatefulSet"]
+    older = {"queueName": "q", "priorityClassName": "high"}
+    made.append(named_object("Workload", "kueue.x-k8s.io/v1beta1", "v", spec=older, status={}))
+    late = {"activeDeadlineSeconds": 9}
+    train = ("TrainJob", "trainer.kubeflow.org/v1alpha1", "t")
+    made.append(named_object(*train, spec=late, status=ended("Complete")))
+    sample = json.loads((SAMPLES / "kubernetes/list.json").read_text())["items"]
+    for one in [*made, *(one for one in sample if one["kind"] == "JobSet")]:
+        own = leaves({name: one.get(name, {}) for name in ("spec", "status")})
+        assert own <= defined[one["apiVersion"], one["kind"]], one
+    asked: set[str] = set()
+    records = [JsonRecord(n, Watched(one, asked), "", None) for n, one in enumerate(made, 1)]
+    monkeypatch.setattr(kubernetes, "json_records", lambda *_, **__: iter(records))
+    read_all(SOURCE, SAMPLES / "kubernetes/list.json")
+    within = {"status.conditions", "status.state", "spec.runPolicy", "spec.priorityClassRef"}
+    within.add("spec.runPolicy.schedulingPolicy")
+    known = set().union(*defined.values())
+    read = {one for one in asked if one.startswith(("spec.", "status."))} - within
+    assert read <= known
+    assert len(read) > 10
+    labels = {one.removeprefix("metadata.labels.") for one in defined["v1", "Pod"]}
+    assert labels == set(kubernetes._OF_PODS)
 
 
 def test_secrets_in_the_message_of_an_event_are_masked(tmp_path: Path):
@@ -184,7 +246,7 @@ def owners_of(kind: str) -> tuple[list[dict], dict, dict]:
     return [top, own], own, labels | {"kueue.x-k8s.io/queue-name": "q"}
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "Volcano", "JobSet", "Workload", "LeaderWorkerSet"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_job_of_any_kind_is_one_attempt_though_a_pod_was_replaced(tmp_path: Path, kind: str):
     objects, owner, labels = owners_of(kind)
     pods = [

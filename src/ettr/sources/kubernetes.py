@@ -500,10 +500,12 @@ def _owner(
         end = seen.time(_object(status.get("state")).get("lastTransitionTime")) if state else None
     if is_deleted and state is None:
         state, end = "CANCELLED", seen.time(meta.get("deletionTimestamp"))
-    # Kubeflow has them apart
-    policy = _object(spec.get("runPolicy")) or spec
-    scheduling = _object(policy.get("schedulingPolicy")) or spec
-    labels, limit = _object(meta.get("labels")), policy.get("activeDeadlineSeconds")
+    run = _object(spec.get("runPolicy"))  # of Kubeflow
+    scheduling, labels = _object(run.get("schedulingPolicy")), _object(meta.get("labels"))
+    limit = run.get("activeDeadlineSeconds") or spec.get("activeDeadlineSeconds")
+    queues = spec.get("queueName"), spec.get("queue"), scheduling.get("queue"), labels.get(_QUEUE)
+    priority = spec.get("priorityClassName") or scheduling.get("priorityClass")
+    priority = priority or _object(spec.get("priorityClassRef")).get("name")  # of Kueue v1beta2
     return _Owner(
         line=line,
         kind=kind,
@@ -513,13 +515,8 @@ def _owner(
         created=created,
         end=end,
         state=state,
-        queue=clean(spec.get("queueName") or scheduling.get("queue") or labels.get(_QUEUE)),
-        # Kueue has it apart from v1beta2 on
-        qos=clean(
-            scheduling.get("priorityClass")
-            or spec.get("priorityClassName")
-            or _object(spec.get("priorityClassRef")).get("name")
-        ),
+        queue=next((clean(one) for one in queues if one), None),
+        qos=clean(priority),
         limit_s=float(limit) if isinstance(limit, int) and limit > 0 else None,
         preempted=preempted,
     )
