@@ -137,10 +137,9 @@ def split_records(block: bytes, layout: RecordLayout, header: bytes | None) -> R
     if not block.endswith(b"\n"):
         ends = np.append(ends, len(block))
     starts = np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)
-    # sums of 16 bits take a third of the time, and hold what lines of fewer bytes have
-    is_short = (ends - starts).max() < np.iinfo(np.uint16).max
-    width = np.uint16 if is_short else np.int64
-    counts = np.add.reduceat(raw == layout.mark[0], starts, dtype=width).astype(np.int64)
+    # how many separators lie before each line's end: faster than to sum over every byte
+    before = np.searchsorted(np.flatnonzero(raw == layout.mark[0]), ends)
+    counts = np.diff(before, prepend=0)
     lines = _BlockLines(block, starts, ends, counts, layout)
     whole = counts == layout.separators
     found = Records(block, starts, np.arange(len(starts)))

@@ -215,8 +215,11 @@ def _restored(name: str, column: pa.Array, layout: RecordLayout) -> pa.Array:
     """A free text with the separators and line breaks that it had."""
     if name not in words.FREE_TEXT:
         return column
-    inner = pc.replace_substring(column, INNER_MARK.decode(), layout.mark.decode())
-    return pc.replace_substring(inner, INNER_BREAK.decode(), "\n")
+    for inner, own in ((INNER_MARK, layout.mark), (INNER_BREAK, b"\n")):
+        bytes_of = column.buffers()[2]
+        if bytes_of is not None and inner in bytes_of.to_pybytes():
+            column = pc.replace_substring(column, inner.decode(), own.decode())
+    return column
 
 
 def _is_utf8(data: bytes) -> bool:

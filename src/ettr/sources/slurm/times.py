@@ -297,7 +297,11 @@ class JobRecords:
             return pa.nulls(self.n, TEXT)
         if field not in self._texts:
             column = self.columns[field]
-            self._texts[field] = pc.if_else(pc.equal(column, ""), None, column)
+            empty = pc.equal(column, "")
+            # a copy of a column of texts takes as long as reading it
+            self._texts[field] = (
+                pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
+            )
         return self._texts[field]
 
     def distinct(self, field: str) -> pa.DictionaryArray:
