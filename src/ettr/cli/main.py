@@ -5,7 +5,6 @@ Exit status: 0 done, 1 could not, 2 wrong use. Text goes to stdout, diagnostics 
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
 import inspect
@@ -229,7 +228,6 @@ def main() -> None:
     write_any_text()
     # a command ends before it leaves garbage worth a look at each of its objects
     gc.set_threshold(300_000, 50, 50)
-    atexit.register(gc.freeze)  # nor at its end, when all that it loaded goes with it
     site, words = SiteFile(), sys.argv[1:]
     try:
         check_words(sys.argv[1:])
