@@ -382,7 +382,9 @@ def rows_without_lines(path: Path) -> list[dict]:
     return [{name: value for name, value in row.items() if name != "line"} for row in rows]
 
 
-@pytest.mark.parametrize("form", ["kubectl", "aliases", "indented", "documents", "of_kind"])
+@pytest.mark.parametrize(
+    "form", ["kubectl", "aliases", "indented", "documents", "comments", "of_kind"]
+)
 def test_yaml_gives_the_rows_of_json(tmp_path: Path, form: str):
     yaml = pytest.importorskip("yaml")
     sample = SAMPLES / "kubernetes/list.json"
@@ -394,6 +396,7 @@ def test_yaml_gives_the_rows_of_json(tmp_path: Path, form: str):
         "aliases": lambda: yaml.safe_dump(whole | {"items": [*items, *items]}, sort_keys=False),
         "indented": lambda: "items:\n" + indented(yaml, items) + "kind: List\napiVersion: v1\n",
         "documents": lambda: yaml.safe_dump_all(items, explicit_start=True),
+        "comments": lambda: "# a cluster\n---\n" + commented(yaml, items) + "# end\nkind: List\n",
         # as the API itself lists them
         "of_kind": lambda: "".join(f"---\n{yaml.safe_dump(one)}" for one in lists_of(items)),
     }[form]()
@@ -409,6 +412,11 @@ def test_yaml_gives_the_rows_of_json(tmp_path: Path, form: str):
 def indented(yaml, items: list[dict]) -> str:
     lines = yaml.safe_dump(items).splitlines()
     return "".join(f"    {line}\n" for line in lines)
+
+
+def commented(yaml, items: list[dict]) -> str:
+    each = "".join(f"# an object\n{yaml.safe_dump([one])}" for one in items)
+    return f"apiVersion: v1\nitems:\n{each}"
 
 
 def lists_of(items: list[dict]) -> list[dict]:
@@ -489,6 +497,22 @@ def test_a_document_that_is_no_object_costs_itself(tmp_path: Path, bad: str, why
     first, second = rows_of(batches, "rejects")
     assert why in first["detail"]
     assert "no uid" in second["detail"]
+
+
+def test_a_document_without_bounds_costs_itself(tmp_path: Path, monkeypatch):
+    pytest.importorskip("yaml")
+    monkeypatch.setattr("ettr.sources.yaml_records.PIECE_LIMIT_BYTES", 2000)
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": at(0)}
+    nodes = [
+        named_object("Node", "v1", name, status={"conditions": [ready]}) for name in ("a", "b")
+    ]
+    big = f"- apiVersion: v1\n  kind: Node\n  spec:\n{'    k: v' * 1000}\n"
+    small = "".join(f"- {json.dumps(one)}\n" for one in nodes)
+    path = tmp_path / "objects.yaml"
+    path.write_text(f"apiVersion: v1\nitems:\n{big}{small}kind: List\n")
+    batches = read_all(SOURCE, path)
+    assert [row["node"] for row in rows_of(batches, "nodes")] == ["a", "b"]
+    assert [row["line"] for row in rows_of(batches, "rejects")] == [3]
 
 
 def test_yaml_without_its_library_says_what_to_do(tmp_path: Path, monkeypatch):

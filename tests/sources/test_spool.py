@@ -47,6 +47,8 @@ def test_standard_input_is_recognised_hashed_and_kept_once(tmp_path: Path, data:
     first = ettr(*words, stdin=data)
     assert first.returncode == 0, first.stderr
     assert "stdin: slurm-sacct, 6 records read as rows of attempts (6)" in first.stdout
+    # no library complains of what a program leaves at its end
+    assert all(line.startswith("ettr: ") for line in first.stderr.splitlines()), first.stderr
     assert "stdin: slurm-sacct, already in the store" in ettr(*words, stdin=data).stdout
     # the same bytes in a file are the same log
     path = tmp_path / "sacct.psv"

@@ -55,11 +55,10 @@ class _Lines:
 
     def pieces(self, of: str) -> Iterator[_Piece]:
         """What was added, if it is more than blanks."""
-        lines, self._lines = self._lines, []
-        if self._n_bytes > PIECE_LIMIT_BYTES:
-            yield _Piece(self._begin, None, of)
-        elif lines and (text := text_of(b"\n".join(lines))).strip():
-            yield _Piece(self._begin, text, of)
+        text = text_of(b"\n".join(self._lines))
+        if text.strip():
+            yield _Piece(self._begin, text if self._n_bytes <= PIECE_LIMIT_BYTES else None, of)
+        self._lines.clear()
 
 
 def yaml_records(origin: Origin) -> Iterator[JsonRecord]:
@@ -77,7 +76,7 @@ def yaml_records(origin: Origin) -> Iterator[JsonRecord]:
             f"{origin}: is YAML, for which PyYAML is not installed: pip install 'ettr[kubernetes]'"
             "; or write it as JSON, by kubectl get -o json"
         ) from None
-    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C where PyYAML was built with it
     nameless: list[JsonRecord] = []
     anchors: dict[str, tuple[Json, int]] = {}
     for piece in _pieces(origin):
@@ -99,7 +98,8 @@ def yaml_records(origin: Origin) -> Iterator[JsonRecord]:
             of_list = value if isinstance(value, dict) else {}
             yield from (one._replace(value=of_kind(one.value, of_list)) for one in nameless)
             nameless.clear()
-        if piece.of != "list" or record.error:
+            value = None
+        if value is not None or record.error:  # no document that is a comment
             yield record
     yield from nameless
 
@@ -128,7 +128,8 @@ def _pieces(origin: Origin) -> Iterator[_Piece]:
             begins = line.startswith(dash) and line[len(dash) : len(dash) + 1] in {b" ", b""}
             if begins:
                 yield from item.pieces("item")
-            if begins or line.startswith(b" " * len(dash)) or not line.strip():
+            is_of_it = line.startswith(b" " * len(dash)) or line.lstrip()[:1] in {b"", b"#"}
+            if begins or is_of_it:
                 item.add(number, line)
                 continue
             yield from item.pieces("item")
