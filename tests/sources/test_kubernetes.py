@@ -431,6 +431,16 @@ def lists_of(items: list[dict]) -> list[dict]:
     ]
 
 
+@pytest.mark.parametrize("name", ["kubernetes/watch.jsonl", "kubernetes/list.json"])
+def test_rows_are_the_same_without_msgspec(monkeypatch, name: str):
+    pytest.importorskip("msgspec")
+    quick = read_all(SOURCE, SAMPLES / name)
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    plain = read_all(SOURCE, SAMPLES / name)
+    assert [one.tables for one in plain] == [one.tables for one in quick]
+    assert plain[0].tables["attempts"].num_rows > 1
+
+
 def test_a_list_of_the_api_itself_is_read_though_its_items_name_no_kind(tmp_path: Path):
     sample = SAMPLES / "kubernetes/list.json"
     path = written(tmp_path, lists_of(json.loads(sample.read_text())["items"]))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from ettr.errors import SourceError
 from ettr.sources.lines import json_part, numbered_lines
@@ -24,19 +24,24 @@ _META = re.compile(r'"meta"\s*:\s*(?=\{)')
 
 
 class JsonRecord(NamedTuple):
-    """One JSON value of a file, its line or place, and its text; `error` where it is no JSON."""
+    """One JSON value of a file, its line or place; `error`, and its text, where it is no JSON."""
 
     line: int
     value: Json
-    raw: str
+    text: str
     error: str | None
+
+    @property
+    def raw(self) -> str:
+        """Its text, or the value as JSON, cut."""
+        return self.text or ("" if self.error else short(self.value))
 
 
 def json_records(
     origin: Origin,
     lists: Collection[str] = (),
     shape: RecordShape | None = None,
-    with_text: bool = True,
+    wanted: Any = Any,
 ) -> Iterator[JsonRecord]:
     """The JSON values of a file: one a line, an array's elements, or documents in a row.
 
@@ -45,17 +50,20 @@ def json_records(
 
     Args:
         lists: keys of an object whose arrays hold records; in these, `Broken` is in their place.
-        with_text: whether a record that could be read has its text too, a fifth of the time.
+        wanted: a TypedDict of what is read of a record; other keys may be left out.
     """
     lines, place = numbered_lines(origin), 0
+    quick = _quick(wanted)
     for number, line in lines:
-        text = text_of(line).removeprefix("\ufeff").strip()
-        if not text:
-            continue
-        value, error = _load(text)
-        if error is not None and (place == 0 or text in {"[", "{"}):
-            yield from _document(origin, place, (number, line), lines, lists, shape)
-            return
+        value, error = quick(line), None
+        if value is _UNREAD:
+            text = text_of(line).removeprefix("\ufeff").strip()
+            if not text:
+                continue
+            value, error = _load(text)
+            if error is not None and (place == 0 or text in {"[", "{"}):
+                yield from _document(origin, place, (number, line), lines, lists, shape, quick)
+                return
         values: list[Json] = value if isinstance(value, list) else [value]
         if error is not None:
             holds_many = text[0] == "[" or any(f'"{name}"' in text for name in lists)
@@ -63,7 +71,29 @@ def json_records(
         for element in _with_nested(values, lists, shape):
             # a line's number, unless an array before it had more elements than lines
             place = max(place + 1, number)
-            yield json_record(place, element, with_text)
+            yield json_record(place, element)
+
+
+def _quick(wanted: Any = Any) -> Callable[[bytes], Json]:
+    """Read what is strictly JSON by msgspec: `_UNREAD` for all else, and where it is missing."""
+    try:
+        from msgspec import MsgspecError, ValidationError
+        from msgspec.json import Decoder
+    except ImportError:
+        return lambda _: _UNREAD
+    every = Decoder()
+    own = every if wanted is Any else Decoder(wanted | list[wanted])
+
+    def read(data: bytes) -> Json:
+        try:
+            try:
+                return cast(Json, own.decode(data))
+            except ValidationError:  # JSON of another shape, whose values nobody wants
+                return cast(Json, every.decode(data))
+        except (MsgspecError, RecursionError):
+            return _UNREAD
+
+    return read
 
 
 def _with_nested(
@@ -79,11 +109,11 @@ def _with_nested(
         yield from inner
 
 
-def json_record(place: int, value: Json, with_text: bool = True) -> JsonRecord:
+def json_record(place: int, value: Json) -> JsonRecord:
     """A value, or what is in its place, as a record."""
     if isinstance(value, Broken):
         return JsonRecord(place, None, value.raw, value.error)
-    return JsonRecord(place, value, short(value) if with_text else "", None)
+    return JsonRecord(place, value, "", None)
 
 
 def _document(
@@ -93,6 +123,7 @@ def _document(
     lines: Iterator[tuple[int, bytes]],
     lists: Collection[str],
     shape: RecordShape | None,
+    quick: Callable[[bytes], Json],
 ) -> Iterator[JsonRecord]:
     """The records of the rest of a file; their places come after `place`, that of the last one."""
     number, first = begin
@@ -115,10 +146,27 @@ def _document(
                 f"{origin}: one JSON document of over {DOCUMENT_LIMIT_BYTES >> 30} GiB; write it "
                 "with one record a line (jq -c '.[]')"
             )
-    text = text_of(b"\n".join(parts)).removeprefix("\ufeff")
-    values = salvage(text, lists, shape)
+    data = b"\n".join(parts)
+    values = _documents(data, quick) if shape is None else None
+    if values is None:
+        values = salvage(text_of(data).removeprefix("\ufeff"), lists, shape)
     for at, value in enumerate(_with_nested(values, lists, shape), place + 1):
         yield json_record(at, value)
+
+
+def _documents(data: bytes, quick: Callable[[bytes], Json]) -> list[Json] | None:
+    """The values of documents that end with a brace on a line of its own, if all are JSON."""
+    values: list[Json] = []
+    begin, end = 0, 0
+    while begin < len(data):
+        end = data.find(b"\n}\n{", begin) + 2
+        end = len(data) if end < 2 else end
+        value = quick(data[begin:end])
+        if value is _UNREAD:
+            return None
+        values += value if isinstance(value, list) else [value]
+        begin = end
+    return values
 
 
 def _load(text: str) -> tuple[Json, str | None]:
@@ -196,13 +244,15 @@ def load_json(
             f"{origin}: one JSON document of over {DOCUMENT_LIMIT_BYTES >> 30} GiB; take the "
             "log in parts"
         )
-    text = text_of(data).removeprefix("\ufeff")
-    try:
-        document = DECODER.decode(text)
-    except NO_JSON as error:
-        document = _with_lists(text, salvage(text, lists, shape), lists, shape)
-        if document is None or not any(_holds_records(document.get(name)) for name in lists):
-            raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
+    document: Json = _quick()(data)
+    if document is _UNREAD:
+        text = text_of(data).removeprefix("\ufeff")
+        try:
+            document = DECODER.decode(text)
+        except NO_JSON as error:
+            document = _with_lists(text, salvage(text, lists, shape), lists, shape)
+            if document is None or not any(_holds_records(document.get(name)) for name in lists):
+                raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
     if not isinstance(document, dict):
         raise SourceError(f"{origin}: is not a JSON object")
     return document
@@ -305,6 +355,10 @@ class Broken:
 
     raw: str
     error: str
+
+
+# in place of a value that `_quick` does not read
+_UNREAD = Broken("", "")
 
 
 @dataclass(frozen=True, slots=True)

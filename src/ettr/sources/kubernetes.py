@@ -21,7 +21,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from types import GenericAlias
+from typing import Any, TypedDict
 
 from ettr.sources.base import READERS, ReadOptions, Source
 from ettr.sources.json_records import Json, json_records
@@ -84,6 +85,52 @@ _READ = frozenset((*_OF_PODS, *_TYPES, *_INSTANCE)) | _words_of(
     "involvedObject regarding source deprecatedSource host series lastObservedTime firstTimestamp "
     "lastTimestamp deprecatedFirstTimestamp deprecatedLastTimestamp eventTime note"
 )
+
+
+def _shown(names: str = "", **within: Any) -> Any:
+    """Keys whose values are taken as they are, and those of which a part is read."""
+    keys = {**dict.fromkeys(names.split(), Any), **within}
+    typed: Any = TypedDict
+    return typed("_Shown", keys, total=False)
+
+
+def _list(each: Any) -> Any:
+    return GenericAlias(list, each) | None
+
+
+# the same by its place, so that nothing else is made of the text; what is read only if it holds
+# anything is taken whole
+_TERMINATED = _shown(terminated=_shown("exitCode signal finishedAt reason") | None)
+_CONDITION = _shown("type status reason message lastTransitionTime lastHeartbeatTime")
+_CONTAINER = _shown("name", state=_TERMINATED | None, lastState=_TERMINATED | None)
+_ITEM = {
+    "metadata": _shown(
+        "name namespace uid resourceVersion creationTimestamp deletionTimestamp",
+        labels=_shown(" ".join((*_OF_PODS, *_TYPES, *_INSTANCE))) | None,
+        ownerReferences=_list(_shown("kind name uid apiVersion controller")),
+    ),
+    "spec": _shown(
+        "nodeName priorityClassName queueName queue schedulingPolicy priorityClass runPolicy "
+        "activeDeadlineSeconds unschedulable",
+        containers=_list(_shown(resources=_shown("requests limits") | None)),
+        taints=_list(_shown("key timeAdded")),
+    ),
+    "status": _shown(
+        "phase reason startTime completionTime state capacity addresses",
+        conditions=_list(_CONDITION),
+        containerStatuses=_list(_CONTAINER),
+    ),
+    "objectRef": _shown("name namespace resource"),
+    "user": _shown("username"),
+    "requestObject": _shown(spec=_shown("unschedulable")) | None,
+}
+_TOP = (
+    "apiVersion kind type code reason message note involvedObject regarding source "
+    "deprecatedSource series firstTimestamp deprecatedFirstTimestamp eventTime lastTimestamp "
+    "deprecatedLastTimestamp stage verb responseStatus requestReceivedTimestamp"
+)
+_CHANGE = _shown(_TOP, object=_shown(_TOP, **_ITEM), **_ITEM)
+_WANTED = _shown(_TOP, items=_list(_CHANGE), object=_shown(_TOP, **_ITEM), **_ITEM)
 _DONE = {
     **dict.fromkeys(("Complete", "Completed", "Succeeded", "SuccessCriteriaMet"), "COMPLETED"),
     **dict.fromkeys(("Failed", "FailureTarget"), "FAILED"),
@@ -242,7 +289,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     seen, place = _Seen(rows), 0
     is_json = json_part(origin.head) or not _YAML.search(origin.head)
-    records = json_records(origin, ("items",), with_text=False) if is_json else yaml_records(origin)
+    records = json_records(origin, ("items",), wanted=_WANTED) if is_json else yaml_records(origin)
     for record in records:
         if not isinstance(record.value, dict):
             place = max(place + 1, record.line)

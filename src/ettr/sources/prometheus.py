@@ -68,7 +68,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """States of nodes and events from all series whose metric is known; the others are skipped."""
     rows = LogRows(NAME, origin, options)
     line, held = 0, dict[tuple[tuple[str, str], ...], _Series]()
-    for record in json_records(origin, lists=("result",), with_text=False):
+    for record in json_records(origin, lists=("result",)):
         value = record.value
         data = value.get("data") if isinstance(value, dict) else None
         found = data.get("result") if isinstance(data, dict) else None
@@ -78,7 +78,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             line = max(line + 1, record.line)
             rows.count_read()
             error = record.error or "no answer with data.result"
-            rows.reject(line, "bad-json", error, record.raw or short(value))
+            rows.reject(line, "bad-json", error, record.raw)
             continue
         for one in found:
             line = max(line + 1, record.line)
