@@ -114,7 +114,12 @@ def objects(rng: random.Random, kind: str) -> Iterator[Object]:
                 continue
             pods = [pod_at(job, at, node, each, times) for each in ("Pending", "Running", state)]
             about = {"kind": "Pod", "name": pods[0]["metadata"]["name"], "uid": uid}
-            event: Object = {"apiVersion": "v1", "kind": "Event", "reason": "Started", "type": "Normal"}
+            event: Object = {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "reason": "Started",
+                "type": "Normal",
+            }
             event |= {"involvedObject": about, "message": "Started container main"}
             event |= {"metadata": {"name": f"{made}.{at}", "uid": f"e{made}-{at}"}}
             event |= {"firstTimestamp": times[1], "lastTimestamp": times[1]}

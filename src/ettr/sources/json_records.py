@@ -64,6 +64,10 @@ def json_records(
             if error is not None and (place == 0 or text in {"[", "{"}):
                 yield from _document(origin, place, (number, line), lines, lists, shape, quick)
                 return
+        if shape is None and isinstance(value, dict):  # the same as below, but quick
+            place = max(place + 1, number)
+            yield JsonRecord(place, value, "", None)
+            continue
         values: list[Json] = value if isinstance(value, list) else [value]
         if error is not None:
             holds_many = text[0] == "[" or any(f'"{name}"' in text for name in lists)

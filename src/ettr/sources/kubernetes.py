@@ -54,6 +54,7 @@ _OWNERS = _KINDS_OF_JOBS | _words_of("LeaderWorkerSet StatefulSet ReplicaSet Dae
 _KEPT = _OWNERS | {"Pod", "Node", "Event", "Workload"}
 # pods of services, which run as long as they may: no attempts
 _SERVICES = frozenset(("DaemonSet", "ReplicaSet", "Deployment", "Node"))
+_NO_ATTEMPTS = _SERVICES | {"StatefulSet"}
 _KIND = re.compile(rb'"kind"\s*:\s*"(\w{1,60}?)(?:List)?"')
 _YAML = re.compile(rb"^(?:- |  )?(?:apiVersion|kind): \S", re.MULTILINE)
 _GPU = re.compile(
@@ -171,6 +172,8 @@ _SIGNALS = {
     "NodeSchedulable": _OPEN,
     "NodeNotSchedulable": _CORDONED,
 }
+_NEWS_OF = {"Node": _EVENTS_OF_NODES | _SIGNALS.keys(), "Pod": _EVENTS_OF_PODS}
+_ROWS_OF_NEWS = _EVENTS_OF_NODES | _EVENTS_OF_PODS
 _OUT_WORDS = re.compile(
     r"unhealthy|quarantin|maintenance|out-of-service|degraded|ToBeDeleted", re.I
 )
@@ -273,7 +276,9 @@ class _Seen:
         if found is not None:  # the objects of a job share their times
             return found
         found = time_of(value, "UTC")
-        if isinstance(value, str) and found is not None and len(self.times) < _MOST_TIMES:
+        if isinstance(value, str) and found is not None:
+            if len(self.times) == _MOST_TIMES:
+                self.times.clear()
             self.times[value] = found
         if found is not None and (self.last is None or found > self.last):
             self.last = found
@@ -350,54 +355,50 @@ def _take(seen: _Seen, line: int, value: Json) -> None:
         seen.rows.reject(line, "missing-field", "metadata has no uid or name", NOT_KEPT)
         return
     if kind == "Event":
-        _keep_event(seen, line, uid, one)
+        _keep_event(seen, line, uid, meta, one)
         return
     if created is None:
         seen.rows.reject(line, "bad-timestamp", "creationTimestamp is not a time", NOT_KEPT)
         return
     seen.n_records += 1
-    _keep(seen, line, kind, uid, created, one, change == "DELETED")
-
-
-def _keep_event(seen: _Seen, line: int, uid: str, one: Object) -> None:
-    """Keep an Event that says what happened to a node or a pod; skip all others."""
-    found = _event_fields(one)
-    wanted = {"Node": _EVENTS_OF_NODES | _SIGNALS.keys(), "Pod": _EVENTS_OF_PODS}
-    if found["reason"] not in wanted.get(found["about"][0], ()):
-        seen.rows.count_skipped()
-    elif seen.time(found["first"]) is None:
-        seen.rows.reject(line, "bad-timestamp", "an Event without a time", NOT_KEPT)
+    if kind == "Node":  # an older version still says when the node was what
+        _node_signals(seen, line, name, one)
+    if not _is_news(seen, uid, meta):
+        return
+    if kind == "Node":
+        seen.nodes[name] = (line, one)
+        return
+    key = (clean(meta.get("namespace")) or "default", name)
+    if kind == "Pod":
+        seen.pods[uid] = _pod(seen, line, uid, key, meta, one, created, change == "DELETED")
     else:
-        seen.n_records += 1
-        if _is_news(seen, uid, one):
-            seen.events[uid] = {"line": line, **found}
+        owner = _owner(seen, line, kind, uid, key, one, created, change == "DELETED")
+        seen.owners[uid] = seen.names[owner.kind, owner.key] = owner
 
 
-def _is_news(seen: _Seen, uid: str, one: Object) -> bool:
+def _keep_event(seen: _Seen, line: int, uid: str, meta: Object, one: Object) -> None:
+    """Keep an Event that says what happened to a node or a pod; skip all others."""
+    about = _object(one.get("involvedObject") or one.get("regarding"))
+    reason = clean(one.get("reason"))
+    if reason not in _NEWS_OF.get(clean(about.get("kind")) or "", ()):
+        seen.rows.count_skipped()
+        return
+    found = _event_fields(one, about)
+    if seen.time(found["first"]) is None:
+        seen.rows.reject(line, "bad-timestamp", "an Event without a time", NOT_KEPT)
+        return
+    seen.n_records += 1
+    if _is_news(seen, uid, meta):
+        seen.events[uid] = {"line": line, **found}
+
+
+def _is_news(seen: _Seen, uid: str, meta: Object) -> bool:
     """Whether no later version of the object was there."""
-    number = integer_of(_object(one.get("metadata")).get("resourceVersion")) or 0
+    number = integer_of(meta.get("resourceVersion")) or 0
     is_news = number >= seen.versions.get(uid, -1)
     if is_news:
         seen.versions[uid] = number
     return is_news
-
-
-def _keep(
-    seen: _Seen, line: int, kind: str, uid: str, created: datetime, one: Object, is_deleted: bool
-) -> None:
-    """Keep a pod, a node or an owner of pods in its latest version."""
-    name = _key(_object(one.get("metadata")))[1]
-    if kind == "Node":  # an older version still says when the node was what
-        _node_signals(seen, line, name, one)
-    if not _is_news(seen, uid, one):
-        return
-    if kind == "Node":
-        seen.nodes[name] = (line, one)
-    elif kind == "Pod":
-        seen.pods[uid] = _pod(seen, line, uid, one, created, is_deleted)
-    else:
-        owner = _owner(seen, line, kind, uid, one, created, is_deleted)
-        seen.owners[uid] = seen.names[owner.kind, owner.key] = owner
 
 
 def _object(value: Json) -> Object:
@@ -408,20 +409,16 @@ def _objects(value: Json) -> list[Object]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _key(meta: Object) -> tuple[str, str]:
-    return clean(meta.get("namespace")) or "default", clean(meta.get("name")) or ""
-
-
 def _controller(meta: Object) -> tuple[str, str, str] | None:
     """Kind, name and uid of the object that controls another one."""
     owners = _objects(meta.get("ownerReferences"))
-    owners = [one for one in owners if one.get("controller") is True] or owners
-    for one in owners:
-        kind = clean(one.get("kind")) or ""
-        if kind == "Job" and (clean(one.get("apiVersion")) or "").startswith("batch.volcano"):
-            kind = "VolcanoJob"
-        return kind, clean(one.get("name")) or "", clean(one.get("uid")) or ""
-    return None
+    if not owners:
+        return None
+    one = next((one for one in owners if one.get("controller") is True), owners[0])
+    kind = clean(one.get("kind")) or ""
+    if kind == "Job" and (clean(one.get("apiVersion")) or "").startswith("batch.volcano"):
+        kind = "VolcanoJob"
+    return kind, clean(one.get("name")) or "", clean(one.get("uid")) or ""
 
 
 def _conditions(status: Object) -> dict[str, Object]:
@@ -430,13 +427,25 @@ def _conditions(status: Object) -> dict[str, Object]:
 
 
 def _pod(
-    seen: _Seen, line: int, uid: str, one: Object, created: datetime, is_deleted: bool
+    seen: _Seen,
+    line: int,
+    uid: str,
+    key: tuple[str, str],
+    meta: Object,
+    one: Object,
+    created: datetime,
+    is_deleted: bool,
 ) -> _Pod:
-    meta, spec, status = (_object(one.get(name)) for name in ("metadata", "spec", "status"))
-    conditions: dict[Json, Object] = {
-        each.get("type"): each for each in _objects(status.get("conditions"))
-    }
-    disrupted, ready = (conditions.get(name, _NOTHING) for name in ("DisruptionTarget", "Ready"))
+    spec, status = _object(one.get("spec")), _object(one.get("status"))
+    disrupted = ready = scheduled = _NOTHING
+    for each in _objects(status.get("conditions")):
+        kind = each.get("type")
+        if kind == "Ready":
+            ready = each
+        elif kind == "PodScheduled":
+            scheduled = each
+        elif kind == "DisruptionTarget":
+            disrupted = each
     phase, reason = clean(status.get("phase")), clean(status.get("reason"))
     cause = clean(disrupted.get("reason")) if disrupted.get("status") == "True" else None
     ends: list[_ContainerEnd] = []
@@ -448,27 +457,27 @@ def _pod(
                 ends.append(found)
                 if name == "state":
                     now.append(found)
-    start = seen.time(status.get("startTime"))
-    start = start or seen.time(conditions.get("PodScheduled", _NOTHING).get("lastTransitionTime"))
-    is_over = phase in {"Succeeded", "Failed"} or is_deleted
-    end = max((one.time for one in now), default=None) if is_over else None
-    if is_over and end is None:
+    start = seen.time(status.get("startTime")) or seen.time(scheduled.get("lastTransitionTime"))
+    end, state, oom = None, None, None
+    if phase in {"Succeeded", "Failed"} or is_deleted:
+        end = max((one.time for one in now), default=None)
         # what is ready to its end became so long before
-        if disrupted.get("status") == "True":
+        if end is None and disrupted.get("status") == "True":
             end = seen.time(disrupted.get("lastTransitionTime"))
         if end is None and ready.get("status") != "True":
             end = seen.time(ready.get("lastTransitionTime"))
         end = end or seen.time(meta.get("deletionTimestamp"))
-    failed = phase == "Failed" or any(one.exit_code for one in now)
-    state = None if not is_over else "FAILED" if failed else "COMPLETED"
-    if is_over and phase in {"Running", "Pending", "Unknown"} and not now:
-        state = "CANCELLED"
-    oom = "OOMKilled" if any(one.reason == "OOMKilled" for one in now) else None
+        failed = phase == "Failed" or any(one.exit_code for one in now)
+        state = "FAILED" if failed else "COMPLETED"
+        if phase in {"Running", "Pending", "Unknown"} and not now:
+            state = "CANCELLED"
+    if any(one.reason == "OOMKilled" for one in now):
+        oom = "OOMKilled"
     labels = _object(meta.get("labels"))
     return _Pod(
         line=line,
         uid=uid,
-        key=_key(meta),
+        key=key,
         labels={name: str(labels[name]) for name in _OF_PODS if name in labels} if labels else {},
         owner=_controller(meta),
         created=created,
@@ -522,7 +531,14 @@ def _of_resource(name: str) -> str:
 
 
 def _owner(
-    seen: _Seen, line: int, kind: str, uid: str, one: Object, created: datetime, is_deleted: bool
+    seen: _Seen,
+    line: int,
+    kind: str,
+    uid: str,
+    key: tuple[str, str],
+    one: Object,
+    created: datetime,
+    is_deleted: bool,
 ) -> _Owner:
     meta, spec, status = (_object(one.get(name)) for name in ("metadata", "spec", "status"))
     conditions = _conditions(status)
@@ -557,7 +573,7 @@ def _owner(
         line=line,
         kind=kind,
         uid=uid,
-        key=_key(meta),
+        key=key,
         owner=_controller(meta),
         created=created,
         end=end,
@@ -618,10 +634,9 @@ def _words(*parts: Json) -> str | None:
     return (without_secrets(text) if _TELLING.search(text) else text)[:TEXT_LIMIT] or None
 
 
-def _event_fields(one: Object) -> Object:
+def _event_fields(one: Object, about: Object) -> Object:
     """What is kept of an Event, of core/v1 or events.k8s.io/v1."""
     series = _object(one.get("series"))
-    about = _object(one.get("involvedObject") or one.get("regarding"))
     source = _object(one.get("source") or one.get("deprecatedSource"))
     stamps = ("firstTimestamp", "deprecatedFirstTimestamp", "eventTime", "lastTimestamp")
     last = one.get("lastTimestamp") or one.get("deprecatedLastTimestamp")
@@ -729,7 +744,7 @@ def _attempt_of(seen: _Seen, pod: _Pod) -> tuple[tuple[str, str], _Owner | None]
     name, group = (pod.labels.get(label) for label in _GROUP)
     if name is not None:
         return (f"{space}:{name}-{group or 0}", f"{space}:{name}/{group}/{restart}"), None
-    if top is not None and top.kind not in _SERVICES | {"StatefulSet"}:
+    if top is not None and top.kind not in _NO_ATTEMPTS:
         return (":".join(top.key), f"{top.uid}/{restart}"), top
     for kind, label in _LABELS:  # a Job between them may be gone, of an earlier run
         if label in pod.labels:
@@ -738,7 +753,7 @@ def _attempt_of(seen: _Seen, pod: _Pod) -> tuple[tuple[str, str], _Owner | None]
             return (job, f"{top.uid if top else job}/{restart}"), top
     if named is None:
         return (":".join(pod.key), pod.uid), None
-    if named[0] in _SERVICES or named[0] == "StatefulSet":
+    if named[0] in _NO_ATTEMPTS:
         return None
     return (f"{space}:{named[1]}", f"{named[2]}/{restart}"), None
 
@@ -961,7 +976,7 @@ def _event_rows(seen: _Seen, jobs: dict[str, str]) -> None:
     for uid, one in seen.events.items():
         kind, name, about = one["about"]
         first, last = seen.time(one["first"]), seen.time(one["last"])
-        if first is None or one["reason"] not in _EVENTS_OF_NODES | _EVENTS_OF_PODS:
+        if first is None or one["reason"] not in _ROWS_OF_NEWS:
             continue
         seen.kept.add(one["line"])
         node = name if kind == "Node" else one["host"]

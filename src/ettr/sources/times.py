@@ -142,7 +142,7 @@ def within_years(stamp: datetime) -> datetime | None:
 def _stamp(value: object, timezone: str | None) -> datetime | None:
     if isinstance(value, str):
         text = value.strip()
-        if not re.fullmatch(r"\d{9,11}(\.\d+)?", text):
+        if "-" in text or not re.fullmatch(r"\d{9,11}(\.\d+)?", text):
             stamp = datetime.fromisoformat(text.replace(",", ".").replace(" UTC", "+00:00"))
             if stamp.tzinfo is not None:
                 return stamp.astimezone(UTC)

@@ -347,14 +347,12 @@ class BatchBuilder:
             SchemaError: the table has no such column, or a time has no zone.
         """
         known = _columns_of(name)
-        wrong = [f"{column}: no such column" for column in columns if column not in known]
-        wrong += [
-            f"{column}: {value} has no zone"
-            for column, value in columns.items()
-            if isinstance(value, datetime) and value.tzinfo is None
-        ]
+        wrong = [f"{column}: no such column" for column in columns.keys() - known]
+        for column, value in columns.items():
+            if isinstance(value, datetime) and value.tzinfo is None:
+                wrong.append(f"{column}: {value} has no zone")
         if wrong:
-            raise SchemaError(name, wrong)
+            raise SchemaError(name, sorted(wrong))
         row = {**columns, "source": self.source, "file_id": self.file_id, "line": line}
         if name in _MAY_LACK_CLUSTER:
             row["cluster"] = cluster or self._cluster_given
