@@ -431,14 +431,20 @@ def lists_of(items: list[dict]) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize("name", ["kubernetes/watch.jsonl", "kubernetes/list.json"])
-def test_rows_are_the_same_without_msgspec(monkeypatch, name: str):
+def test_rows_are_the_same_without_msgspec(tmp_path: Path, monkeypatch):
     pytest.importorskip("msgspec")
-    quick = read_all(SOURCE, SAMPLES / name)
+    jobs = [
+        {**one, "metadata": {**one["metadata"], "uid": f"{one['metadata']['uid']}-{kind}"}}
+        for kind in KINDS
+        for one in owners_of(kind)[0]
+    ]
+    paths = [path for path in SAMPLES.glob("kubernetes/*.json*") if "expected" not in path.name]
+    paths.append(written(tmp_path, jobs))
+    quick = [read_all(SOURCE, path) for path in paths]
     monkeypatch.setitem(sys.modules, "msgspec", None)
-    plain = read_all(SOURCE, SAMPLES / name)
-    assert [one.tables for one in plain] == [one.tables for one in quick]
-    assert plain[0].tables["attempts"].num_rows > 1
+    for path, batches in zip(paths, quick, strict=True):
+        assert [one.tables for one in read_all(SOURCE, path)] == [one.tables for one in batches]
+    assert quick[-1][0].tables["attempts"].num_rows > 1
 
 
 def test_a_list_of_the_api_itself_is_read_though_its_items_name_no_kind(tmp_path: Path):

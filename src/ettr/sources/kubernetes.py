@@ -112,8 +112,8 @@ _ITEM = {
     ),
     "spec": _shown(
         "nodeName priorityClassName queueName queue schedulingPolicy priorityClass runPolicy "
-        "activeDeadlineSeconds unschedulable",
-        containers=_list(_shown(resources=_shown("requests limits") | None)),
+        "activeDeadlineSeconds unschedulable priorityClassRef",
+        containers=_list(_shown(resources=_shown("requests limits claims") | None)),
         taints=_list(_shown("key timeAdded")),
     ),
     "status": _shown(
