@@ -25,50 +25,26 @@ _HOST = rb"[A-Za-z0-9][A-Za-z0-9._-]*"
 _DAY = rb"\d{4}-\d\d-\d\d"
 _CLOCK = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 _OFFSET = rb"(?:Z|[+-]\d\d:?\d\d)"
+_ISO = _DAY + b"T" + _CLOCK + _OFFSET
 _RFC_5424 = re.compile(
-    rb"^(?:<\d{1,3}>)?1 (?P<iso>"
-    + _DAY
-    + b"T"
-    + _CLOCK
-    + _OFFSET
-    + rb") (?P<host>"
-    + _HOST
-    + rb") "
-    rb"(?P<program>[^\s\[\]]{1,48}) (?P<process>\S{1,128}) \S{1,32} "
-    rb"(?:-|(?:\[[^\]\n]{0,4000}\])+)(?: \xef\xbb\xbf| |$)",
+    rb"^(?:<\d{1,3}>)?1 (?P<iso>%b) (?P<host>%b) (?P<program>[^\s\[\]]{1,48}) "
+    rb"(?P<process>\S{1,128}) \S{1,32} (?:-|(?:\[[^\]\n]{0,4000}\])+)(?: \xef\xbb\xbf| |$)"
+    % (_ISO, _HOST),
     re.MULTILINE,
 )
 _SHORT_FULL = re.compile(
-    rb"^[^\W\d]\S{1,9} (?P<day>" + _DAY + rb") (?P<clock>" + _CLOCK + rb") "
-    rb"(?P<zone>[A-Z]{1,5}|[+-]\d{2,4}(?::\d\d)?) (?=" + _HOST + rb" )",
+    rb"^[^\W\d]\S{1,9} (?P<day>%b) (?P<clock>%b) (?P<zone>[A-Z]{1,5}|[+-]\d{2,4}(?::\d\d)?) (?=%b )"
+    % (_DAY, _CLOCK, _HOST),
     re.MULTILINE,
 )
 _SHORT_UNIX = re.compile(rb"^(?P<seconds>\d{9,10})\.(?P<micros>\d{6}) (?=" + _HOST + rb" )", re.M)
-_CRI = re.compile(
-    rb"^(?P<iso>"
-    + _DAY
-    + b"T"
-    + _CLOCK
-    + _OFFSET
-    + rb") std(?:out|err) [FP] (?P<uptime>\[ *\d+\.\d+\] )?",
-    re.M,
-)
+_CRI = re.compile(rb"^(?P<iso>%b) std(?:out|err) [FP] (?P<uptime>\[ *\d+\.\d+\] )?" % _ISO, re.M)
 # of what a container wrote, the stamp of the line itself is more than that of its wrapping
 _CRI_STAMPED = re.compile(
-    b"^"
-    + _DAY
-    + b"T"
-    + _CLOCK
-    + _OFFSET
-    + rb" std(?:out|err) [FP] (?=\[[A-Z][a-z]{2} [A-Z][a-z]{2} |"
-    + _DAY
-    + b"T)",
-    re.M,
+    rb"^%b std(?:out|err) [FP] (?=\[[A-Z][a-z]{2} [A-Z][a-z]{2} |%bT)" % (_ISO, _DAY), re.M
 )
 # dmesg writes its fractions with a comma
-_IN_BRACKETS = re.compile(
-    rb"^\[(?P<iso>" + _DAY + rb"[T ]\d\d:\d\d:\d\d,\d{6}" + _OFFSET + rb")\] ", re.M
-)
+_IN_BRACKETS = re.compile(rb"^\[(?P<iso>%b[T ]\d\d:\d\d:\d\d,\d{6}%b)\] " % (_DAY, _OFFSET), re.M)
 _FOUND_BY_GREP = re.compile(rb"^(?P<file>[\w./-]{1,250}):(?=\[[ \dA-Z])", re.M)
 _OF_RING_BUFFER = re.compile(rb"^\d{1,3},\d{1,20},(?P<micros>\d{1,20}),[^;\n]{1,60};", re.M)
 _RULER = re.compile(rb"^-{8,}\r?$")
@@ -248,20 +224,26 @@ def _from_fields(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield from _record_line(record, n_lines)
 
 
-def _pretty(blocks: Blocks) -> Iterator[bytes]:
-    """What `journalctl -o json-pretty` prints: each record over several lines."""
-    return _in_blocks(_from_objects(_lines(blocks)))
-
-
-def _from_objects(lines: Iterator[bytes]) -> Iterator[bytes]:
+def _from_several(
+    blocks: Blocks, end: re.Pattern[bytes], read: Callable[[list[bytes]], Iterator[bytes]]
+) -> Iterator[bytes]:
+    """What is read of records over several lines, each up to one that matches `end`."""
     held: list[bytes] = []
-    for line in lines:
+    for line in _lines(blocks):
         held.append(line)
-        if line.rstrip() == b"}" or len(held) >= _LONGEST_RECORD_LINES:
-            yield from _record_line(_object(held), len(held))
+        if end.match(line) or len(held) >= _LONGEST_RECORD_LINES:
+            yield from read(held)
             held = []
     if held:
-        yield from _record_line(_object(held), len(held))
+        yield from read(held)
+
+
+def _pretty(blocks: Blocks) -> Iterator[bytes]:
+    """What `journalctl -o json-pretty` prints: each record over several lines."""
+    end = re.compile(rb"\}\s*\Z")
+    return _in_blocks(
+        _from_several(blocks, end, lambda held: _record_line(_object(held), len(held)))
+    )
 
 
 def _object(lines: list[bytes]) -> dict[str, Any]:
@@ -307,19 +289,8 @@ def message_of(value: object) -> str | None:
 
 def _ring_buffer_json(blocks: Blocks) -> Iterator[bytes]:
     """What `dmesg --json` prints: an object of a few lines for each message."""
-    return _in_blocks(_from_messages(_lines(blocks)))
-
-
-def _from_messages(lines: Iterator[bytes]) -> Iterator[bytes]:
-    held: list[bytes] = []
-    for line in lines:
-        held.append(line)
-        # `},{` ends one object and begins the next
-        if line.strip().startswith(b"}") or len(held) >= _LONGEST_RECORD_LINES:
-            yield from _message_line(held)
-            held = []
-    if held:
-        yield from _message_line(held)
+    # `},{` ends one object and begins the next
+    return _in_blocks(_from_several(blocks, re.compile(rb"\s*\}"), _message_line))
 
 
 _TIME_FIELD = re.compile(rb'^\s*"time"\s*:\s*"?\s*([^"\n]*?)"?,?\s*$')
