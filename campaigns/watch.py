@@ -5,13 +5,15 @@ to seconds; the files rotate each day and yesterday's are compressed. `killed`: 
 SIGKILL at a moment drawn over the time that a look takes, so often; and as often as said the disk
 of its store, a small tmpfs, has no room left. `undisturbed`: one process sees all of it. Afterwards
 each table of the store is compared with one ingestion of the rotated logs, and what is served with
-what is served of that. Needs root, for the tmpfs.
+what is served of that. Both weeks end with looks that each find one line more, so that memory is
+also measured while the store stays as large as it is. Needs root, for the tmpfs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import os
 import random
 import re
@@ -24,6 +26,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
@@ -33,12 +36,13 @@ from typing import Any
 from campaigns import Table
 
 TITLE = "A week watched"
-SIZE = 30
-NODES = 40
+SIZE = 100
+NODES_A_KILL = 20
 DAYS, HOURS = 7, 24
 DISK_MIB = 256
-EVERY = 6
-LONGEST_S = 5.0
+EVERY = 4
+MORE = 30
+LONGEST_S = 15.0
 ETTR = Path(sys.executable).with_name("ettr")
 _COUNTER = re.compile(r"^(ettr_\w+_total(?:\{.*\})?) (\S+)$", re.MULTILINE)
 _OF_FILES = {"file_id", "line", "ingested"}
@@ -47,26 +51,40 @@ VERDICT = "nothing lost or counted twice; memory is not flat: 214 to 262 MiB ove
 
 
 def run(size: int) -> Table:
-    """Two weeks: one with `size` kills and a tenth as many full disks, one without."""
+    """Two weeks of 20 nodes a kill: one with `size` kills and a tenth as many full disks."""
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
-        hours = simulated(folder, NODES)
+        nodes = NODES_A_KILL * size
+        hours = simulated(folder, nodes)
         whole = folder / "whole"
         for at, hour in enumerate(hours):
             append(whole, hour)
             if at % HOURS == HOURS - 1:
                 rotate(whole, at // HOURS)
+        line = next(hour["kernel.log"] for hour in reversed(hours) if "kernel.log" in hour)
+        more = {"kernel.log": line.splitlines(keepends=True)[-1]}
+        for _ in range(MORE):
+            append(whole, more)
         site_file(folder / "batch.toml", whole)
         metrics = ettr("watch", folder / "batch", "--config", folder / "batch.toml", "--once")
         batch = rows_of(folder / "batch"), gauges(metrics)
-        rows = [
-            watched(folder / name, hours, kills, batch)
-            for name, kills in (("killed", size), ("undisturbed", 0))
-        ]
+        with ThreadPoolExecutor(2) as threads:
+            names, kills = ("killed", "undisturbed"), (size, 0)
+            rows = [
+                (name, str(nodes), *row)
+                for name, row in zip(
+                    names,
+                    threads.map(
+                        lambda n, k: watched(folder / n, hours, more, k, batch), names, kills
+                    ),
+                    strict=True,
+                )
+            ]
     return Table(
         (
             *(
                 "week",
+                "nodes",
                 "attempts",
                 "kills",
                 "full disks",
@@ -75,6 +93,7 @@ def run(size: int) -> Table:
                 "that differ",
             ),
             *("counters that fell", "gauges that differ", "resident at each day's end, MiB"),
+            f"resident after every 10 of {MORE} looks with a line more, MiB",
         ),
         tuple(rows),
         "42",
@@ -175,8 +194,10 @@ class Week:
         filler.unlink()
 
 
-def watched(folder: Path, hours: list[dict[str, str]], kills: int, batch: Any) -> tuple[str, ...]:
-    """The row of one week."""
+def watched(
+    folder: Path, hours: list[dict[str, str]], more: dict[str, str], kills: int, batch: Any
+) -> tuple[str, ...]:
+    """The row of one week, but for its name and nodes."""
     drawn = random.Random(42)  # noqa: S311 - moments of kills
     logs, disk = folder / "logs", folder / "disk"
     logs.mkdir(parents=True)
@@ -191,6 +212,7 @@ def watched(folder: Path, hours: list[dict[str, str]], kills: int, batch: Any) -
         week = Week(folder, port, started(folder))
         for at, hour in enumerate(hours):
             if at in full:
+                week.scrape()  # what a look under way lets go would be room again
                 week.fill_disk(hour)
             else:
                 append(logs, hour)
@@ -201,8 +223,15 @@ def watched(folder: Path, hours: list[dict[str, str]], kills: int, batch: Any) -
                 week.scrape()
             if at % HOURS == HOURS - 1:
                 week.resident.append(resident_mib(week.process))
+                print(folder.name, at // HOURS, week.resident, file=sys.stderr)
                 rotate(logs, at // HOURS)
-        for _ in range(2):  # the first of them may have begun before the last hour
+        at_equal_size = []
+        for at in range(MORE):
+            append(logs, more)
+            if not kills:
+                week.scrape()
+                at_equal_size += [resident_mib(week.process)] if at % 10 == 9 else []
+        for _ in range(2):  # the first of them may have begun before the last line
             week.scrape()
         week.process.terminate()
         week.process.wait()
@@ -212,7 +241,6 @@ def watched(folder: Path, hours: list[dict[str, str]], kills: int, batch: Any) -
     differ = sum(len(set(wanted[name]) ^ set(rows[name])) for name in wanted)
     differ += sum(abs(len(wanted[name]) - len(rows[name])) for name in wanted)
     return (
-        folder.name,
         f"{len(wanted['attempts']):,}",
         str(len(when)),
         str(len(full)),
@@ -222,6 +250,7 @@ def watched(folder: Path, hours: list[dict[str, str]], kills: int, batch: Any) -
         str(week.fell),
         str(sum(of_batch.get(one) != shown.get(one) for one in of_batch.keys() | shown.keys())),
         "" if kills else ", ".join(map(str, week.resident)),
+        ", ".join(map(str, at_equal_size)),
     )
 
 
@@ -295,8 +324,8 @@ def gauges(metrics: str) -> dict[str, str]:
     return {name: f"{float(value):.9g}" for name, _, value in kept}
 
 
-def rows_of(store: Path) -> dict[str, list[str]]:
-    """All rows but those of `files`, without where they were read."""
+def rows_of(store: Path) -> dict[str, list[bytes]]:
+    """Digests of all rows but those of `files`, without where they were read."""
     from ettr.store import open_store
     from ettr.tables import TABLES
 
@@ -305,10 +334,15 @@ def rows_of(store: Path) -> dict[str, list[str]]:
         for name in TABLES.keys() - {"files"}:
             table = opened.rows(name).to_pylist()
             found[name] = sorted(
-                repr([(key, value) for key, value in row.items() if key not in _OF_FILES])
+                digest(repr([(key, value) for key, value in row.items() if key not in _OF_FILES]))
                 for row in table
             )
     return found
+
+
+def digest(text: str) -> bytes:
+    """Of a row."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def resident_mib(process: subprocess.Popen[bytes]) -> int:

@@ -200,14 +200,15 @@ def test_a_large_piece_of_a_journal_is_followed_by_another(
 
     monkeypatch.setattr(followed, "_MOST_BYTES", 100)
     xid, written = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", []
-    for number in range(4):
+    for number, day in enumerate((0, 2, 1, 3)):  # the clock is set back, too
         written.append(entry(number, xid, f"n{number}"))
         (commands / "journal").write_text("".join(written))
-        watched = watch(tmp_path, lambda n=number: DAY + timedelta(days=n), [], journal=())
+        watched = watch(tmp_path, lambda day=day: DAY + timedelta(days=day), [], journal=())
         watched.look()
         watched.look()
     assert len(list((tmp_path / "site" / JOURNAL).iterdir())) == 1
     assert len(rows(tmp_path / "site")["events"]) == 4
+    assert '"--after-cursor=s=1;i=2"' in (commands / "calls").read_text().splitlines()[-2]
 
 
 def test_without_journalctl_the_files_are_read_all_the_same(

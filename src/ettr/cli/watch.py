@@ -105,7 +105,7 @@ def watch(
     plan, address = _plan(Path(store), watched)
     ended: list[int] = []
     made = StoreWatch(plan, assumptions, lambda: datetime.now(UTC), time.sleep, complain)
-    with only_watcher(plan.store, time.sleep, complain):
+    with only_watcher(plan.store, complain):
         if once:
             made.look()
             say(made.served.metrics.decode().rstrip("\n"))

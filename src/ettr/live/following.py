@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -73,9 +73,11 @@ class Follower:
                 found = None
             self.seen[path] = stamp
             self.begun.pop(path, None)
-            done += [] if found is None or found.unchanged else [found]
-        for gone in self.seen.keys() - set(self._files()):
-            del self.seen[gone]
+            done += [] if found is None else [found]
+        there = set(self._files())
+        for known in (self.seen, self.begun):
+            for gone in known.keys() - there:
+                del known[gone]
         return done
 
     def _files(self) -> list[Path]:
@@ -121,9 +123,9 @@ def read_file(
         try:
             with open_bytes(path) as plain:
                 size_bytes, digests, ends_within = _whole_lines(plain, spool, lengths, is_settled)
+        except FileNotFoundError:
+            raise
         except READ_ERRORS as error:
-            if isinstance(error, FileNotFoundError):
-                raise
             raise SourceError(f"{path}: is corrupt or truncated: {error}") from error
         os.utime(spool, ns=(changed_ns, changed_ns))
         same = [one for one in streams if digests.get(one.read_bytes) == one.sha256]
@@ -172,7 +174,7 @@ def _whole_lines(
     digest, size_bytes, rest = hashlib.sha256(), 0, b""
     marks = sorted(lengths)
     with spool.open("wb") as file:
-        for chunk in chain(_chunks(plain), (None,)):
+        for chunk in chain(iter(lambda: plain.read(_CHUNK_BYTES), b""), (None,)):
             if chunk is None:
                 whole, rest = (rest, b"") if is_settled else (b"", rest)
             else:
@@ -189,11 +191,6 @@ def _whole_lines(
             size_bytes = begun + len(whole)
     digests[size_bytes] = digest.hexdigest()
     return size_bytes, digests, bool(rest)
-
-
-def _chunks(plain: BinaryIO) -> Iterator[bytes]:
-    while chunk := bytes(plain.read(_CHUNK_BYTES)):
-        yield chunk
 
 
 def _stamp(path: Path) -> _Stamp:

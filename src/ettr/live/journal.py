@@ -42,7 +42,9 @@ def take_journal(
             newest.unlink()  # made just before a kill
             continue
         after = (f"--after-cursor={cursor}",)
-        piece = newest if size_bytes < _MOST_BYTES else piece
+        # the newest is the last by name, even where the clock was set back
+        later = piece if piece >= newest else newest.with_stem(f"{newest.stem}0")
+        piece = newest if size_bytes < _MOST_BYTES else later
         break
     words = ("journalctl", "--quiet", "--no-pager", "--output=json", *options, *after)
     command = CollectCommand(words, piece.name, may_be_empty=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -13,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
+
+import pyarrow as pa
 
 from ettr.analysis import Analysis, Assumptions
 from ettr.collect.commands import collect_commands, period_after
@@ -33,7 +37,6 @@ from ettr.store import open_store
 LOCK, JOURNAL, KERNEL = ".watch", ".journal", "kernel-xid"
 _TRIES = 5
 _OVERLAP = timedelta(days=1)
-_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +64,17 @@ class WatchPlan:
 
 
 @contextmanager
-def only_watcher(
-    store: Path, sleep: Callable[[float], None], complain: Callable[[str], None]
-) -> Iterator[None]:
+def only_watcher(store: Path, complain: Callable[[str], None]) -> Iterator[None]:
     """Be the only watcher of a store: while there is another one, say so once and wait."""
     with open_store(store, create=True):
         pass
     handle = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    has_spoken = False
     try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not has_spoken:
-                    complain(f"{store}: another process watches it; waiting until it ends")
-                has_spoken = True
-                sleep(_WAIT_S)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            complain(f"{store}: another process watches it; waiting until it ends")
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
@@ -112,7 +108,8 @@ class StoreWatch:
         """Look again and again until `stop` says so."""
         while not stop():
             self.look()
-            self.sleep(self.plan.every_s)
+            if not stop():  # a library may have swallowed the interrupt
+                self.sleep(self.plan.every_s)
 
     def look(self) -> None:
         """Read what is new and compute again what changed; problems are printed and served."""
@@ -127,18 +124,16 @@ class StoreWatch:
         if not problems:
             self._last_success = self.clock()
         own: Samples = {"ettr_watch_errors": {(): float(self._errors)}}
-        if self._last_success is not None:
-            at = self._last_success.timestamp()
-            own["ettr_watch_last_success_timestamp_seconds"] = {(): at}
-        says, at_once = "; ".join(problems), self.clock().isoformat()
-        health: dict[str, object] = {"ok": not says, "at": at_once, "says": says}
+        if (at := self._last_success) is not None:
+            own["ettr_watch_last_success_timestamp_seconds"] = {(): at.timestamp()}
+        says = "; ".join(problems)
+        health = {"ok": not says, "at": self.clock().isoformat(), "says": says}
         metrics = openmetrics([Moment(self._samples | own)])
         self.served = replace(self.served, metrics=metrics, health=health)
 
     def _read(self) -> None:
         if self._follower is None:
-            given = self.plan
-            self._follower = Follower(given.files, given.options, given.source)
+            self._follower = Follower(self.plan.files, self.plan.options, self.plan.source)
         for one in self._follower.read_new(str(self.plan.store), self.complain):
             for note in one.notes:
                 self.complain(f"{one.name}: {note}")
@@ -162,9 +157,9 @@ class StoreWatch:
         What later runs of a day show holds all that earlier ones did, and takes their place.
         """
         every_s, now = self.plan.collect_every_s, self.clock().astimezone(UTC)
-        if every_s is None or (
-            self._collected is not None and (now - self._collected).total_seconds() < every_s
-        ):
+        last = self._collected
+        # a clock set back may not stop it
+        if every_s is None or (last and 0.0 <= (now - last).total_seconds() < every_s):
             return
         store = str(self.plan.store)
         with open_store(store) as opened:
@@ -203,6 +198,8 @@ class StoreWatch:
             except ChangedStoreError:
                 if not left:
                     raise
+            finally:
+                _give_back_memory()
         self._computed = manifest, day
 
     def _answers(self) -> tuple[Samples, Served]:
@@ -218,6 +215,14 @@ class StoreWatch:
                 shown = replace(shown, page=render(page(analysis)).encode(), document=made)
         counted.write(state)  # before anybody sees them: a restart takes nothing back
         return samples, shown
+
+
+def _give_back_memory() -> None:
+    """Let the last analysis go, and hand what it took back to the system."""
+    gc.collect()  # its stages know each other, and a command collects late
+    pa.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # not of glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def backfill(store: str | Path, assumptions: Assumptions, step: timedelta) -> bytes:
@@ -237,14 +242,10 @@ def backfill(store: str | Path, assumptions: Assumptions, step: timedelta) -> by
             samples = samples_of(part, counted)
             time_s = until.timestamp()
             samples["ettr_watch_last_success_timestamp_seconds"] = {(): time_s}
-            moments.append(Moment(_copied(samples), time_s))
+            copied = {name: dict(values) for name, values in samples.items()}  # counting goes on
+            moments.append(Moment(copied, time_s))
             at += step
     return openmetrics(moments)
-
-
-def _copied(samples: Samples) -> Samples:
-    """Samples that later counting leaves alone."""
-    return {name: dict(values) for name, values in samples.items()}
 
 
 def shipped() -> dict[str, str]:
