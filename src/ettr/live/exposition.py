@@ -132,9 +132,8 @@ def _failures(analysis: Analysis, counted: Counted, made: Samples) -> None:
         for row in rows
     }
     counted.count(labels)
-    made["ettr_failures_counted"] = counted.counts["ettr_failures_counted"]
-    made["ettr_failure_cause_changes"] = counted.counts["ettr_failure_cause_changes"]
-    made["ettr_failures_withdrawn"] = counted.counts["ettr_failures_withdrawn"]
+    for name in ("failures_counted", "failure_cause_changes", "failures_withdrawn"):
+        made[f"ettr_{name}"] = counted.counts[f"ettr_{name}"]
     made["ettr_failures"] = {k: float(n) for k, n in Counter(labels.values()).items()}
     days, hours = Counter[Labels](), Counter[Labels]()
     for row in of_partition:

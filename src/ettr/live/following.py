@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -82,20 +83,18 @@ class Follower:
 
     def _files(self) -> list[Path]:
         """The files, the oldest first: what was rotated is complete."""
-        names = {
-            name
-            for pattern in self.patterns
-            for ending in ("", ".*", "-*")
-            for name in glob.glob(f"{pattern}{ending}", recursive=True)  # noqa: PTH207 - absolute
-        }
+        names = {name for pattern in self.patterns for name in names_of(pattern)}
         found = []
         for path in map(Path, names):
-            try:
-                if path.is_file():
-                    found.append((path.stat().st_mtime_ns, path))
-            except FileNotFoundError:
-                continue
+            with suppress(FileNotFoundError):
+                found += [(path.stat().st_mtime_ns, path)] if path.is_file() else []
         return [path for _, path in sorted(found)]
+
+
+def names_of(pattern: str) -> list[str]:
+    """The files of a pattern, and those into which they were rotated."""
+    endings = ("", ".*", "-*")
+    return [one for end in endings for one in glob.glob(f"{pattern}{end}", recursive=True)]  # noqa: PTH207 - absolute
 
 
 def read_file(

@@ -23,7 +23,7 @@ from ettr.collect.commands import collect_commands, period_after
 from ettr.collect.running import collect
 from ettr.errors import ChangedStoreError, EttrError, NoRecordError, UsageError
 from ettr.live.exposition import STATE, Counted, Moment, Samples, openmetrics, samples_of
-from ettr.live.following import Follower, read_as
+from ettr.live.following import Follower, names_of, read_as
 from ettr.live.journal import drop_read_pieces, take_journal
 from ettr.live.server import Served
 from ettr.report.document import plain
@@ -86,7 +86,6 @@ class StoreWatch:
 
     Attributes:
         clock: The time now, with a zone.
-        sleep: Waits so many seconds.
         assumptions: As of `ettr report`; when objectives are judged is the clock's.
     """
 
@@ -134,6 +133,9 @@ class StoreWatch:
     def _read(self) -> None:
         if self._follower is None:
             self._follower = Follower(self.plan.files, self.plan.options, self.plan.source)
+            for pattern in self.plan.files:
+                if not names_of(pattern):
+                    self.complain(f"{pattern}: no such file yet; it is looked for again and again")
         for one in self._follower.read_new(str(self.plan.store), self.complain):
             for note in one.notes:
                 self.complain(f"{one.name}: {note}")
