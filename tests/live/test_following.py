@@ -167,7 +167,9 @@ def kill_while_writing(folder: Path, kills: int, seed: int) -> None:
 
 
 def test_a_second_watcher_says_so_and_waits(tmp_path: Path) -> None:
-    said, entered, spoke = [], [], threading.Event()
+    said: list[str] = []
+    entered: list[int] = []
+    spoke = threading.Event()
 
     def complain(text: str) -> None:
         said.append(text)

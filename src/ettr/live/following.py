@@ -84,7 +84,7 @@ class Follower:
     def _files(self) -> list[Path]:
         """The files, the oldest first: what was rotated is complete."""
         names = {name for pattern in self.patterns for name in names_of(pattern)}
-        found = []
+        found: list[tuple[int, Path]] = []
         for path in map(Path, names):
             with suppress(FileNotFoundError):
                 found += [(path.stat().st_mtime_ns, path)] if path.is_file() else []
