@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import pickle
 import shutil
 import signal
 import subprocess
@@ -12,6 +14,10 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
+from ettr.sources import processes
+from ettr.sources.base import ReadOptions
+from ettr.sources.origin import Origin
+from ettr.sources.slurm import sacct
 from ettr.store import open_store
 from ettr.tables import TABLES
 from source_samples import SAMPLES
@@ -42,6 +48,49 @@ def test_two_processes_store_what_one_does(tmp_path: Path, ending: str):
         found.append((rows, done.err.replace(place, "STORE")))
         repeated = ettr("ingest", place, *words[:-4], "--timezone", "UTC", "--jobs", jobs)
         assert repeated.out.count("already in the store, unchanged") == len(logs) - 1
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", DIRTY)
+@pytest.mark.parametrize("size_bytes", [1, 100, 1500, 1 << 20])
+def test_a_block_read_by_itself_has_the_rows_it_has_in_its_file(
+    name: str, size_bytes: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sacct, "CHUNK_BYTES", size_bytes)
+    path = SAMPLES / name
+    origin, options = Origin(path, "id", path.read_bytes()), ReadOptions(timezone="UTC")
+
+    def spread(work, items):
+        for item in items:  # as they go to another process and come back
+            given = pickle.loads(pickle.dumps((work, item)))  # noqa: S301
+            yield pickle.loads(pickle.dumps(given[0](given[1])))  # noqa: S301
+
+    whole = list(sacct.read(origin, options))
+    assert list(sacct.read(origin, options, spread)) == whole
+    assert len(whole) > 5 or size_bytes > 100
+
+
+@pytest.mark.slow
+def test_a_large_log_read_by_two_processes_is_stored_as_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(processes, "WORTH_BLOCKS_BYTES", 1)
+    monkeypatch.setattr(sacct, "CHUNK_BYTES", 1 << 10)
+    header, *records = (SAMPLES / DIRTY[1]).read_bytes().splitlines(keepends=True)
+    large, torn = tmp_path / "large.psv", tmp_path / "torn.psv.gz"
+    large.write_bytes((SAMPLES / DIRTY[0]).read_bytes() * 20)
+    torn.write_bytes(gzip.compress(header + b"".join(records))[:-20])
+    words = [str(torn), str(large), str(SAMPLES / DIRTY[1]), "--timezone", "UTC"]
+    found = []
+    for jobs in ("1", "2"):
+        place = str(tmp_path / jobs)
+        done = ettr("ingest", place, *words, "--jobs", jobs)
+        assert done.code == 1
+        assert "torn.psv.gz: is corrupt or truncated" in done.err
+        with open_store(place) as store:
+            assert len(store.files()) == 2
+            rows = {name: sorted(map(str, store.rows(name).to_pylist())) for name in TABLES}
+        found.append((rows, done.err.replace(place, "STORE")))
     assert found[0] == found[1]
 
 

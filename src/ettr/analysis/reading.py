@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from ettr.analysis.analysis import Analysis
@@ -16,7 +17,7 @@ from ettr.sources.ingest import (
     ingest_log,
     refuse_idle_options,
 )
-from ettr.sources.processes import ingest_logs, jobs_for
+from ettr.sources.processes import ingest_logs, jobs_for, spreading, together
 from ettr.sources.registry import all_sources
 from ettr.sources.spool import LogFile, log_file
 from ettr.store import Store
@@ -60,7 +61,7 @@ def ingest_all(
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
         refuse_idle_options(logs, options, source)
-        jobs = jobs_for(logs) if jobs is None else min(jobs, len(logs))
+        jobs = jobs_for(logs) if jobs is None else jobs
         for one in _outcomes(store, logs, options, source, progress, jobs):
             if isinstance(one, SourceError):
                 (empty if isinstance(one, NoRecordError) else failed).append(one)
@@ -96,20 +97,26 @@ def _outcomes(
     jobs: int,
 ) -> Iterator[Ingested | SourceError]:
     """What became of each log, in the order given; what is wrong with one is its own."""
-    if jobs > 1:
-        size_bytes = sum(log.path.stat().st_size for log in logs)
-        with progress(size_bytes, counted(len(logs), "log")) as advance:
-            yield from ingest_logs(store, logs, options, source, jobs, advance)
-        return
-    for place, log in enumerate(logs, 1):
-        size_bytes = log.path.stat().st_size
-        with progress(size_bytes, f"{place} of {len(logs)}") as advance:
-            try:
-                one = ingest_log(store, log, options, source, advance)
-            except SourceError as error:
-                yield error
-                continue
-        yield one
+    shared = together(logs, options, source, jobs)
+    place = 0
+    for is_shared, pairs in groupby(zip(logs, shared, strict=True), lambda pair: pair[1]):
+        some = [log for log, _ in pairs]
+        place += len(some)
+        if jobs > 1 and len(some) > 1 and not is_shared:
+            size_bytes = sum(log.path.stat().st_size for log in some)
+            with progress(size_bytes, counted(len(some), "log")) as advance:
+                yield from ingest_logs(store, some, options, source, min(jobs, len(some)), advance)
+            continue
+        for at, log in enumerate(some, place - len(some) + 1):
+            size_bytes = log.path.stat().st_size
+            with progress(size_bytes, f"{at} of {len(logs)}") as advance:
+                try:
+                    with spreading(jobs, log) if is_shared else nullcontext() as spread:
+                        one = ingest_log(store, log, options, source, advance, spread)
+                except SourceError as error:
+                    yield error
+                    continue
+            yield one
 
 
 def _with_named_clusters(analysis: Analysis, read: list[Ingested]) -> list[Ingested]:

@@ -46,7 +46,8 @@ def ingest(
             metavar="N",
             min=1,
             max=1024,
-            help="Processes that read files; default one a core where the files are large enough.",
+            help="Processes that read files, or blocks of a large `sacct` file; default one a core "
+            "where the files are large enough.",
         ),
     ] = None,
     on: Annotated[OnEngine, Only("memory_limit")],

@@ -8,10 +8,10 @@ where the log as a whole cannot be this format, and `UsageError` where an option
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ettr.taxonomy.rules import KernelForm
 
@@ -53,6 +53,17 @@ READERS: Mapping[str, int] = {
 """Versions of readers that are not the first, by source: a report loads no reader to know them."""
 
 
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+
+
+class Spread(Protocol):
+    """Gives items to several processes, and what they make of them in the order of the items."""
+
+    def __call__(self, work: Callable[[_Item], _Made], items: Iterable[_Item]) -> Iterator[_Made]:
+        """What the work makes of each item."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A log format: how to recognise it and how to read it.
@@ -60,6 +71,8 @@ class Source:
     Attributes:
         matches: looks at the first bytes and the name of a file and returns a score: 0 not this
             format, 1 certain; from 0.5 the file may be taken for it.
+        read_by: reads the same rows by several processes, a block of lines each. None where a line
+            is read by what others say (a year, a repeat, a run): one process reads such a log.
         version: of its reader; a later one reads what an earlier one missed or misread.
     """
 
@@ -74,6 +87,7 @@ class Source:
     how_to_get: str = ""
     guide: str = ""
     version: int = 1
+    read_by: Callable[[Origin, ReadOptions, Spread], Iterator[Batch]] | None = None
 
     @property
     def guide_page(self) -> str:

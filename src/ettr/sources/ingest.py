@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ettr.errors import AccountingError, NoRecordError, SourceError, StoreError, UsageError
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import ReadOptions, Source, Spread
 from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise, runners_up
 from ettr.sources.spool import LogFile, log_file
@@ -89,15 +89,20 @@ def ingest_log(
     options: ReadOptions,
     source_name: str | None = None,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> Ingested:
-    """Read one log into the store, as `ingest_file` does, once its bytes are in a file."""
+    """Read one log into the store, as `ingest_file` does, once its bytes are in a file.
+
+    Args:
+        spread: gives blocks of it to several processes, if its source can be read so.
+    """
     task = task_of(log, options, source_name, progress)
     there = store.files()
     if (known := task.known_as(there)) is not None:
         return known
     refuse_simulation(store, there, log)
     with store.ingestion(task.origin.file_id) as ingestion:
-        return task.read_into(ingestion, progress)
+        return task.read_into(ingestion, progress, spread)
 
 
 def refuse_simulation(store: Store, there: Iterable[IngestedFile], log: LogFile) -> None:
@@ -176,7 +181,12 @@ class IngestTask:
                 return unchanged(self.log, self.source.name, known)
         return None
 
-    def read_into(self, ingestion: Ingestion, progress: Progress | None = None) -> Ingested:
+    def read_into(
+        self,
+        ingestion: Ingestion,
+        progress: Progress | None = None,
+        spread: Spread | None = None,
+    ) -> Ingested:
         """Read the rows, and commit them."""
         return _read_into(
             ingestion,
@@ -186,6 +196,7 @@ class IngestTask:
             self.options,
             _options_text(self.options),
             progress,
+            spread,
             forced=self.forced,
         )
 
@@ -204,10 +215,25 @@ def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
         return takers[0]
 
 
-def _read(log: LogFile, source: Source, origin: Origin, options: ReadOptions) -> Iterator[Batch]:
+def reads_in_blocks(log: LogFile, options: ReadOptions, source_name: str | None) -> bool:
+    """Whether several processes can read blocks of this log."""
+    try:
+        head = head_of(log.path, log.label)
+        source = named(source_name) if source_name else _recognised(head, log.name, options)
+    except SourceError:  # raised again when the log's turn comes
+        return False
+    return source.read_by is not None
+
+
+def _read(
+    log: LogFile, source: Source, origin: Origin, options: ReadOptions, spread: Spread | None
+) -> Iterator[Batch]:
     """The batches of a log; what goes wrong in reading is not taken for trouble of the store."""
     try:
-        yield from source.read(origin, options)
+        if spread is not None and source.read_by is not None:
+            yield from source.read_by(origin, options, spread)
+        else:
+            yield from source.read(origin, options)
     except OSError as error:
         raise SourceError(f"{log}: cannot be read: {str(error) or type(error).__name__}") from error
 
@@ -220,6 +246,7 @@ def _read_into(
     options: ReadOptions,
     options_text: str,
     progress: Progress | None,
+    spread: Spread | None,
     *,
     forced: bool,
 ) -> Ingested:
@@ -228,7 +255,7 @@ def _read_into(
             progress(log.name, n_read, origin.meter.bytes_read)
 
     try:
-        written = write_batches(ingestion, _read(log, source, origin, options), report)
+        written = write_batches(ingestion, _read(log, source, origin, options, spread), report)
     except AccountingError as error:
         raise AccountingError(f"{log}: {source.name}: {error}") from error
     if progress:

@@ -1,5 +1,7 @@
 """Logs read by several processes at once, whose rows one process commits, in the order given.
 
+They read a log each, or a large log together, a block of its lines each.
+
 A worker does all that reading takes: it recognises, hashes, parses, and writes parts of the rows
 into files of its own. It ends with the process that started it, however that ends.
 """
@@ -11,15 +13,24 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ettr.errors import SourceError
-from ettr.sources.ingest import Ingested, Progress, refuse_simulation, task_of, unchanged
+from ettr.sources.ingest import (
+    Ingested,
+    Progress,
+    reads_in_blocks,
+    refuse_simulation,
+    task_of,
+    unchanged,
+)
 from ettr.store import Ingestion
 from ettr.store.base import known
 from ettr.store.merging import PartWriter
@@ -28,7 +39,7 @@ from ettr.tables import FILES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ettr.sources.base import ReadOptions
+    from ettr.sources.base import ReadOptions, Spread
     from ettr.sources.spool import LogFile
     from ettr.store import Store
     from ettr.store.base import IngestedFile
@@ -36,6 +47,8 @@ if TYPE_CHECKING:
 
 WORTH_A_PROCESS_BYTES = 64 << 20
 """Bytes of logs that take as long to read as a process takes to start, some times over."""
+WORTH_BLOCKS_BYTES = 32 << 20
+"""Bytes of a log that several processes read together, where a user asked for several."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -47,7 +60,66 @@ def cores() -> int:
 def jobs_for(logs: Sequence[LogFile]) -> int:
     """Processes that are worth their start for these logs."""
     size_bytes = sum(log.path.stat().st_size for log in logs)
-    return max(1, min(cores(), len(logs), size_bytes // WORTH_A_PROCESS_BYTES))
+    return max(1, min(cores(), size_bytes // WORTH_A_PROCESS_BYTES))
+
+
+def together(
+    logs: Sequence[LogFile], options: ReadOptions, source_name: str | None, jobs: int
+) -> list[bool]:
+    """Which logs so many processes read together: large ones, with much more than an even share."""
+    sizes = [log.path.stat().st_size for log in logs]
+    least_bytes = max(WORTH_BLOCKS_BYTES, sum(sizes) * 5 // (4 * jobs))
+    return [
+        jobs > 1 and size >= least_bytes and reads_in_blocks(log, options, source_name)
+        for log, size in zip(logs, sizes, strict=True)
+    ]
+
+
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+
+
+@contextmanager
+def spreading(jobs: int, log: LogFile) -> Iterator[Spread]:
+    """Processes for the blocks of one log; a few more blocks than processes are in memory."""
+    with _workers(jobs) as pool:
+
+        def spread(work: Callable[[_Item], _Made], items: Iterable[_Item]) -> Iterator[_Made]:
+            waiting: deque[Future[_Made]] = deque()
+            try:
+                for item in items:
+                    waiting.append(pool.submit(work, item))
+                    if len(waiting) > jobs + 1:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            except BrokenProcessPool:
+                raise _ended(log) from None
+
+        yield spread
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes of our own, none of which is left behind."""
+    before = {*multiprocessing.active_children()}
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, context, _of_parent, (os.getpid(),))
+    try:
+        yield pool
+    except BaseException:
+        for worker in {*multiprocessing.active_children()} - before:
+            worker.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ended(log: LogFile) -> SourceError:
+    return SourceError(
+        f"{log}: the process that read it ended without a word, as one does that the system ends "
+        "for want of memory; give fewer --jobs"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +173,19 @@ def ingest_logs(
         UsageError: an option is missing or wrong.
         StoreError: the store holds a simulation, or cannot be written.
     """
-    before = {*multiprocessing.active_children()}
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="ettr-") as folder:
-        pool = ProcessPoolExecutor(jobs, context, _of_parent, (os.getpid(),))
-        try:
-            reading = []
-            for number, log in enumerate(logs):
-                own = Path(folder) / str(number)
-                own.mkdir()
-                given = (log, options, source_name, own, store.files(), store.computing)
-                reading.append(pool.submit(_read_aside, *given))
-            n_bytes = 0
-            for log, read in zip(logs, reading, strict=True):
-                yield _committed(store, log, read)
-                n_bytes += log.path.stat().st_size
-                if progress:
-                    progress(log.name, 0, n_bytes)
-        except BaseException:
-            for worker in {*multiprocessing.active_children()} - before:
-                worker.kill()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with tempfile.TemporaryDirectory(prefix="ettr-") as folder, _workers(jobs) as pool:
+        reading = []
+        for number, log in enumerate(logs):
+            own = Path(folder) / str(number)
+            own.mkdir()
+            given = (log, options, source_name, own, store.files(), store.computing)
+            reading.append(pool.submit(_read_aside, *given))
+        n_bytes = 0
+        for log, read in zip(logs, reading, strict=True):
+            yield _committed(store, log, read)
+            n_bytes += log.path.stat().st_size
+            if progress:
+                progress(log.name, 0, n_bytes)
 
 
 def _committed(store: Store, log: LogFile, read: Future[_Read]) -> Ingested | SourceError:
@@ -132,10 +194,7 @@ def _committed(store: Store, log: LogFile, read: Future[_Read]) -> Ingested | So
     except SourceError as error:
         return error
     except BrokenProcessPool:
-        return SourceError(
-            f"{log}: the process that read it ended without a word, as one does that the system "
-            "ends for want of memory; give fewer --jobs"
-        )
+        return _ended(log)
     if made.outcome.unchanged:
         return made.outcome
     there = store.files()

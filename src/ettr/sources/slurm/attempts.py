@@ -97,8 +97,16 @@ class AttemptReader:
         self.node_lists = NodeLists()
         self._counts: Counter[str] = Counter()
         self._unreadable: Counter[str] = Counter()
-        self._has_gpus = False
-        self._has_tres = False
+
+    @property
+    def assumed(self) -> tuple[Counter[str], ...]:
+        """What was counted of what was assumed, for the reader of the whole log to `add`."""
+        return self._other_gres, self._counts, self._unreadable, self._times.counts
+
+    def add(self, assumed: tuple[Counter[str], ...]) -> None:
+        """Count what a reader of a later block of the same log assumed."""
+        for own, more in zip(self.assumed, assumed, strict=True):
+            own.update(more)
 
     def convert(self, given: Mapping[str, pa.Array], lines: npt.NDArray[np.int64]) -> Converted:
         """Records as columns of strings (by lower-case field name) -> rows.
@@ -232,8 +240,8 @@ class AttemptReader:
         for found in pc.value_counts(kinds.drop_null()).to_pylist():
             self._counts[found["values"]] += found["counts"]
         gpus = out["n_gpus"]
-        self._has_tres = self._has_tres or gpus.null_count < records.n
-        self._has_gpus = self._has_gpus or bool(pc.max(gpus).as_py())
+        self._counts["has tres"] += gpus.null_count < records.n
+        self._counts["has gpus"] += bool(pc.max(gpus).as_py())
         self._reject_absurd(records, out)
         # what ran held nodes, though the log may keep their names to itself
         ran = pc.and_(out["start"].is_valid(), pc.not_equal(out["elapsed_s"], 0.0).fill_null(True))
@@ -318,7 +326,7 @@ class AttemptReader:
         ]
         if self._other_gres:
             found.append(words.other_gres_note(self._other_gres, "attempt"))
-        elif self._has_tres and not self._has_gpus:
+        elif self._counts["has tres"] and not self._counts["has gpus"]:
             found.append(
                 "no record has GPUs: either none were used, or the cluster does not account them "
                 "(AccountingStorageTRES=gres/gpu)"

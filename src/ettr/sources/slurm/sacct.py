@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import READERS, ReadOptions, Source
+from ettr.sources.base import READERS, ReadOptions, Source, Spread
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
@@ -54,8 +55,11 @@ _MOST_HEADER_BYTES = 4096
 _BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions, spread: Spread | None = None) -> Iterator[Batch]:
     """Batches of attempts and allocations, in the file's order.
+
+    Args:
+        spread: Gives each block to one of several processes; a block needs nothing of the others.
 
     Raises:
         SourceError: the file is no `sacct -P`, or lacks a field that is needed.
@@ -66,14 +70,35 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     reader = AttemptReader(NAME, origin.file_id, options, str(origin))
     counts: Counter[str] = Counter()
     with origin.open() as file:
-        parsed = (
-            _parse(block, first_line, layout, header, counts)
-            for block, first_line in _blocks(file, layout, str(origin))
-        )
-        for part in _ahead(parsed):
-            for piece in _pieces(part, reader.node_lists):
-                yield _batch(piece, layout, reader, origin.file_id)
+        blocks = _blocks(file, layout, str(origin))
+        if spread is not None:
+            work = partial(_by_itself, layout, header, origin.file_id, options, str(origin))
+            for batches, counted, assumed in spread(work, blocks):
+                counts.update(counted)
+                reader.add(assumed)
+                yield from batches
+        else:
+            parsed = (_parse(*block, layout, header, counts) for block in blocks)
+            for part in _ahead(parsed):
+                for piece in _pieces(part, reader.node_lists):
+                    yield _batch(piece, layout, reader, origin.file_id)
     yield Batch({}, 0, notes=(*reader.notes(), *_notes(counts, header, options)))
+
+
+def _by_itself(
+    layout: RecordLayout,
+    header: bytes | None,
+    file_id: str,
+    options: ReadOptions,
+    name: str,
+    block: tuple[bytes, int],
+) -> tuple[list[Batch], Counter[str], tuple[Counter[str], ...]]:
+    """The batches of one block, what was repaired in it, and what was assumed."""
+    counts: Counter[str] = Counter()
+    reader = AttemptReader(NAME, file_id, options, name)
+    pieces = _pieces(_parse(*block, layout, header, counts), reader.node_lists)
+    batches = [_batch(piece, layout, reader, file_id) for piece in pieces]
+    return batches, counts, reader.assumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +467,7 @@ SOURCE = Source(
     tables=("attempts", "allocations"),
     matches=matches,
     read=read,
+    read_by=read,
     local_time=True,
     prints_local=prints_local,
     options=("--timezone", "--fields", "--cluster", "--accelerators"),

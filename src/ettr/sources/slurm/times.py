@@ -43,12 +43,12 @@ class TimeColumns:
 
     A local time that occurs twice when the clocks go back is read as the first; `folds` says for
     the columns read since the last `settle` how much later the second is. `settle` decides by the
-    other times of a record.
+    other times of a record. `counts` has what was assumed, by the sentence that says it.
     """
 
     def __init__(self, timezone: str | None, what: str, settled_by: str = BY_JOB) -> None:
         self._timezone, self._what, self._settled_by = timezone, what, settled_by
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.folds: Folds = {}
 
     def read(self, texts: pa.Array, field: str = "") -> tuple[pa.Array, np.ndarray]:
@@ -116,7 +116,7 @@ class TimeColumns:
             never = pc.less(second, first).fill_null(False)
         n_never = int(pc.sum(never).as_py() or 0)
         if n_never:
-            self._counts[NEVER] += n_never
+            self.counts[NEVER] += n_never
             first = pc.if_else(never, _by_python(pc.if_else(never, stamps, None), zone, 0), first)
         twice = pc.and_(pc.greater(second, first).fill_null(False), pc.invert(never))
         if pc.any(twice).as_py():
@@ -138,7 +138,7 @@ class TimeColumns:
         """
         folds = {name: column for name, column in self.folds.items() if name in columns}
         for column in (fold for name, fold in self.folds.items() if name not in columns):
-            self._counts[FIRST_TAKEN] += len(column) - column.null_count
+            self.counts[FIRST_TAKEN] += len(column) - column.null_count
         self.folds = {}
         if not folds:
             return dict(columns)
@@ -159,17 +159,17 @@ class TimeColumns:
             taken, is_sure = _best_folds(record, shifts, lasted[k])
             for name, shift in shifts.items():
                 times[name][k] += shift if name in taken else 0
-                self._counts[self._settled_by if is_sure[name] else FIRST_TAKEN] += 1
+                self.counts[self._settled_by if is_sure[name] else FIRST_TAKEN] += 1
         return {name: _replaced(columns[name], rows, times[name]) for name in columns}
 
     def notes(self) -> tuple[str, ...]:
         """What was assumed so far, one sentence each."""
         for fold in self.folds.values():  # read, and not settled
-            self._counts[FIRST_TAKEN] += len(fold) - fold.null_count
+            self.counts[FIRST_TAKEN] += len(fold) - fold.null_count
         self.folds = {}
         return tuple(
             by_number(sentence.format(zone=self._timezone), n)
-            for sentence, n in self._counts.items()
+            for sentence, n in self.counts.items()
         )
 
 
