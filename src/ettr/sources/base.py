@@ -57,7 +57,7 @@ _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
 
-class SpreadWork(Protocol):
+class Spreading(Protocol):
     """Gives items to several processes, and what they make of them in the order of the items."""
 
     def __call__(self, work: Callable[[_Item], _Made], items: Iterable[_Item]) -> Iterator[_Made]:
@@ -87,7 +87,7 @@ class Source:
     how_to_get: str = ""
     guide: str = ""
     version: int = 1
-    read_by: Callable[[Origin, ReadOptions, SpreadWork], Iterator[Batch]] | None = None
+    read_by: Callable[[Origin, ReadOptions, Spreading], Iterator[Batch]] | None = None
 
     @property
     def guide_page(self) -> str:

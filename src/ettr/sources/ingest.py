@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ettr.errors import AccountingError, NoRecordError, SourceError, StoreError, UsageError
-from ettr.sources.base import ReadOptions, Source, SpreadWork
+from ettr.sources.base import ReadOptions, Source, Spreading
 from ettr.sources.origin import Origin, head_of
 from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise, runners_up
 from ettr.sources.spool import LogFile, log_file
@@ -89,7 +89,7 @@ def ingest_log(
     options: ReadOptions,
     source_name: str | None = None,
     progress: Progress | None = None,
-    spread: SpreadWork | None = None,
+    spread: Spreading | None = None,
 ) -> Ingested:
     """Read one log into the store, as `ingest_file` does, once its bytes are in a file.
 
@@ -185,7 +185,7 @@ class IngestTask:
         self,
         ingestion: Ingestion,
         progress: Progress | None = None,
-        spread: SpreadWork | None = None,
+        spread: Spreading | None = None,
     ) -> Ingested:
         """Read the rows, and commit them."""
         return _read_into(
@@ -226,7 +226,7 @@ def reads_in_blocks(log: LogFile, options: ReadOptions, source_name: str | None)
 
 
 def _read(
-    log: LogFile, source: Source, origin: Origin, options: ReadOptions, spread: SpreadWork | None
+    log: LogFile, source: Source, origin: Origin, options: ReadOptions, spread: Spreading | None
 ) -> Iterator[Batch]:
     """The batches of a log; what goes wrong in reading is not taken for trouble of the store."""
     try:
@@ -246,7 +246,7 @@ def _read_into(
     options: ReadOptions,
     options_text: str,
     progress: Progress | None,
-    spread: SpreadWork | None,
+    spread: Spreading | None,
     *,
     forced: bool,
 ) -> Ingested:

@@ -39,7 +39,7 @@ from ettr.tables import FILES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ettr.sources.base import ReadOptions, SpreadWork
+    from ettr.sources.base import ReadOptions, Spreading
     from ettr.sources.spool import LogFile
     from ettr.store import Store
     from ettr.store.base import IngestedFile
@@ -80,7 +80,7 @@ _Made = TypeVar("_Made")
 
 
 @contextmanager
-def spreading(jobs: int, log: LogFile) -> Iterator[SpreadWork]:
+def spreading(jobs: int, log: LogFile) -> Iterator[Spreading]:
     """Processes for the blocks of one log; a few more blocks than processes are in memory."""
     with _workers(jobs) as pool:
 

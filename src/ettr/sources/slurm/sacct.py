@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
-from ettr.sources.base import READERS, ReadOptions, Source, SpreadWork
+from ettr.sources.base import READERS, ReadOptions, Source, Spreading
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
@@ -55,7 +55,7 @@ _MOST_HEADER_BYTES = 4096
 _BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read(origin: Origin, options: ReadOptions, spread: SpreadWork | None = None) -> Iterator[Batch]:
+def read(origin: Origin, options: ReadOptions, spread: Spreading | None = None) -> Iterator[Batch]:
     """Batches of attempts and allocations, in the file's order.
 
     Args:
