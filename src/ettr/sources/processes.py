@@ -12,6 +12,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -232,6 +234,16 @@ def _read_aside(
 def _of_parent(parent: int) -> None:
     """Let this process end when the one that started it does; Ctrl-C is for that one alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.meta_path.insert(0, _NoPandas())
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # it ended meanwhile
         os._exit(1)
+
+
+class _NoPandas(MetaPathFinder):
+    """Spares a process pandas, which Arrow imports where it can and no reader asks for."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        """Pandas is not found; others are left to the next finder."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
