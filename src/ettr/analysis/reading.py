@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ettr.analysis.analysis import Analysis
 from ettr.errors import NoRecordError, SourceError
-from ettr.sources.base import ReadOptions
+from ettr.sources.base import ReadOptions, Spreading
 from ettr.sources.ingest import (
     Ingested,
     Progress,
@@ -109,9 +109,12 @@ def _outcomes(
             continue
         for at, log in enumerate(some, place - len(some) + 1):
             size_bytes = log.path.stat().st_size
+            workers: AbstractContextManager[Spreading | None] = nullcontext()
             with progress(size_bytes, f"{at} of {len(logs)}") as advance:
                 try:
-                    with spreading(jobs, log) if is_shared else nullcontext() as spread:
+                    if is_shared:
+                        workers = spreading(jobs, log)
+                    with workers as spread:
                         one = ingest_log(store, log, options, source, advance, spread)
                 except SourceError as error:
                     yield error
