@@ -16,6 +16,7 @@ _MOST_MORE = 2
 _PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _ONE_FOLD = re.compile(r"([A-Za-z0-9_.+\-]+)\[([0-9,\-]+)\]")
+_ONE_RANGE = re.compile(r"([A-Za-z0-9_.+\-]+)\[([0-9]{1,9})-([0-9]{1,9})\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.+\-]+(?:,[A-Za-z0-9_.+\-]+)*")
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 # what a list is made of; others in it are a sign of another column, as in `gres/gpu=8`
@@ -57,6 +58,10 @@ def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]
 
 def _fold(text: str) -> Folded | None:
     """What `prefix[ranges]` says; None where ClusterShell must decide."""
+    if (one := _ONE_RANGE.fullmatch(text)) and len(one[2]) == len(one[3]):  # most are so
+        first, last = int(one[2]), int(one[3])
+        if first <= last < MOST_NODES and len(one[1]) <= LONGEST_NAME:
+            return one[1], [(first, last, len(one[3]))], last - first + 1
     match = _ONE_FOLD.fullmatch(text)
     numbers = _numbers(match[2]) if match else None
     if match is None or not numbers or len(match[1]) > LONGEST_NAME:

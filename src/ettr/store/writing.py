@@ -113,6 +113,8 @@ def write_batches(
 
 _MOST_KEY_BYTES = 1 << 28
 """Bytes of keys that are remembered in memory; of more the rest is put aside on disk."""
+_FEW_KEY_BYTES = 1 << 25
+"""Bytes of keys that are remembered as they come."""
 _HELD = "held"
 
 
@@ -135,7 +137,8 @@ class _Repeats:
                 continue
             keys = rows.select([*TABLES[name].key, "line"])
             if name == ALLOCATIONS.name and ATTEMPTS.name in tables:
-                self._held.append(_compact(keys))
+                is_few = self._n_bytes < _FEW_KEY_BYTES
+                self._held.append(keys if is_few else _compact(keys))
             else:
                 self._keys.setdefault(name, []).append(keys)
             self._n_bytes += keys.nbytes

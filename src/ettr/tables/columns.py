@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ettr.errors import SchemaError
@@ -25,15 +26,20 @@ class Kind(StrEnum):
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of this column kind."""
-        import pyarrow as pa
+        return _arrow_types()[self]
 
-        return {
-            Kind.STRING: pa.string(),
-            Kind.INT: pa.int64(),
-            Kind.FLOAT: pa.float64(),
-            Kind.BOOL: pa.bool_(),
-            Kind.TIME: pa.timestamp("us", tz="UTC"),
-        }[self]
+
+@cache
+def _arrow_types() -> dict[Kind, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        Kind.STRING: pa.string(),
+        Kind.INT: pa.int64(),
+        Kind.FLOAT: pa.float64(),
+        Kind.BOOL: pa.bool_(),
+        Kind.TIME: pa.timestamp("us", tz="UTC"),
+    }
 
 
 class Keeps(StrEnum):
@@ -122,7 +128,8 @@ class Table:
         problems = list(self._problems(given))
         if problems:
             raise SchemaError(self.name, problems)
-        return given.select(list(self.names)).cast(self.arrow_schema)
+        schema = self.arrow_schema
+        return given if given.schema == schema else given.select(list(self.names)).cast(schema)
 
     def _problems(self, given: pa.Table) -> Iterator[str]:
         present = set(given.column_names)

@@ -118,7 +118,7 @@ class AttemptReader:
         """
         ids = given["jobid"] if "jobid" in given else given["jobidraw"]
         is_job = matches(ids, words.JOB_ID)
-        is_step = matches(ids, words.STEP_ID)
+        is_step = np.zeros_like(is_job) if is_job.all() else matches(ids, words.STEP_ID)
         job_at = np.flatnonzero(is_job)
         bad = [
             Bad(int(i), "bad-job-id", f"{ids[int(i)].as_py()!r:.80} is no job id")
@@ -186,8 +186,10 @@ class AttemptReader:
         for column, mark in (("array_job_id", "_"), ("het_job_id", "+")):
             member = pc.match_substring(ids, mark)
             if pc.any(member).as_py():
-                first = pc.replace_substring_regex(ids, r"\+.*$" if mark == "+" else r"[_+].*$", "")
-                out[column] = pc.if_else(member, first, None)
+                some = pc.if_else(member, ids, None)
+                out[column] = pc.replace_substring_regex(
+                    some, r"\+.*$" if mark == "+" else r"[_+].*$", ""
+                )
         cluster = records.text("cluster")
         if self._cluster:
             cluster = pa.repeat(self._cluster, records.n)
