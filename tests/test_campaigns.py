@@ -282,11 +282,6 @@ def test_a_report_finds_what_was_planted_in_a_simulated_cluster() -> None:
 def test_a_back_test_finds_what_is_wrong_with_a_scenario() -> None:
     from campaigns import back_tests
 
-    wrong = ("faults x3", "no preemption")
-    found = {row[0]: row for row in back_tests.run(1, (back_tests.RIGHT, *wrong)).rows}
-    for name in wrong:
-        assert found[name][1] == "0 of 1", found[name]
-        assert found[name][2] == "1 of 1", found[name]
-    failed, measured = (int(cell) for cell in found["as fitted"][3].split(" of "))
-    assert measured >= 15
-    assert failed <= 1, found["as fitted"]
+    # that the right one passes, and failures thrice as often do not: analysis/test_calibration.py
+    (found,) = back_tests.run(1, ("no preemption",)).rows
+    assert found[1:3] == ("0 of 1", "1 of 1"), found

@@ -105,7 +105,7 @@ def written_by(page: Path) -> set[str]:
 def wrong_imports(*, training: bool) -> dict[str, str]:
     """Pages whose imports fail, with the error; of those that need torch, or of the others.
 
-    All in one interpreter, which imports what they share once.
+    And dotted names that do not exist. All in one interpreter, which imports what they share once.
     """
     absent = {
         module
@@ -122,17 +122,20 @@ def wrong_imports(*, training: bool) -> dict[str, str]:
         if imports_of(page) and is_of_training(page) == training
     }
     assert len(programs) >= 5
+    names = sorted(name for name in documented_names() if needs_torch(name) == training)
+    assert len(names) > 10
+    programs |= {name: f"import sys; sys.argv = ['', {name!r}]\n{RESOLVE}" for name in names}
     done = fresh(EACH, given=json.dumps(programs))
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_imports_of_each_page_run():
+def test_the_imports_of_each_page_run_and_each_dotted_name_exists():
     assert wrong_imports(training=False) == {}
 
 
 @pytest.mark.torch
-def test_the_imports_of_each_page_of_the_training_side_run():
+def test_the_imports_of_each_page_of_the_training_side_run_and_each_dotted_name_exists():
     assert wrong_imports(training=True) == {}
 
 
@@ -163,21 +166,6 @@ def dotted_names(page: Path) -> set[str]:
 def documented_names() -> set[str]:
     """Every dotted name of the docs; those in the changelog may be of the past."""
     return {name for page in PAGES if page.name != "CHANGELOG.md" for name in dotted_names(page)}
-
-
-def test_every_dotted_name_of_the_docs_exists():
-    names = sorted(name for name in documented_names() if not needs_torch(name))
-    assert len(names) > 20
-    done = fresh(RESOLVE, *names)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.torch
-def test_every_dotted_name_of_the_training_side_exists():
-    names = sorted(name for name in documented_names() if needs_torch(name))
-    assert names
-    done = fresh(RESOLVE, *names)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_name_that_is_not_there_is_noticed():
