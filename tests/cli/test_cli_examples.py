@@ -26,6 +26,7 @@ TRAINING = ("verify", "elastic", "chaos", "measure-recovery")
 INPUT = ("input trace", "input plan")  # tests/projection/test_input_plan.py
 GATES = ("gate query", "gate grade", "gate items")  # tests/language, tests/gates
 IMAGES = ("records",)  # tests/records
+DEMO = ("demo",)  # tests/cli/test_cli_first_answer.py
 # tests/cli/test_cli_watch.py, tests/collect: these need a server, or do not end by themselves
 SERVED = ("watch", "collect kubernetes", "collect prometheus")
 CATALOGUE = """format = "ettr checks 1"
@@ -82,7 +83,11 @@ def test_a_past_of_a_day_is_too_short_to_forecast_a_week(example: str, folder: P
 @pytest.mark.parametrize(
     "example",
     examples_of(
-        [n for n in NAMES if n not in (*TRAINING, *GATES, *INPUT, *IMAGES, *SERVED, "forecast")]
+        [
+            n
+            for n in NAMES
+            if n not in (*TRAINING, *GATES, *INPUT, *IMAGES, *DEMO, *SERVED, "forecast")
+        ]
     ),
 )
 def test_an_example_runs(example: str, folder: Path) -> None:
