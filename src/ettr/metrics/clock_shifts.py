@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -26,9 +26,6 @@ from ettr.units import (
 )
 from ettr.words import counted, significant
 
-if TYPE_CHECKING:
-    pass
-
 NEAR_S = 2 * SECONDS_PER_MINUTE
 """Two logs that are at most so far apart agree: ends are noticed late, clocks drift."""
 _SPREAD_S = SECONDS_PER_MINUTE
@@ -40,7 +37,6 @@ _MOST_SHIFTS = 4
 # events of nodes: how long after one a node may go out of service, and what shows a shift
 _OUT_LAG_S = 5 * SECONDS_PER_MINUTE
 _AGREEING, _AGREEING_NODES, _AGREEING_SHARE, _NEAR_SHARE = 5, 3, 0.6, 0.2
-_MOST_HOURS = 5
 # a single job says something only where the shift is that of a zone
 _ZONE_STEP_S, _ZONE_SLACK_S = 30 * SECONDS_PER_MINUTE, 10.0
 _PROGRESS_SLACK_S = 5 * SECONDS_PER_MINUTE
@@ -261,9 +257,7 @@ def _shift_of_events(
     cluster: str, pairs: Sequence[_Pair], files: dict[str, tuple[str, str, str | None]]
 ) -> _Shown | None:
     """The one shift at which events of nodes lie from the moments at which these went out."""
-    hours = Counter(pair.line for pair in pairs)
-    # a node that logs something every hour fits any shift
-    pairs = [p for p in pairs if hours[p.line] <= _MOST_HOURS and not _is_twice(p, files)]
+    pairs = [pair for pair in pairs if not _is_twice(pair, files)]
     lines = {pair.line for pair in pairs}
     near = {pair.line for pair in pairs if abs(pair.shift_s) <= 2 * _OUT_LAG_S}
     same = _most_common([pair for pair in pairs if pair.line not in near], _OUT_LAG_S)
