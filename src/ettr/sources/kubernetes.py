@@ -458,7 +458,7 @@ def _pod(
                 if name == "state":
                     now.append(found)
     start = seen.time(status.get("startTime")) or seen.time(scheduled.get("lastTransitionTime"))
-    end, state, oom = None, None, None
+    end, state = None, None
     if phase in {"Succeeded", "Failed"} or is_deleted:
         end = max((one.time for one in now), default=None)
         # what is ready to its end became so long before
@@ -471,8 +471,7 @@ def _pod(
         state = "FAILED" if failed else "COMPLETED"
         if phase in {"Running", "Pending", "Unknown"} and not now:
             state = "CANCELLED"
-    if any(one.reason == "OOMKilled" for one in now):
-        oom = "OOMKilled"
+    oom = "OOMKilled" if any(one.reason == "OOMKilled" for one in now) else None
     labels = _object(meta.get("labels"))
     return _Pod(
         line=line,
