@@ -53,7 +53,7 @@ def json_records(
         wanted: a TypedDict of what is read of a record; other keys may be left out.
     """
     lines, place = numbered_lines(origin), 0
-    quick = _quick(wanted)
+    quick = quick_json(wanted)
     for number, line in lines:
         value, error = quick(line), None
         if value is _UNREAD:
@@ -78,7 +78,7 @@ def json_records(
             yield json_record(place, element)
 
 
-def _quick(wanted: Any = Any) -> Callable[[bytes], Json]:
+def quick_json(wanted: Any = Any) -> Callable[[bytes], Json]:
     """Read what is strictly JSON by msgspec: `_UNREAD` for all else, and where it is missing."""
     try:
         from msgspec import MsgspecError, ValidationError
@@ -248,7 +248,7 @@ def load_json(
             f"{origin}: one JSON document of over {DOCUMENT_LIMIT_BYTES >> 30} GiB; take the "
             "log in parts"
         )
-    document: Json = _quick()(data)
+    document: Json = quick_json()(data)
     if document is _UNREAD:
         text = text_of(data).removeprefix("\ufeff")
         try:
@@ -361,7 +361,7 @@ class Broken:
     error: str
 
 
-# in place of a value that `_quick` does not read
+# in place of a value that `quick_json` does not read
 _UNREAD = Broken("", "")
 
 

@@ -740,7 +740,7 @@ def _attempt_of(seen: _Seen, pod: _Pod) -> tuple[tuple[str, str], _Owner | None]
             leader = seen.pods.get(owner[2])
             owner = None if leader is None else leader.owner
     space, restart = pod.key[0], pod.labels.get(_RESTART, "")
-    name, group = (pod.labels.get(label) for label in _GROUP)
+    name, group = pod.labels.get(_GROUP[0]), pod.labels.get(_GROUP[1])
     if name is not None:
         return (f"{space}:{name}-{group or 0}", f"{space}:{name}/{group}/{restart}"), None
     if top is not None and top.kind not in _NO_ATTEMPTS:

@@ -8,7 +8,8 @@ of the APIs are read alike; line numbers are places of records then.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import NamedTuple
 
 from ettr.sources.json_records import (
@@ -17,6 +18,7 @@ from ettr.sources.json_records import (
     RecordShape,
     as_list,
     head_objects,
+    quick_json,
     records_within,
     salvage,
 )
@@ -101,20 +103,24 @@ def at(value: Json, path: str) -> Json:
     return value
 
 
-def form_of(value: JsonObject) -> ShipperForm | None:
-    """The form of a record; None where it is of no shipper."""
+def _line_of(value: JsonObject) -> bytes | None:
+    """The line of a record behind its time and host; None where it is of no shipper."""
     for form in FORMS:
         needed = _NEEDED.get(form.name)
         if needed is not None and not any(key in value for key in needed):
             continue
-        has_line = any(isinstance(at(value, path), str) for path in form.lines)
-        if has_line and any(time_of(at(value, path)) for path in form.times):
-            return form
+        texts = (one for path in form.lines if isinstance(one := at(value, path), str))
+        text = next(texts, None)
+        if text is None:
+            continue
+        time = next((time for path in form.times if (time := time_of(at(value, path)))), None)
+        if time is not None:
+            return _plain(value, form, text, time)
     return None
 
 
 def _is_record(value: JsonObject) -> bool:
-    return _several(value) is not None or form_of(value) is not None
+    return _lines_of(value) is not None
 
 
 def _several(value: JsonObject) -> list[JsonObject] | None:
@@ -154,7 +160,7 @@ def is_shipped(head: bytes) -> bool:
 def shipped_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The lines within, in blocks, each with its newline; an empty one for what is no record."""
     held, is_lines = b"", False
-    rest = iter(parts)
+    rest, quick = iter(parts), quick_json()
     for block in rest:
         lines = (held + block).split(b"\n")
         held = lines.pop()
@@ -163,7 +169,7 @@ def shipped_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
         if not is_lines:
             held = b"\n".join([*lines, held]) + b"".join(rest)
             break
-        yield b"".join(_line(salvage(text_of(line), (), _SHAPE)) for line in lines)
+        yield b"".join(_line(_values(line, quick)) for line in lines)
     if held.strip():
         values = salvage(text_of(held[: 64 * LINE_LIMIT_BYTES]), (), _SHAPE)
         yield b"".join(_line([value]) for value in values)
@@ -187,34 +193,39 @@ def _is_whole(line: bytes) -> bool:
     return len(text) > 2 and text[:1] == b"{" and text.endswith(b"}")
 
 
+def _values(line: bytes, quick: Callable[[bytes], Json]) -> list[Json]:
+    """The records of a line, those within a damaged one too."""
+    value = quick(line)
+    is_whole = isinstance(value, dict) and not records_within(value, _SHAPE)
+    return [value] if is_whole else salvage(text_of(line), (), _SHAPE)
+
+
 def _line(values: list[Json]) -> bytes:
     """The lines of some records; an empty line where they have none."""
     found: list[bytes] = []
     for value in values:
-        records: list[Json] = [value]
-        if isinstance(value, dict) and not _is_record(value):
-            records = records_within(value, _SHAPE)
-        for record in records:
-            if isinstance(record, dict):
-                found += _lines_of(record)
+        lines = _lines_of(value) if isinstance(value, dict) else None
+        if lines is None:
+            within = records_within(value, _SHAPE)
+            lines = [b"".join(_lines_of(one) or ()) for one in within if isinstance(one, dict)]
+        found += lines
     return b"".join(found) or b"\n"
 
 
-def _lines_of(record: JsonObject) -> Iterator[bytes]:
+def _lines_of(record: JsonObject) -> list[bytes] | None:
+    """The lines of a record, which may hold several; None where it is of no shipper."""
     several = _several(record)
-    for one in [record] if several is None else several:
-        form = form_of(one)
-        if form is not None:
-            yield _plain(one, form)
+    if several is not None:
+        return [line for one in several if (line := _line_of(one)) is not None]
+    own = _line_of(record)
+    return None if own is None else [own]
 
 
-def _plain(record: JsonObject, form: ShipperForm) -> bytes:
+def _plain(record: JsonObject, form: ShipperForm, text: str, time: datetime) -> bytes:
     """The line of a record behind its time and host, unless the line has its own stamp."""
-    text = next((str(one) for path in form.lines if isinstance(one := at(record, path), str)), "")
     text = text.strip().replace("\n", "#012")
     if _OWN_STAMP.match(text):
         return text.encode("utf-8", "replace") + b"\n"
-    time = next((time for path in form.times if (time := time_of(at(record, path)))), None)
     host = next((one for path in form.hosts if (one := clean(at(record, path)))), None)
     if own := _UNIX_SYSLOG.match(text):
         host, text = own["host"], text[own.end() :]
