@@ -75,7 +75,7 @@ def _fold(text: str) -> Folded | None:
 def _names(prefix: str, numbers: Ranges, families: Families) -> tuple[str, ...]:
     names: list[str] = []
     for first, last, width in numbers:
-        family = families.setdefault((prefix, width), _Family())
+        family = families.get((prefix, width)) or families.setdefault((prefix, width), _Family())
         family.n_asked += last - first + 1
         n_known = len(family.names)
         if n_known <= last < _MOST_MORE * family.n_asked:

@@ -137,9 +137,11 @@ def split_records(block: bytes, layout: RecordLayout, header: bytes | None) -> R
     if not block.endswith(b"\n"):
         ends = np.append(ends, len(block))
     starts = np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)
-    # how many separators lie before each line's end: faster than to sum over every byte
-    before = np.searchsorted(np.flatnonzero(raw == layout.mark[0]), ends)
-    counts = np.diff(before, prepend=0)
+    is_mark = raw == layout.mark[0]
+    # sums of 8 bits take a fourth of the time, and lack what lines with more of them have
+    counts = np.add.reduceat(is_mark.view(np.uint8), starts, dtype=np.uint8).astype(np.int64)
+    if counts.sum() != np.count_nonzero(is_mark):
+        counts = np.add.reduceat(is_mark, starts, dtype=np.int64)
     lines = _BlockLines(block, starts, ends, counts, layout)
     whole = counts == layout.separators
     found = Records(block, starts, np.arange(len(starts)))
