@@ -11,7 +11,8 @@ import pytest
 
 import ettr as front
 from cli.program import ettr
-from ettr.errors import UsageError
+from ettr.errors import StoreError, UsageError
+from ettr.facts.spark import Spark
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "bad_morning"
 
@@ -85,3 +86,19 @@ def test_what_runs_on_duckdb_alone_is_refused_by_name(folder: str, tmp_path: Pat
     assert "--engine: needs a STORE" in refused.err
     with pytest.raises(UsageError, match="give duckdb, spark"):
         front.open(folder, engine="flink").status  # noqa: B018
+
+
+def test_rows_above_the_bound_are_refused_by_the_names_of_their_facts():
+    errors = pytest.importorskip("pyspark.errors")
+    pytest.importorskip("sqlglot")
+
+    class Session:
+        def sql(self, _: str) -> None:
+            raise errors.PySparkException(
+                "Total size of serialized results of 12 tasks (65.1 MiB) is bigger than "
+                "spark.driver.maxResultSize (64.0 MiB)"
+            )
+
+    with pytest.raises(StoreError, match="about all_episodes are more than may come") as refused:
+        Spark(Session(), "spark").arrow("SELECT * FROM fact_all_episodes_117", {})
+    assert "--engine-option spark.driver.maxResultSize=4g" in str(refused.value)

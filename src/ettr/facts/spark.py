@@ -43,6 +43,7 @@ _TYPES = {
     Kind.BOOL: "boolean",
     Kind.TIME: "timestamp",
 }
+_FACT = re.compile(r"\bfact_(\w+?)_\d+\b")
 _DETAIL = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _OF_A_SESSION_OF_OURS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _JAVA = "spark.driver.extraJavaOptions"
@@ -67,18 +68,20 @@ _TOO_LARGE = "spark.driver.maxResultSize"
 class Spark:
     """Statements in DuckDB's dialect on one session of Spark, whose facts are temporary views."""
 
-    def __init__(self, session: Any, where: str) -> None:
-        self._session, self._where = session, where
+    def __init__(self, session: Any, where: str, *, is_small: bool = False) -> None:
+        self._session, self._where, self._is_small = session, where, is_small
 
     def source(self, table: Table, parts: Sequence[str]) -> str:
         """The name of a view over the parts of a stored table, with every column of its schema."""
-        typed = ", ".join(f"`{column.name}` {_TYPES[column.kind]}" for column in table)
+        types = {column.name: _TYPES[column.kind] for column in table}
         name = f"stored_{table.name}"
         with self._in_words(name):
             if parts:
+                typed = ", ".join(f"`{column}` {kind}" for column, kind in types.items())
                 rows = self._session.read.schema(typed).parquet(*parts)
+                rows = self._held(rows) if self._is_small else rows
             else:
-                rows = self._session.createDataFrame([], typed)
+                rows = self._no_rows(types)
             rows.createOrReplaceTempView(name)
         return name
 
@@ -86,7 +89,7 @@ class Spark:
         """Keep what a statement selects, as rows or as a view."""
         with self._in_words(name):
             rows = self._selected(sql, bound)
-            (rows if view else rows.localCheckpoint()).createOrReplaceTempView(name)
+            (rows if view else self._held(rows)).createOrReplaceTempView(name)
 
     def put(self, name: str, columns: Sequence[tuple[str, str]], rows: Rows) -> None:
         """Keep few rows that were made elsewhere."""
@@ -96,25 +99,19 @@ class Spark:
         types |= {"INTEGER": pa.int64(), "BOOLEAN": pa.bool_()}
         values = [*zip(*rows, strict=True)] or [()] * len(columns)
         arrays = {
-            column: pa.array(_plain_values(of_column), types[kind])
+            column: pa.array(of_column, types[kind])
             for (column, kind), of_column in zip(columns, values, strict=True)
         }
         self.put_arrow(name, pa.table(arrays))
 
     def put_arrow(self, name: str, rows: pa.Table) -> None:
         """Keep rows that were made elsewhere, in Arrow's types."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         with self._in_words(name):
-            if rows.num_rows:
-                made = self._session.createDataFrame(rows)
-            else:  # of which Spark Connect finds out no types
-                made = self._session.createDataFrame([], from_arrow_schema(rows.schema))
-            made.createOrReplaceTempView(name)
+            self._of_arrow(rows).createOrReplaceTempView(name)
 
     def names(self, sql: str) -> list[str]:
         """Names of the columns of a statement."""
-        with self._in_words("a statement"):
+        with self._in_words(_asked_of(sql)):
             found: list[str] = self._selected(sql, {}).columns
             return found
 
@@ -132,8 +129,27 @@ class Spark:
 
     def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
         """Rows of a statement as an Arrow table."""
-        with self._in_words("a statement"):
+        with self._in_words(_asked_of(sql)):
             return self._selected(sql, bound).toArrow()
+
+    def _held(self, rows: Any) -> Any:
+        """Rows that are computed once: by the executors, or few of them as part of the plans."""
+        if self._is_small:
+            return self._of_arrow(rows.toArrow(), rows.schema)
+        return rows.localCheckpoint()
+
+    def _of_arrow(self, rows: pa.Table, schema: Any = None) -> Any:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        if rows.num_rows:
+            return self._session.createDataFrame(rows, schema)
+        schema = schema or from_arrow_schema(rows.schema)
+        return self._no_rows({one.name: one.dataType.simpleString() for one in schema})
+
+    def _no_rows(self, types: Mapping[str, str]) -> Any:
+        """Rows of which the planner knows that there are none: what reads them costs nothing."""
+        typed = ", ".join(f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in types.items())
+        return self._session.sql(f"SELECT {typed} WHERE false")
 
     def _selected(self, sql: str, bound: Mapping[str, Any]) -> Any:
         return self._session.sql(translated(sql, "spark", bound))
@@ -153,7 +169,8 @@ class Spark:
             if _TOO_LARGE in text:
                 raise StoreError(
                     f"{self._where}: the rows of {what} are more than may come to this process; "
-                    f"select less (--since, --partition), or give --engine-option {_TOO_LARGE}=4g"
+                    f"select less (--since, --partition), or give --engine-option {_TOO_LARGE}=4g "
+                    "(over Spark Connect the server's own setting)"
                 ) from error
             why = _first_line(error)
             raise StoreError(f"{self._where}: Spark cannot compute {what}: {why}") from error
@@ -176,9 +193,11 @@ def spark_of(store: Store) -> tuple[Spark, Callable[[str], str]]:
         )
     is_small = all(map(store.is_small, TABLES))
     session = session_of(computing, is_small=is_small)
-    if is_small:
-        _set_for_few_rows(session, dict(computing.options))
-    engine = Spark(session, _shown(computing.engine))
+    if is_small:  # to compile each plan to Java, and to split it, costs more than to run it
+        for key, value in (_FOR_FEW_ROWS | dict(computing.options)).items():
+            if key in _FOR_FEW_ROWS:
+                session.conf.set(key, value)
+    engine = Spark(session, _shown(computing.engine), is_small=is_small)
     made: dict[str, str] = {}
 
     def source(name: str) -> str:
@@ -271,13 +290,6 @@ def _classic(builder: Any, engine: str, java: str | None) -> Any:
     return session.newSession()
 
 
-def _set_for_few_rows(session: Any, given: Mapping[str, str]) -> None:
-    """To compile each plan to Java, and to split it, costs more than to run it on few rows."""
-    for key, value in _FOR_FEW_ROWS.items():
-        if key not in given:
-            session.conf.set(key, value)
-
-
 def _check_there(engine: str, scheme: str) -> None:
     """Find out in seconds what Spark finds out in minutes: whether anyone answers."""
     hosts = engine.partition("://")[2].split("/")[0].split(";")[0].split(",")
@@ -300,8 +312,9 @@ def _first_line(error: Exception) -> str:
     return why.splitlines()[0] if why else type(error).__name__
 
 
-def _plain_values(values: Sequence[object]) -> list[object]:
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
+def _asked_of(sql: str) -> str:
+    """A statement by the facts that it reads."""
+    return f"a statement about {', '.join(dict.fromkeys(_FACT.findall(sql))) or 'stored tables'}"
 
 
 def _number(value: Any) -> Any:
