@@ -22,8 +22,9 @@ from ettr.facts.facts import Facts
 from ettr.facts.files import made
 from ettr.facts.het_jobs import PARTS_HELD_S
 from ettr.facts.node_lives import NO_GPUS, in_life
-from ettr.facts.stored import kept, narrow_columns, selected
+from ettr.facts.stored import kept, narrow_columns, raw_sql, selected
 from ettr.selection import Selection
+from ettr.tables import TABLES
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,7 +111,7 @@ def _held(facts: Facts) -> str:
     if chosen.is_everything:
         return source.allocations
     columns, where = selected(ALLOCATIONS, "r"), _where(_holding(facts, source))
-    rows = f"SELECT {columns} FROM {source.allocations} r{where}"
+    rows = f"SELECT {columns} FROM {_near(facts, 'allocations')} r{where}"
     if chosen.has_period:
         rows = _clipped(facts, rows, tuple(narrow_columns(ALLOCATIONS)), belongs=False)
     return kept(facts, "held", rows, "allocations")
@@ -129,12 +130,8 @@ def _accounted(facts: Facts) -> str:
     """One row is a selected attempt as the log has it, parts of heterogeneous jobs apart."""
     if not facts.given("het_jobs").ids:
         return facts.table("chosen")
-    source = _Source(
-        facts.table("parts_attempts"),
-        facts.table("parts_allocations"),
-        tuple(narrow_columns(ATTEMPTS)),
-        "parts",
-    )
+    tables = (facts.table(f"parts_{name}") for name in ("attempts", "allocations"))
+    source = _Source(*tables, tuple(narrow_columns(ATTEMPTS)), "parts")
     if facts.given("selection").is_everything:
         return _everything(facts, source)
     sql = _by_node(facts, _attempts_sql(facts, source), source, "held")
@@ -185,6 +182,44 @@ def _of_wholes(facts: Facts) -> _Source:
     if facts.given("het_jobs").wholes:
         columns += tuple(PARTS_HELD_S.values())
     return _Source(facts.table("attempts"), facts.table("allocations"), columns, "whole")
+
+
+_OF_ALL_ROWS = ("cancellers", "clusters_without_gpus", "het_wholes", "het_attempts")
+"""What attempts and allocations are made with, whatever is selected."""
+
+
+def _near(facts: Facts, name: str) -> str:
+    """A table without what neither ran nor ended in the period, as far as stored columns say.
+
+    Of these alone Parquet has statistics, by which an engine passes over row groups.
+    """
+    chosen: Selection = facts.given("selection")
+    large = {"attempts", "allocations"} - facts.given("small")
+    if not (chosen.has_period or chosen.cluster) or facts.given("naming").tables or not large:
+        return facts.table(name)
+    whole = {one: facts.table(one) for one in _OF_ALL_ROWS}
+    return facts.over(**whole, **{f"raw_{one}": _raw_near(facts, one) for one in large}).table(name)
+
+
+def _raw_near(facts: Facts, name: str) -> str:
+    chosen: Selection = facts.given("selection")
+    since, until = microseconds(chosen.since), microseconds(chosen.until)
+    conditions, either = [], ["TRUE"]
+    if since is not None:
+        conditions.append(f'("end" IS NULL OR "end" >= make_timestamptz({since}))')
+    if chosen.cluster and name == ATTEMPTS.name:
+        names = ", ".join("'" + one.replace("'", "''") + "'" for one in chosen.cluster)
+        conditions.append(f"cluster IN ({names})")
+    # what is open is of the period in which the logs end
+    if until is not None and until <= facts.given("logs_end_us"):
+        limit = f"make_timestamptz({until})"
+        either = [
+            f'"start" < {limit}',
+            f'"end" < {limit} AND ("start" IS NULL OR "start" >= {limit})',
+        ]
+    stored = raw_sql(TABLES[name], facts.given("sources")(name))
+    sql = " UNION ALL ".join(stored + _where([*conditions, one]) for one in either)
+    return facts.keep(f"raw_{name}", sql, view=True)
 
 
 def _everything(facts: Facts, source: _Source) -> str:
@@ -242,9 +277,10 @@ def _attempts_sql(facts: Facts, source: _Source) -> str:
             "s.node_share",
             f" JOIN {_shares(facts, source)} s ON r.attempt_id = s.attempt_id",
         )
+    near = _near(facts, "parts_attempts" if source.name == "parts" else "attempts")
     rows = (
         f"SELECT {columns}{_parts_unknown(source)}, {share} AS node_share "
-        f"FROM {source.attempts} r{join}{_where(_of_jobs(facts, 'r'))}"
+        f"FROM {near} r{join}{_where(_of_jobs(facts, 'r'))}"
     )
     names = (
         *source.columns,
@@ -340,8 +376,9 @@ def _clipped(facts: Facts, rows: str, names: tuple[str, ...], *, belongs: bool) 
         f"WITH of_selection AS ({rows}), "
         f"timed AS (SELECT *, {finish} AS finish_us, {' AND '.join(inside)} AS belongs "
         f"FROM of_selection WHERE {' AND '.join(touches)}), "
-        f"inner_time AS (SELECT *, coalesce(greatest({high} - {low}, 0), 0) AS inside_us "
-        "FROM timed), "
+        # what never began ran at no time: the greater of null and a number is the number
+        "inner_time AS (SELECT *, CASE WHEN start_us IS NULL THEN 0 "
+        f"ELSE coalesce(greatest({high} - {low}, 0), 0) END AS inside_us FROM timed), "
         "shared AS (SELECT *, CASE WHEN finish_us - start_us > 0 "
         "THEN CAST(inside_us AS DOUBLE) / CAST(finish_us - start_us AS DOUBLE) "
         "WHEN belongs THEN 1.0 ELSE 0.0 END AS share "

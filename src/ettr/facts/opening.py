@@ -13,11 +13,10 @@ from ettr.facts.facts import Deferred, Facts
 from ettr.facts.files import made
 from ettr.facts.het_jobs import PARTS_HELD_S, het_jobs_of
 from ettr.facts.naming import naming_of
-from ettr.facts.stored import gpuless_of, kept, narrow_columns, selected
+from ettr.facts.stored import gpuless_of, kept, narrow_columns, raw_sql, selected
 from ettr.store import Store
 from ettr.store.computing import DUCKDB
 from ettr.tables import NODE_STATES, TABLES
-from ettr.tables.columns import Kind
 from ettr.tables.event_summaries import EVENT_SUMMARIES
 
 
@@ -48,16 +47,10 @@ def facts_of_store(store: Store, **given: Any) -> Facts:
 
 def _raw(name: str) -> Callable[[Facts], str]:
     """A stored table, its times as microseconds."""
-    columns = ", ".join(
-        f'epoch_us("{column.name}") AS "{column.name}_us"'
-        if column.kind is Kind.TIME
-        else f'"{column.name}"'
-        for column in TABLES[name]
-    )
 
     def make(facts: Facts) -> str:
-        source = facts.given("sources")(name)
-        return facts.keep(f"raw_{name}", f"SELECT {columns} FROM {source}", view=True)
+        sql = raw_sql(TABLES[name], facts.given("sources")(name))
+        return facts.keep(f"raw_{name}", sql, view=True)
 
     return make
 

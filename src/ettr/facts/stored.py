@@ -44,6 +44,17 @@ def selected(table: Table, source: str, changed: Mapping[str, str] | None = None
     )
 
 
+def raw_sql(table: Table, source: str) -> str:
+    """A SELECT of a table as it is stored, its times as microseconds."""
+    columns = ", ".join(
+        f'epoch_us("{column.name}") AS "{column.name}_us"'
+        if column.kind is Kind.TIME
+        else f'"{column.name}"'
+        for column in table
+    )
+    return f"SELECT {columns} FROM {source}"
+
+
 def stored_sql(table: Table, source: str, *names: str) -> str:
     """A SELECT of rows of a fact in the columns of a table, times as timestamps."""
     columns = ", ".join(

@@ -54,7 +54,15 @@ from ettr.store.layout import (
     others_in,
     sweep,
 )
-from ettr.store.merging import Merge, PartWriter, compacted, duck_errors, merging_engine
+from ettr.store.merging import (
+    Merge,
+    PartWriter,
+    compacted,
+    duck_errors,
+    in_parquet,
+    merging_engine,
+    quoted,
+)
 from ettr.tables import EVENTS, FILES, TABLES, Table
 from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
 
@@ -96,7 +104,7 @@ class FolderStore(Store):
             _make(folder, readable_by or Access.OWNER)
         self._let_go = layout.hold(folder, self)
         self._manifest = self._read_manifest()
-        self._sources: dict[str, tuple[list[str], str]] = {}
+        self._sources: dict[str, tuple[list[Path], str]] = {}
         if readable_by is not None:
             self._open_to(readable_by)
 
@@ -128,7 +136,7 @@ class FolderStore(Store):
         takes longer than all else that the engine does with few rows.
         """
         schema = known(name)
-        paths = [str(path) for path in self._verified_parts(name)]
+        paths = self._verified_parts(name)
         read, place = self._sources.get(name, (None, ""))
         if read == paths:
             return place
@@ -447,12 +455,11 @@ def embedded_duckdb(computing: Computing | None = None) -> duckdb.DuckDBPyConnec
     return duck
 
 
-def _selected(duck: duckdb.DuckDBPyConnection, schema: Table, paths: list[str]) -> str:
+def _selected(duck: duckdb.DuckDBPyConnection, schema: Table, paths: list[Path]) -> str:
     """A SELECT of a table's rows in those parts."""
     if not paths:
         return with_every_column(schema, (), "(SELECT 1) one") + " WHERE FALSE"
-    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    source = f"read_parquet([{listed}], union_by_name = true)"
+    source = in_parquet(*paths)
     there = duck.execute(f"SELECT * FROM {source} LIMIT 0").description or ()  # noqa: S608
     return with_every_column(schema, (column[0] for column in there), source)
 
@@ -533,7 +540,7 @@ def summary_rows(
 ) -> str:
     """A SELECT of a summary's rows, to be summed: of what is kept, and of parts that have none."""
     columns = ", ".join(f'"{name}"' for name in summary.table.names)
-    rows = f"SELECT {columns} FROM read_parquet([{_listed(kept)}])"  # noqa: S608 - names of ours
+    rows = f"SELECT {columns} FROM {in_parquet(*kept)}"  # noqa: S608 - names of ours
     summed_up = {path.name for path in kept}
     rest = [part for part in parts if part.name not in summed_up]
     if not rest:
@@ -542,10 +549,7 @@ def summary_rows(
 
 
 def _counted(duck: duckdb.DuckDBPyConnection, summary: EventSummary, parts: list[Path]) -> str:
-    source = f"read_parquet([{_listed(parts)}], union_by_name = true)"
-    there = duck.execute(f"SELECT * FROM {source} LIMIT 0").description or ()  # noqa: S608
-    events = with_every_column(EVENTS, (column[0] for column in there), source)
-    return summary.counted.format(events=f"({events}) events")
+    return summary.counted.format(events=f"({_selected(duck, EVENTS, parts)}) events")
 
 
 def _write(
@@ -554,10 +558,5 @@ def _write(
     columns = ", ".join(f'"{name}"' for name in summary.table.names)
     query = f"SELECT {columns} FROM ({_counted(duck, summary, [part])}) counted"  # noqa: S608
     duck.execute(
-        f"COPY ({query}) TO {_listed([target])} "
-        "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
+        f"COPY ({query}) TO {quoted(target)} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
     )
-
-
-def _listed(paths: Iterable[Path]) -> str:
-    return ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
