@@ -130,8 +130,8 @@ def _accounted(facts: Facts) -> str:
     """One row is a selected attempt as the log has it, parts of heterogeneous jobs apart."""
     if not facts.given("het_jobs").ids:
         return facts.table("chosen")
-    tables = (facts.table(f"parts_{name}") for name in ("attempts", "allocations"))
-    source = _Source(*tables, tuple(narrow_columns(ATTEMPTS)), "parts")
+    attempts, held = facts.table("parts_attempts"), facts.table("parts_allocations")
+    source = _Source(attempts, held, tuple(narrow_columns(ATTEMPTS)), "parts")
     if facts.given("selection").is_everything:
         return _everything(facts, source)
     sql = _by_node(facts, _attempts_sql(facts, source), source, "held")
@@ -195,7 +195,7 @@ def _near(facts: Facts, name: str) -> str:
     """
     chosen: Selection = facts.given("selection")
     large = {"attempts", "allocations"} - facts.given("small")
-    if not (chosen.has_period or chosen.cluster) or facts.given("naming").tables or not large:
+    if not large or not (chosen.has_period or chosen.cluster) or facts.given("naming").tables:
         return facts.table(name)
     whole = {one: facts.table(one) for one in _OF_ALL_ROWS}
     return facts.over(**whole, **{f"raw_{one}": _raw_near(facts, one) for one in large}).table(name)
