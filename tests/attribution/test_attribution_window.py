@@ -90,6 +90,15 @@ def test_the_window_holds_for_each_observation_of_many_attempts(window: Window) 
     assert 0 < len(failed) < 300
 
 
+def test_by_default_ten_minutes_before_the_end_and_five_after_it_count_and_no_second_more() -> None:
+    """Kokolis et al. (2025)."""
+    cluster = Cluster()
+    for offset_s in (-601, -600, 300, 301):
+        cluster.attempt(str(offset_s), "FAILED", (f"n{offset_s}",))
+        cluster.event(f"n{offset_s}", END_S + offset_s, "79")
+    assert {row["job_id"] for row in cluster.failures()} == {"-600", "300"}
+
+
 def test_a_lone_sympathetic_code_is_a_cause_where_the_rules_count_it() -> None:
     cluster = Cluster()
     cluster.attempt("1", "FAILED", ("n1",))
