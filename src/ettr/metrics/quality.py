@@ -378,7 +378,7 @@ LEAST_UNSUCCESSFUL = 100
 LEAST_SUCCESSFUL = 1_000
 LEAST_JOBS = 1_000
 LEAST_UNSEEN = 5
-_FEW_ROWS, _ALL_ROWS = 100_000, 1 << 62
+_FEW_ROWS, _ALL_ROWS = 100_000, (1 << 31) - 1  # Spark takes no larger LIMIT
 
 
 @dataclass(frozen=True, slots=True)
