@@ -26,8 +26,7 @@ from ettr.models.data import NodeRepair
 from ettr.models.law import LifeLaw
 from ettr.models.registry import law_of_age
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
-from ettr.sim.one_run import Precision, simulate_run
-from ettr.sim.scenario import RepairTime, RunScenario
+from ettr.sim.one_run import Precision, RepairTime, RunScenario, simulate_run
 
 RUNS = Path(__file__).with_name("airesim.toml")
 FOLDER, PYTHON = "ETTR_AIRESIM", "ETTR_AIRESIM_PYTHON"

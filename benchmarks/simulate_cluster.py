@@ -28,10 +28,10 @@ import pyarrow.parquet as pq
 
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.loop.cluster import LoopCluster
-from ettr.sim.cluster.replay import DRAWN
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.workload import DRAWN
 from ettr.store import open_store
 from simulated_figures import Cost, cost_of_events
 

@@ -14,8 +14,7 @@ from ettr.models.registry import law_of_age, model_of_key
 from ettr.plan.run import RunShape
 from ettr.sim import engine
 from ettr.sim.compiled import engine_name
-from ettr.sim.one_run import Watch
-from ettr.sim.scenario import RepairTime, RunScenario, plain_run
+from ettr.sim.one_run import RepairTime, RunScenario, Watch, plain_run
 
 NODES, SPARES, DAYS, FAILURES, DAY_S = 4096, 264, 256.0, 11_175, 86400.0
 MOST_S = 0.02

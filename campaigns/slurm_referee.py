@@ -49,13 +49,13 @@ from typing import TYPE_CHECKING, Any
 
 from campaigns import Table
 from campaigns.start_times import NEVER, Passes, RecordedAttempt, predicted_starts, seen_at
+from ettr.sim.cluster.log import Hours
 from ettr.sim.cluster.policies import slurm_plans
 from ettr.sim.cluster.room import Calendar, EventKind
 from ettr.sim.cluster.scenario import owners_of
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority, Scheduling
 from ettr.sim.cluster.scheduler import NODE_FAIL, Scheduler
-from ettr.sim.cluster.truth import Hours
 from ettr.sim.cluster.workload import COMPLETED, FAILED, Job
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"

@@ -104,7 +104,7 @@ def run(size: int) -> Table:
 
 def simulated(folder: Path, nodes: int) -> list[dict[str, str]]:
     """Lines of each hour of the week, by file."""
-    from ettr.sim.cluster.text_logs import write_logs
+    from ettr.sim.cluster.log import write_logs
     from ettr.store import open_store
 
     text = (files("ettr.sim.cluster") / "scenarios" / "small.toml").read_text("utf-8")

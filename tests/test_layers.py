@@ -64,7 +64,7 @@ HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "duckdb", "pyarrow", "lifel
         ("ettr.chaos.run", ("numpy", "scipy", *HEAVY)),
         ("ettr.checkpoint", ("numpy", "scipy", *HEAVY)),
         ("ettr.elastic", ("numpy", "scipy", *HEAVY)),
-        ("ettr.sim.scenario", ("scipy.stats", "pandas", "duckdb", "plotly", *TRAINING)),
+        ("ettr.sim.one_run", ("scipy.stats", "pandas", "duckdb", "plotly", *TRAINING)),
         ("ettr.tables", ("torch", "scipy.stats", "pandas", "duckdb", *TRAINING)),
         ("ettr.analysis", ("torch", "scipy.stats", "lifelines", *TRAINING)),
         ("ettr.report.html", ("torch", "scipy.stats", "plotly", *TRAINING)),

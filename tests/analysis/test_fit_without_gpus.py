@@ -17,7 +17,7 @@ from ettr.analysis.calibration.back_test import Quantity, quantities_of
 from ettr.analysis.calibration.fit import SiteFit, fit_site
 from ettr.analysis.calibration.record import asks_for_none, site_record
 from ettr.analysis.calibration.replay import replay_of
-from ettr.sim.cluster.replay import Replay
+from ettr.sim.cluster.workload import Replay
 from ettr.store import open_store
 from ettr.tables import TABLES
 

@@ -20,7 +20,7 @@ from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.files import new_file, write_text
 from ettr.recovery import restore_costs
 from ettr.recovery.restore_costs import RunTimings, write_timings
-from ettr.sim.cluster.truth import write_truth
+from ettr.sim.cluster.log import write_truth
 
 GUESSED = b"\x00" * 8
 NAME = GUESSED.hex()

@@ -11,7 +11,7 @@ import pytest
 from cluster_scenarios import fault
 from ettr.sim.cluster.faults import FaultClock, NodeDraws, law_of
 from ettr.sim.cluster.scenario_parts import FaultProcess
-from ettr.sim.streams import stream
+from ettr.sim.engine import stream
 from ettr.units import SECONDS_PER_DAY
 
 NODES, SEED = 40, 7

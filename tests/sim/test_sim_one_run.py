@@ -27,8 +27,16 @@ from ettr.plan.schemes import SCHEMES, Domain, JobShape, terms_for
 from ettr.plan.schemes.base import levels_of
 from ettr.plan.wallclock import wallclock
 from ettr.sim import engine
-from ettr.sim.one_run import Precision, RunOutcome, Watch, simulate_run
-from ettr.sim.scenario import Bursts, RepairTime, RunScenario, plain_run
+from ettr.sim.one_run import (
+    Bursts,
+    Precision,
+    RepairTime,
+    RunOutcome,
+    RunScenario,
+    Watch,
+    plain_run,
+    simulate_run,
+)
 from ettr.units import SECONDS_PER_DAY
 
 DAY_S = float(SECONDS_PER_DAY)
@@ -227,7 +235,7 @@ from ettr.models.data import NodeRepair
 from ettr.plan.schemes import Domain, JobShape, PartialRecovery, terms_for
 from ettr.plan.schemes.base import levels_of
 from ettr.sim.one_run import Precision, Watch, simulate_run
-from ettr.sim.scenario import Bursts, RepairTime, RunScenario
+from ettr.sim.one_run import Bursts, RepairTime, RunScenario
 job = JobShape(n_nodes=40, state_bytes=2e12, step_s=10.0, storage_bytes_per_s=50e9, queue_s=60.0)
 shares = {"process": 0.2, "node": 0.6, "rack": 0.1, "job": 0.1}
 life = law_of_age("lognormal").law_with_mean(1.3, 3 * 86400.0)
@@ -316,9 +324,8 @@ def test_no_node_is_lost_and_every_second_is_counted(
 
 def test_nodes_stay_nodes_through_the_loop() -> None:
     """Each node is in use, in repair or a spare, and the heaps keep their order."""
-    from ettr.sim.one_run import _begin
-    from ettr.sim.scenario import course_of
-    from ettr.sim.streams import stream
+    from ettr.sim.engine import stream
+    from ettr.sim.one_run import _begin, course_of
 
     life = law_of_age("weibull").law_with_mean(0.7, 20 * 3600.0)
     scenario = RunScenario(

@@ -11,7 +11,6 @@ from ettr.errors import UsageError
 from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.text import section_text
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.replay import BY_FAULTS, BY_JOBS, DRAWN, Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario, owners_of
 from ettr.sim.cluster.scenario_parts import (
     ArrayClass,
@@ -23,6 +22,7 @@ from ettr.sim.cluster.scenario_parts import (
 )
 from ettr.sim.cluster.sensitivity import sensitivity, varied_values
 from ettr.sim.cluster.whatif import changed_scenario, what_if
+from ettr.sim.cluster.workload import BY_FAULTS, BY_JOBS, DRAWN, Replay, ReplayedFault, ReplayedJob
 
 
 def site() -> ClusterScenario:

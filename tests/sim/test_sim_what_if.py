@@ -15,7 +15,6 @@ from ettr.report.sections.sensitivity import sensitivity_section
 from ettr.report.sections.what_if import what_if_section
 from ettr.report.text import section_text
 from ettr.sim.cluster import sensitivity as sensitivity_module
-from ettr.sim.cluster.replay import Replay, ReplayedFault
 from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import BurstProcess
@@ -31,6 +30,7 @@ from ettr.sim.cluster.whatif import (
     mean_interval,
     what_if,
 )
+from ettr.sim.cluster.workload import Replay, ReplayedFault
 
 
 def tiny() -> ClusterScenario:

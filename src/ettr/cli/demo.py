@@ -41,9 +41,9 @@ def demo(
     from ettr.cli.report import write_page
     from ettr.report.parts import part_alone
     from ettr.report.text import first_sentence, without_intervals
+    from ettr.sim.cluster.log import write_logs
     from ettr.sim.cluster.run import simulate_into
     from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
-    from ettr.sim.cluster.text_logs import write_logs
     from ettr.sources.base import ReadOptions
     from ettr.store import open_store
 

@@ -17,8 +17,7 @@ from ettr.units import SECONDS_PER_DAY
 if TYPE_CHECKING:
     from ettr.models.data import NodeRepair
     from ettr.models.law import LifeLaw
-    from ettr.sim.one_run import PlannedSimulation
-    from ettr.sim.scenario import Bursts
+    from ettr.sim.one_run import Bursts, PlannedSimulation
 
 _LAWS = "weibull:shape=0.7, lognormal:sigma=1, gamma-mixed:spread=0.5, constant, or a FILE.toml"
 _MOST_SPARES = 100_000
@@ -122,8 +121,7 @@ class SimulationOptions(OptionGroup):
             UsageError: an option cannot be understood.
         """
         from ettr.models.registry import model_of_key
-        from ettr.sim.one_run import PlannedSimulation, Precision
-        from ettr.sim.scenario import RepairTime
+        from ettr.sim.one_run import PlannedSimulation, Precision, RepairTime
 
         repair_s = None if self.spares is None else q.if_typed(q.seconds, "--repair", repair)
         time = None
@@ -197,7 +195,7 @@ def _number(option: str, text: str, value: str) -> float:
 
 
 def _bursts(text: str) -> Bursts:
-    from ettr.sim.scenario import Bursts
+    from ettr.sim.one_run import Bursts
 
     values = _pairs("--bursts", text, text)
     if set(values) != {"size", "gap"}:

@@ -27,11 +27,11 @@ from ettr.words import counted
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
     from ettr.report.document import JsonValue
-    from ettr.sim.cluster.replay import Replay
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
     from ettr.sim.cluster.sensitivity import AssumptionSensitivity, EffectPlan, EffectSensitivity
     from ettr.sim.cluster.whatif import WhatIf
+    from ettr.sim.cluster.workload import Replay
 
 _RUNS = 10
 _SENSITIVITY_RUNS = 5
@@ -401,7 +401,7 @@ def _sensitivity(
 
 def _complain_of_standing(found: WhatIf | AssumptionSensitivity, printing: Printing) -> None:
     """Say next to a CSV, which has a list alone, how far it is to be believed."""
-    from ettr.sim.cluster.replay import not_simulated_lines
+    from ettr.sim.cluster.workload import not_simulated_lines
 
     if printing.csv:
         complain(f"SIMULATED, no cluster logged this: {found.scenario}. {found.standing.sentence}")
@@ -483,8 +483,8 @@ def _document(found: SimulatedStore) -> dict[str, JsonValue]:
 
 def _say(found: SimulatedStore, store: str, own: AssumptionSensitivity | None) -> None:
     from ettr.report.numbers import number, percent
-    from ettr.sim.cluster.replay import not_simulated_lines
     from ettr.sim.cluster.standing import standing_lines
+    from ettr.sim.cluster.workload import not_simulated_lines
 
     say(
         f"Simulated {found.scenario}: {found.nodes:,} nodes, {found.days:g} days, seed {found.seed}"

@@ -17,9 +17,9 @@ from ettr.errors import UsageError
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
     from ettr.report.document import JsonValue
-    from ettr.sim.cluster.replay import Replay
     from ettr.sim.cluster.scenario import ClusterScenario
     from ettr.sim.cluster.standing import ScenarioStanding
+    from ettr.sim.cluster.workload import Replay
 
 
 def fit(
@@ -181,7 +181,7 @@ def replayed(
     """The scenario for the period of what is replayed, and that; all is drawn without stores."""
     from ettr.analysis import Analysis
     from ettr.analysis.calibration.replay import replay_of
-    from ettr.sim.cluster.replay import DRAWN
+    from ettr.sim.cluster.workload import DRAWN
     from ettr.store import open_store
 
     if jobs_from is None and faults_from is None:

@@ -23,12 +23,11 @@ from ettr.analysis.calibration.record import (
 )
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
-from ettr.sim.cluster.drawing import drawn_scenario
 from ettr.sim.cluster.faults import in_period
 from ettr.sim.cluster.run import AnyCluster, simulated_cluster
 from ettr.sim.cluster.scenario import QUANTITIES, REPAIR_SPREAD, SAVES, ClusterScenario, Validation
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
-from ettr.sim.cluster.standing import ScenarioStanding, standing_of, values_digest
+from ettr.sim.cluster.standing import ScenarioStanding, drawn_scenario, standing_of, values_digest
 from ettr.sim.sweeps import results_of
 from ettr.tables import TABLES
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR

@@ -26,10 +26,9 @@ from ettr.analysis.calibration.record import (
 from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
-from ettr.sim.cluster.replay import Replay, ReplayedFault, ReplayedJob
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod, n_writes
-from ettr.sim.cluster.workload import COMPLETED, STATES, TIMEOUT
+from ettr.sim.cluster.workload import COMPLETED, STATES, TIMEOUT, Replay, ReplayedFault, ReplayedJob
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 

@@ -11,7 +11,6 @@ from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.what_if import difference_text, unestimated, what_if_section
-from ettr.sim.cluster.replay import not_simulated_lines
 from ettr.sim.cluster.sensitivity import (
     HEADLINES,
     AssumptionSensitivity,
@@ -20,6 +19,7 @@ from ettr.sim.cluster.sensitivity import (
     VariedWhatIf,
 )
 from ettr.sim.cluster.standing import standing_lines
+from ettr.sim.cluster.workload import not_simulated_lines
 from ettr.units import SECONDS_PER_MINUTE
 from ettr.words import counted
 

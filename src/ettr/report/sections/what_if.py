@@ -12,10 +12,10 @@ from ettr.report.charts import BarSeries, row_chart
 from ettr.report.money import price_words
 from ettr.report.numbers import between, number, percent
 from ettr.report.section import Figure, Section, TextTable
-from ettr.sim.cluster.replay import not_simulated_lines
 from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.standing import standing_lines
 from ettr.sim.cluster.whatif import Intervention, WhatIf
+from ettr.sim.cluster.workload import not_simulated_lines
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
 

@@ -16,13 +16,19 @@ from typing import cast
 import pyarrow as pa
 
 from ettr.sim.cluster.health import Health
-from ettr.sim.cluster.log import SiteLog
-from ettr.sim.cluster.replay import DRAWN, Replay, replayed_jobs
+from ettr.sim.cluster.log import Hours, SiteLog, Truth, fault_rows, node_rows
 from ettr.sim.cluster.room import Calendar, Event, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
 from ettr.sim.cluster.scheduler import Scheduler
-from ettr.sim.cluster.truth import Hours, Truth, fault_rows, node_rows
-from ettr.sim.cluster.workload import Job, jobs_of_day, with_crash_loops, with_tasks
+from ettr.sim.cluster.workload import (
+    DRAWN,
+    Job,
+    Replay,
+    jobs_of_day,
+    replayed_jobs,
+    with_crash_loops,
+    with_tasks,
+)
 
 EVENTS_A_STEP = 2000
 """Every so many events it is looked whether enough has been logged for a batch."""

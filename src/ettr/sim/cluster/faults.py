@@ -16,7 +16,7 @@ from ettr.models.registry import law_of_age
 from ettr.sim.cluster.room import FAR_S
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess, RateChange, SimulatedPeriod
-from ettr.sim.streams import stream
+from ettr.sim.engine import stream
 from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY
 
 _BLOCK = 16

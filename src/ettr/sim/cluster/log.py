@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ettr.errors import StoreError
+from ettr.files import write_text, written_whole
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario, Owners
+from ettr.sim.cluster.scenario_parts import Checkpoints, Links
 from ettr.sim.cluster.workload import CANCELLED, STATES, Job, shown_tasks
+from ettr.store.base import Store
 from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
 from ettr.tables.columns import Table
 from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch, BatchBuilder, attempt_id
-from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
+from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 PARTITION = "main"
 _CONTROLLER = "slurmctld"
@@ -368,3 +376,302 @@ def batches(log: SiteLog, steps: Iterator[None]) -> Iterator[Batch]:
         if log.is_full:
             yield log.batch()
     yield log.batch()
+
+
+# -- what truly happened in a simulated cluster, in Parquet files apart from the store -------------
+
+
+_STRING, _INT, _FLOAT, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_TIME = pa.timestamp("us", tz="UTC")
+
+TRUTH: dict[str, pa.Schema] = {
+    # every fault and false alarm; `blamed` is null unless another node was blamed for it
+    "faults": pa.schema(
+        [
+            ("fault", _INT),
+            ("time", _TIME),
+            ("node", _STRING),
+            ("symptom", _STRING),
+            ("burst", _STRING),
+            ("effect", _STRING),
+            ("severity", _STRING),
+            ("is_seen", _BOOL),
+            ("is_false_alarm", _BOOL),
+            ("found", _TIME),
+            ("attempts_ended", _INT),
+            ("blamed", _STRING),
+        ]
+    ),
+    # what each attempt came to; saved + lost + restart (+ write, `attempts_schema`) is its length,
+    # and the wait for checks of its nodes part of restart
+    "attempts": pa.schema(
+        [
+            ("attempt_id", _STRING),
+            ("gpus", _INT),
+            ("end", _STRING),
+            ("fault", _INT),
+            ("node", _STRING),
+            ("symptom", _STRING),
+            ("for_job_id", _STRING),
+            ("saved_s", _INT),
+            ("lost_s", _INT),
+            ("restart_s", _INT),
+        ]
+    ),
+    "nodes": pa.schema([("node", _STRING), ("is_lemon", _BOOL), ("factor", _FLOAT)]),
+    # every node-hour and GPU-hour of the cluster, each in one row
+    "hours": pa.schema([("what", _STRING), ("node_hours", _FLOAT), ("gpu_hours", _FLOAT)]),
+}
+"""Tables of the truth and their columns."""
+_WRITES, _NETWORK = pa.field("write_s", _INT), pa.field("network_s", _INT)
+
+
+def attempts_schema(rules: Checkpoints, links: Links | None = None) -> pa.Schema:
+    """Columns of `attempts`: where writes or links hold up jobs, that is one of its parts."""
+    if links is not None:
+        return TRUTH["attempts"].append(_WRITES).append(_NETWORK)
+    return TRUTH["attempts"].append(_WRITES) if rules.write_s else TRUTH["attempts"]
+
+
+class Truth:
+    """Collects what truly happened to the attempts."""
+
+    def __init__(self, rules: Checkpoints, links: Links | None = None) -> None:
+        self._schema = attempts_schema(rules, links)
+        self._attempts: list[tuple[object, ...]] = []
+
+    def attempt(
+        self,
+        attempt_id: str,
+        gpus: int,
+        end: str,
+        split_s: tuple[int, ...],
+        fault: NodeFault | None = None,
+        node: str | None = None,
+        for_job: str | None = None,
+    ) -> None:
+        """What an attempt came to."""
+        number, symptom = (None, None) if fault is None else (fault.number, fault.process.symptom)
+        row = (attempt_id, gpus, end, number, node, symptom, for_job, *split_s)
+        self._attempts.append(row[: len(self._schema)])
+
+    def attempts(self) -> pa.Table:
+        """The attempts as a table."""
+        schema = self._schema
+        columns = zip(*self._attempts, strict=True) if self._attempts else [()] * len(schema)
+        arrays = [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def write_truth(folder: Path, tables: dict[str, pa.Table], scenario_text: str) -> None:
+    """Write the tables, and the scenario that they come from, into a new or an empty folder.
+
+    Raises:
+        StoreError: it holds other files, or cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            with written_whole(folder / f"{name}.parquet") as file:
+                pq.write_table(table, file, compression="zstd")
+        write_text(folder / "scenario.toml", scenario_text)
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def check_truth_folder(folder: Path) -> None:
+    """Check before the work that the truth can be written there.
+
+    Raises:
+        StoreError: the folder holds files already, or is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: is a file; give another one with --truth")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise StoreError(f"{folder}: is not empty; give another folder with --truth, or remove it")
+
+
+def node_rows(scenario: ClusterScenario, names: list[str], lemons: frozenset[int]) -> pa.Table:
+    """The nodes as a table."""
+    factor = scenario.lemons.factor
+    rows = [
+        {"node": name, "is_lemon": node in lemons, "factor": factor if node in lemons else 1.0}
+        for node, name in enumerate(names)
+    ]
+    return pa.Table.from_pylist(rows, schema=TRUTH["nodes"])
+
+
+def fault_rows(
+    faults: Sequence[NodeFault], names: Sequence[str], at: Callable[[int], datetime]
+) -> pa.Table:
+    """The faults as a table."""
+    rows = [
+        {
+            "fault": one.number,
+            "time": at(one.time_s),
+            "node": names[one.node],
+            "symptom": one.symptom,
+            "burst": one.burst or None,
+            "effect": one.effect,
+            "severity": one.process.severity,
+            "is_seen": one.is_seen,
+            "is_false_alarm": one.is_alarm,
+            "found": None if one.found_s < 0 else at(one.found_s),
+            "attempts_ended": one.attempts_ended,
+            "blamed": None if one.blamed < 0 else names[one.blamed],
+        }
+        for one in faults
+    ]
+    return pa.Table.from_pylist(rows, schema=TRUTH["faults"])
+
+
+class GpuUse(StrEnum):
+    """What a GPU is doing."""
+
+    HELD = "held by jobs"
+    FREE = "free"
+    FREE_DRAINING = "free on a draining node"
+    OUT = "out of service"
+
+
+class NodeUse(StrEnum):
+    """What a node is doing."""
+
+    OPEN = "takes jobs"
+    DRAINING = "draining"
+    OUT = "out of service"
+
+
+class Hours:
+    """Counts of nodes and GPUs by what they do, and the integral of each over time."""
+
+    def __init__(self, n_nodes: int, gpus_per_node: int) -> None:
+        self._now_s = 0
+        self._gpus = dict.fromkeys(GpuUse, 0) | {GpuUse.FREE: n_nodes * gpus_per_node}
+        self._nodes = dict.fromkeys(NodeUse, 0) | {NodeUse.OPEN: n_nodes}
+        self.gpu_s = dict.fromkeys(GpuUse, 0)
+        self.node_s = dict.fromkeys(NodeUse, 0)
+
+    def advance(self, now_s: int) -> None:
+        """Count the time up to now."""
+        passed_s, self._now_s = now_s - self._now_s, now_s
+        if passed_s:
+            for gpu_use, gpus in self._gpus.items():
+                self.gpu_s[gpu_use] += passed_s * gpus
+            for node_use, nodes in self._nodes.items():
+                self.node_s[node_use] += passed_s * nodes
+
+    def move_gpus(self, before: GpuUse, after: GpuUse, gpus: int) -> None:
+        """So many GPUs do something else from now on."""
+        self._gpus[before] -= gpus
+        self._gpus[after] += gpus
+
+    def move_node(self, before: NodeUse, after: NodeUse) -> None:
+        """A node does something else from now on."""
+        self._nodes[before] -= 1
+        self._nodes[after] += 1
+
+    def table(self) -> pa.Table:
+        """The hours, a row for each use."""
+        rows: list[dict[str, object]] = [
+            {"what": str(use), "node_hours": None, "gpu_hours": seconds / SECONDS_PER_HOUR}
+            for use, seconds in self.gpu_s.items()
+        ]
+        rows += [
+            {"what": f"node {use}", "node_hours": seconds / SECONDS_PER_HOUR, "gpu_hours": None}
+            for use, seconds in self.node_s.items()
+        ]
+        return pa.Table.from_pylist(rows, schema=TRUTH["hours"])
+
+
+# -- the text files that Slurm and the kernel would have written of a simulated cluster ------------
+
+
+SACCT, EVENTS, KERNEL, NOTE = "sacct.psv", "events.psv", "kernel.log", "note.txt"
+_SACCT = (
+    "JobID|Cluster|JobName|User|Account|QOS|Partition|State|ExitCode|Submit|Eligible|Start|End|"
+    "ElapsedRaw|TimelimitRaw|NNodes|AllocTRES|NodeList"
+)
+_EVENTS = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"
+_XIDS = {
+    "48": "DBE (double bit error) detected",
+    "63": "Row Remapper: New row marked for remapping",
+    "64": "Row Remapper: Error recording",
+    "74": "NVLink: fatal error detected on link 6",
+    "79": "GPU has fallen off the bus.",
+    "94": "Contained ECC error",
+    "95": "Uncontained ECC error",
+    "119": "Timeout waiting for RPC from GSP",
+}
+
+
+def write_logs(store: Store, folder: Path, note: str) -> list[Path]:
+    """Write the accounting, the states of nodes and the kernel log of a simulated store."""
+    made = {
+        SACCT: [_SACCT, *map(_job, _ordered(store, "attempts", "submit"))],
+        EVENTS: [_EVENTS, *map(_state, _ordered(store, "node_states", "start"))],
+        KERNEL: [
+            line for _, line in sorted([*_kernel(store.rows("events").to_pylist()), *_daily(store)])
+        ],
+        NOTE: ["# ettr note", note],
+    }
+    for name, lines in made.items():
+        write_text(folder / name, "\n".join(lines) + "\n")
+    return [folder / name for name in made]
+
+
+def _ordered(store: Store, table: str, by: str) -> list[dict[str, Any]]:
+    rows = store.rows(table)
+    in_order = rows.take(pc.sort_indices(rows, [(by, "ascending")]))
+    found: list[dict[str, Any]] = in_order.to_pylist()
+    return found
+
+
+def _time(at: datetime | None) -> str:
+    return "Unknown" if at is None else at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _job(row: Mapping[str, Any]) -> str:
+    nodes, gpus, never = row["n_nodes"], row["n_gpus"], row["start"] is None
+    cells = (
+        *(row["job_id"], row["cluster"], row["name"], row["user"], row["account"], row["qos"]),
+        *(row["partition"], row["state"]),
+        f"{row['exit_code'] or 0}:{row['exit_signal'] or 0}",
+        *map(_time, (row["submit"], row["eligible"], row["start"], row["end"])),
+        *(f"{row['elapsed_s'] or 0:.0f}", f"{(row['time_limit_s'] or 0) / 60:.0f}"),
+        "0" if never else str(nodes),
+        "" if never else f"gres/gpu={gpus},node={nodes}",
+        row["node_list"] or "None assigned",
+    )
+    return "|".join(str(cell) for cell in cells)
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    cells = (row["cluster"], row["node"], _time(row["start"]), _time(row["end"]), row["state"])
+    return "|".join((*cells, row["reason"] or "", f"{row['user'] or 'root'}(0)"))
+
+
+def _daily(store: Store) -> Iterator[tuple[datetime, str]]:
+    """A harmless line a node and day: logs without any would be logs that are missing."""
+    times = [row["start"] for row in store.rows("attempts").to_pylist() if row["start"]]
+    nodes = sorted({row["node"] for row in store.rows("nodes").to_pylist()})
+    first, last = min(times), max(times)
+    for day in range((last - first).days + 1):
+        for place, node in enumerate(nodes):
+            at = first + timedelta(days=day, seconds=place)
+            yield at, f"{at.isoformat()} {node} kernel: usb 1-1: new high-speed USB device"
+
+
+def _kernel(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[datetime, str]]:
+    for row in rows:
+        if row["check"] != "xid":
+            continue
+        says = _XIDS.get(row["code"], "error")
+        pci = (row["entity"] or "0000:1b:00").removeprefix("pci:").removesuffix(".0")
+        yield (
+            row["time"],
+            (
+                f"{row['time'].isoformat()} {row['node']} kernel: NVRM: Xid (PCI:{pci}): "
+                f"{row['code']}, pid='<unknown>', name=<unknown>, {says}"
+            ),
+        )

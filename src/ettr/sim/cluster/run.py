@@ -16,18 +16,17 @@ import pyarrow.compute as pc
 
 from ettr.errors import StoreError
 from ettr.sim.cluster.engine import SimulatedCluster, Tally
-from ettr.sim.cluster.log import batches
+from ettr.sim.cluster.log import batches, check_truth_folder, write_truth
 from ettr.sim.cluster.loop.cluster import LoopCluster
-from ettr.sim.cluster.replay import (
+from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
+from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of
+from ettr.sim.cluster.workload import (
     DRAWN,
     Replay,
     not_simulated,
     not_simulated_lines,
     overfull_series,
 )
-from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
-from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of
-from ettr.sim.cluster.truth import check_truth_folder, write_truth
 from ettr.sim.compiled import engine_name
 from ettr.store.base import Store
 from ettr.store.writing import write_batches

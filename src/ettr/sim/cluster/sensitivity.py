@@ -12,19 +12,9 @@ from typing import Any
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.sim.cluster.drawing import SUMS_TO_ONE
-from ettr.sim.cluster.replay import (
-    DRAWN,
-    Replay,
-    check_replay,
-    free_writes,
-    not_simulated,
-    overfull_series,
-    replaced_by,
-)
 from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.scenario import ASKED, ENTRY_KEYS, ClusterScenario, parts_of
-from ettr.sim.cluster.standing import ScenarioStanding, standing_of
+from ettr.sim.cluster.standing import SUMS_TO_ONE, ScenarioStanding, standing_of
 from ettr.sim.cluster.unread import is_simulated_alike, why_alike
 from ettr.sim.cluster.whatif import (
     WhatIf,
@@ -34,6 +24,15 @@ from ettr.sim.cluster.whatif import (
     hours_of,
     interval_of_changes,
     mean_hours,
+)
+from ettr.sim.cluster.workload import (
+    DRAWN,
+    Replay,
+    check_replay,
+    free_writes,
+    not_simulated,
+    overfull_series,
+    replaced_by,
 )
 from ettr.sim.sweeps import results_of
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from ettr.errors import UsageError
 from ettr.sim.cluster.faults import n_lemons_of, steps_of
-from ettr.sim.cluster.replay import DRAWN, Replay
 from ettr.sim.cluster.scenario import ABOUT, ENTRY_KEYS, ClusterScenario
 from ettr.sim.cluster.scenario_parts import (
     AccountShares,
@@ -36,6 +35,7 @@ from ettr.sim.cluster.scenario_parts import (
     Scheduling,
     Users,
 )
+from ettr.sim.cluster.workload import DRAWN, Replay
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 

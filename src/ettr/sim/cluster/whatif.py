@@ -13,7 +13,12 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.sim.cluster.log import batches
-from ettr.sim.cluster.replay import (
+from ettr.sim.cluster.run import ClusterHours, first_waits, hours_of_truth, simulated_cluster
+from ettr.sim.cluster.scenario import ABOUT, ASKED, ENTRY_KEYS, ClusterScenario
+from ettr.sim.cluster.scenario_parts import Part
+from ettr.sim.cluster.standing import ScenarioStanding, standing_of
+from ettr.sim.cluster.unread import refuse_no_effect
+from ettr.sim.cluster.workload import (
     DRAWN,
     NOT_SIMULATED,
     OF_REPAIRS,
@@ -25,11 +30,6 @@ from ettr.sim.cluster.replay import (
     repairs_note,
     replaced_by,
 )
-from ettr.sim.cluster.run import ClusterHours, first_waits, hours_of_truth, simulated_cluster
-from ettr.sim.cluster.scenario import ABOUT, ASKED, ENTRY_KEYS, ClusterScenario
-from ettr.sim.cluster.scenario_parts import Part
-from ettr.sim.cluster.standing import ScenarioStanding, standing_of
-from ettr.sim.cluster.unread import refuse_no_effect
 from ettr.sim.sweeps import results_of
 from ettr.units import HOURS_PER_DAY
 

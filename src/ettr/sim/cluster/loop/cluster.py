@@ -13,7 +13,17 @@ import pyarrow.compute as pc
 from ettr.sim.cluster.engine import EVENTS_A_STEP, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
-from ettr.sim.cluster.log import FIRST_UID, PARTITION, SiteLog
+from ettr.sim.cluster.log import (
+    FIRST_UID,
+    PARTITION,
+    GpuUse,
+    Hours,
+    NodeUse,
+    SiteLog,
+    attempts_schema,
+    fault_rows,
+    node_rows,
+)
 from ettr.sim.cluster.loop import play
 from ettr.sim.cluster.loop.board import (
     ACCOUNT,
@@ -89,11 +99,9 @@ from ettr.sim.cluster.loop.board import (
     longer,
     new_board,
 )
-from ettr.sim.cluster.replay import Replay
 from ettr.sim.cluster.room import Calendar, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, Owners, owners_of
-from ettr.sim.cluster.truth import GpuUse, Hours, NodeUse, attempts_schema, fault_rows, node_rows
-from ettr.sim.cluster.workload import STATES, columns_of_day
+from ettr.sim.cluster.workload import STATES, Replay, columns_of_day
 from ettr.tables import ATTEMPTS
 from ettr.tables.rows import BATCH_ROWS
 from ettr.units import MICROSECONDS_PER_SECOND
