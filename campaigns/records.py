@@ -34,7 +34,7 @@ from ettr.records import (
     open_records,
     write_records,
 )
-from ettr.records.scans import transcoded
+from ettr.records.shards import transcoded
 
 TITLE = "Progressive records"
 SIZE = 40

@@ -20,9 +20,9 @@ from ettr.checkpoint import (  # noqa: E402
     restore,
     verify,
 )
-from ettr.checkpoint.perturbation import distance  # noqa: E402
+from ettr.checkpoint.restore_report import distance  # noqa: E402
 from ettr.checkpoint.slots import record_selection  # noqa: E402
-from ettr.checkpoint.tensors.model_tensors import TensorPlace  # noqa: E402
+from ettr.checkpoint.tensors.shards import TensorPlace  # noqa: E402
 from ettr.recovery import RecoveryPolicy  # noqa: E402
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ettr.checkpoint import CheckpointError, verify
+from ettr.checkpoint.slots.durable_io import slot_folder
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
-from ettr.checkpoint.slots.ownership import slot_folder
 from ettr.checkpoint.slots.writer import SlotWriter
 
 pytestmark = pytest.mark.torch

@@ -9,10 +9,9 @@ import pytest
 
 from ettr.checkpoint import CheckpointError, FencedError, block_ages, fence, verify
 from ettr.checkpoint.slots import checksums
-from ettr.checkpoint.slots.durable_io import OsDisk
+from ettr.checkpoint.slots.durable_io import OsDisk, slot_folder
 from ettr.checkpoint.slots.format import HEADER_BYTES
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
-from ettr.checkpoint.slots.ownership import slot_folder
 from ettr.checkpoint.slots.reader import PayloadReader, last_rounds, open_slot
 from ettr.checkpoint.slots.writer import SlotWriter
 from synced import synced_paths

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ettr.checkpoint.slots.earlier_records import superseded
+from ettr.checkpoint.slots.durable_io import slot_folder
 from ettr.checkpoint.slots.format import HEADER_BYTES
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
-from ettr.checkpoint.slots.ownership import slot_folder
-from ettr.checkpoint.slots.reader import open_slot, slot_names
+from ettr.checkpoint.slots.reader import open_slot, slot_names, superseded
 from ettr.checkpoint.slots.writer import SlotWriter
 
 SHAPE = (6, 4)

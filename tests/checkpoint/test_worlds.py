@@ -25,8 +25,8 @@ from ettr.checkpoint import (  # noqa: E402
     survey,
 )
 from ettr.checkpoint.export import assemble  # noqa: E402
+from ettr.checkpoint.slots.durable_io import slot_files, slot_folder  # noqa: E402
 from ettr.checkpoint.slots.format import FOOTER, HEADER_BYTES, SUPER  # noqa: E402
-from ettr.checkpoint.slots.ownership import slot_files, slot_folder  # noqa: E402
 from ettr.checkpoint.slots.reader import open_slot  # noqa: E402
 
 NAMES = [f"t{i}" for i in range(8)]

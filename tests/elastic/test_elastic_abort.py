@@ -21,8 +21,11 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 
 from ettr.elastic import SupervisorOptions, Timeouts, supervise  # noqa: E402
 from ettr.elastic.membership import process_group  # noqa: E402
-from ettr.elastic.membership.abortable_gloo import AbortableGloo  # noqa: E402
-from ettr.elastic.membership.abortable_work import AbortableWork, GenerationOverError  # noqa: E402
+from ettr.elastic.membership.abortable_gloo import (  # noqa: E402
+    AbortableGloo,
+    AbortableWork,
+    GenerationOverError,
+)
 from forked_python import forked_workers  # noqa: E402
 from gloo_ranks import GlooRanks  # noqa: E402
 

@@ -9,8 +9,11 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from ettr.elastic.membership.abortable_gloo import _SMALL_BYTES, AbortableGloo  # noqa: E402
-from ettr.elastic.membership.abortable_work import GenerationOverError  # noqa: E402
+from ettr.elastic.membership.abortable_gloo import (  # noqa: E402
+    _SMALL_BYTES,
+    AbortableGloo,
+    GenerationOverError,
+)
 from gloo_ranks import GlooRanks  # noqa: E402
 
 pytestmark = pytest.mark.torch

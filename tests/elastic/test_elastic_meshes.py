@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from ettr.elastic import Timeouts
 from ettr.elastic.membership import process_group
-from ettr.elastic.membership.control_store import connect, prefixed
+from ettr.elastic.membership.rendezvous import connect, prefixed
 
 port, slot, shape = int(sys.argv[1]), int(sys.argv[2]), tuple(map(int, sys.argv[3].split("x")))
 world = shape[0] if len(shape) == 1 else shape[0] * shape[1]

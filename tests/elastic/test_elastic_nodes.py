@@ -28,10 +28,8 @@ from ettr.elastic.supervision.handshake import (
     proof,
     with_interface,
 )
-from ettr.elastic.supervision.nodes import LocalNode, NodePool
+from ettr.elastic.supervision.nodes import LocalNode, NodePool, Roster, Worker, WorkerState
 from ettr.elastic.supervision.regrouping import Staffing
-from ettr.elastic.supervision.states import WorkerState
-from ettr.elastic.supervision.worker_process import Roster, Worker
 from ettr.errors import UsageError
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]

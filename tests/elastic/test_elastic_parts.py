@@ -40,10 +40,14 @@ from ettr.elastic.buddies.shard_image import (  # noqa: E402  # noqa: E402
     take_image,
 )
 from ettr.elastic.membership import process_group  # noqa: E402
-from ettr.elastic.membership.control_store import connect, prefixed  # noqa: E402
-from ettr.elastic.membership.heartbeat import open_sockets, shut_down_connections  # noqa: E402
-from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
-from ettr.elastic.restore.full_checkpoint import full_steps  # noqa: E402
+from ettr.elastic.membership.rendezvous import (  # noqa: E402  # noqa: E402
+    Membership,
+    connect,
+    open_sockets,
+    prefixed,
+    shut_down_connections,
+)
+from ettr.elastic.restore.recover import full_steps  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.plan.intervals import exact_interval_s  # noqa: E402
 from ettr.recovery.restore_costs import Measuring  # noqa: E402
@@ -267,7 +271,7 @@ import torch
 import torch.distributed as dist
 from ettr.elastic import Timeouts
 from ettr.elastic.membership import process_group
-from ettr.elastic.membership.control_store import connect, prefixed
+from ettr.elastic.membership.rendezvous import connect, prefixed
 store = prefixed("gen3", connect("127.0.0.1", int(sys.argv[1]), 60))
 process_group.form(3, store, 1, 2, Timeouts(120, 180, 240), over=lambda: False)
 dist.all_reduce(torch.ones(1))

@@ -18,12 +18,15 @@ from ettr.elastic import (  # noqa: E402
 )
 from ettr.elastic.membership import rendezvous  # noqa: E402
 from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
+from ettr.elastic.supervision import nodes  # noqa: E402
 from ettr.elastic.supervision import supervisor as supervising  # noqa: E402
-from ettr.elastic.supervision import worker_process  # noqa: E402
 from ettr.elastic.supervision.handshake import this_node  # noqa: E402
-from ettr.elastic.supervision.states import SupervisionState, WorkerState  # noqa: E402
+from ettr.elastic.supervision.nodes import (  # noqa: E402
+    SupervisionState,
+    Worker,
+    WorkerState,
+)
 from ettr.elastic.supervision.supervisor import Supervisor  # noqa: E402
-from ettr.elastic.supervision.worker_process import Worker  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -158,7 +161,7 @@ def test_a_heartbeat_is_read_as_it_was_written():
 
 
 def test_a_killed_process_that_hangs_in_the_kernel_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr(worker_process, "_REAP_S", 0.01)
+    monkeypatch.setattr(nodes, "_REAP_S", 0.01)
 
     def wait(timeout=None):
         assert timeout is not None

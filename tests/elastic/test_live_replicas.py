@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from ettr.checkpoint import RunningCheckpoint
 from ettr.elastic.buddies.shard_image import ShardStore
 from ettr.elastic.buddies.shard_image import copied_parts
-from ettr.elastic.membership.control_store import RankMessages
+from ettr.elastic.membership.rendezvous import RankMessages
 from ettr.elastic.restore.running_source import ModelShard
 from ettr.elastic.restore.rank_inventory import Holdings, RankInventory
 from ettr.elastic.restore.running_source import RunningSource

@@ -14,8 +14,8 @@ import pytest
 
 from ettr.chaos import run
 from ettr.checkpoint.errors import CheckpointError
+from ettr.checkpoint.slots.durable_io import slot_file_name, slot_folder
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
-from ettr.checkpoint.slots.ownership import slot_file_name, slot_folder
 from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.files import new_file, write_text
 from ettr.recovery import restore_costs

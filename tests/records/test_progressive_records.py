@@ -28,7 +28,7 @@ from ettr.records import (
     scan_ends,
     write_records,
 )
-from ettr.records.scans import JpegError, transcoded
+from ettr.records.shards import JpegError, transcoded
 
 pytestmark = pytest.mark.images
 PHOTO = Path(mpl.get_data_path()) / "sample_data" / "grace_hopper.jpg"

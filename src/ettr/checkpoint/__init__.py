@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ettr.checkpoint.export import Export, export_dcp, export_safetensors
     from ettr.checkpoint.notice import RunStopped, StopNotice
     from ettr.checkpoint.object_selection import saved_objects
-    from ettr.checkpoint.perturbation import Perturbation
     from ettr.checkpoint.recovery_cost import (
         CostShare,
         RecoveryCosts,
@@ -27,17 +26,16 @@ if TYPE_CHECKING:
         measure_recovery,
     )
     from ettr.checkpoint.remote import CheckpointCopy, download, upload
-    from ettr.checkpoint.restore_report import RestoreReport
+    from ettr.checkpoint.restore_report import Perturbation, RestoreReport
     from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.resuming import Start
     from ettr.checkpoint.retention import Keep, kept_steps
     from ettr.checkpoint.rounds.selection import POLICIES, Budget
     from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
-    from ettr.checkpoint.slots.ownership import fence
+    from ettr.checkpoint.slots.durable_io import fence
     from ettr.checkpoint.slots.reader import BadBlock
     from ettr.checkpoint.state import State, TensorState, TrainingState
-    from ettr.checkpoint.tensors.objects import Stateful
-    from ettr.checkpoint.tensors.rng import RandomStates, rng_state, set_rng_state
+    from ettr.checkpoint.tensors.objects import RandomStates, Stateful, rng_state, set_rng_state
     from ettr.checkpoint.tensors.typed_values import SavedValues, read_values, write_values
     from ettr.checkpoint.verification import (
         BlockAge,
@@ -104,20 +102,18 @@ _NAMES = {
     "export": "Export export_dcp export_safetensors",
     "notice": "RunStopped StopNotice",
     "object_selection": "saved_objects",
-    "perturbation": "Perturbation",
+    "restore_report": "Perturbation RestoreReport",
     "recovery_cost": "CostShare RecoveryCosts RecoveryExperiment measure_recovery",
     "remote": "CheckpointCopy download upload",
-    "restore_report": "RestoreReport",
     "restoring": "restore",
     "resuming": "Start",
     "retention": "Keep kept_steps",
     "rounds.selection": "Budget POLICIES",
     "running_checkpoint": "RunningCheckpoint StepReport",
-    "slots.ownership": "fence",
+    "slots.durable_io": "fence",
     "slots.reader": "BadBlock",
     "state": "State TensorState TrainingState",
-    "tensors.objects": "Stateful",
-    "tensors.rng": "RandomStates rng_state set_rng_state",
+    "tensors.objects": "RandomStates Stateful rng_state set_rng_state",
     "tensors.typed_values": "SavedValues read_values write_values",
     "verification": "BlockAge Survey block_ages prometheus_text survey verify write_metrics",
 }

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ettr.checkpoint.restore_report import first_names
-from ettr.checkpoint.slots.earlier_records import superblock_of
 from ettr.checkpoint.slots.layout import RESERVED, Region, TensorSpec, n_elements, split_dim
+from ettr.checkpoint.slots.reader import superblock_of
 from ettr.checkpoint.slots.record_selection import OpenCheckpoint, rename_for
 from ettr.checkpoint.state import State, TrainingState
 from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard

@@ -48,8 +48,7 @@ from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import make_folder, replacing, sync_folder, write_all
 from ettr.checkpoint.slots.reader import BadBlock
-from ettr.checkpoint.tensors.shards import dtype_name
-from ettr.checkpoint.tensors.tensor_slices import flat_bytes
+from ettr.checkpoint.tensors.shards import dtype_name, flat_bytes
 
 FORMAT = "ettr-dcp"
 FORMAT_VERSION = 1

@@ -29,8 +29,7 @@ from ettr.checkpoint.slots.record_selection import (
     newest_consistent,
     open_checkpoint,
 )
-from ettr.checkpoint.tensors.shards import PARAM
-from ettr.checkpoint.tensors.tensor_slices import as_tensor, flat_bytes
+from ettr.checkpoint.tensors.shards import PARAM, as_tensor, flat_bytes
 from ettr.files import write_text
 
 _SAFE_TYPES = {

@@ -11,7 +11,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.slots.ownership import slot_folder, slot_of
+from ettr.checkpoint.slots.durable_io import slot_folder, slot_of
 from ettr.checkpoint.slots.record_selection import (
     live_name,
     objects_of,
@@ -22,16 +22,16 @@ from ettr.checkpoint.tensors.objects import (
     OBJECT,
     LiveGroup,
     ObjectRecord,
+    RandomStates,
     load_groups,
     load_object,
     replaced_options,
     unmatched_groups,
 )
-from ettr.checkpoint.tensors.rng import RandomStates
 from ettr.checkpoint.tensors.typed_values import SavedValues
 from ettr.errors import UsageError
 
-GROUPS = "parameter groups"  # their name where missing ones are listed
+PARAMETER_GROUPS = "parameter groups"  # their name where missing ones are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,14 @@ def choose_objects(
     options = _group_options(records, rename or {}) if live_groups else None
     if options is not None:
         if unmatched := unmatched_groups(live_groups, options):
-            missing.append(GROUPS)
+            missing.append(PARAMETER_GROUPS)
             reasons.append(
                 f"the optimizer's options (learning rate, ...) of {len(unmatched)} parameters do "
                 f"not fit its parameter groups ({', '.join(unmatched[:5])}): build the groups of "
                 f"the saved run"
             )
     elif live_groups:
-        missing.append(GROUPS)
+        missing.append(PARAMETER_GROUPS)
     whole, of_whole = _groups_of_objects(target, record_of)
     saved = {name for record in records.values() for name in record.names}
     unused = sorted(saved - set(target.objects()))

@@ -16,17 +16,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from ettr.checkpoint import perturbation as perturbations
+from ettr.checkpoint import restore_report as perturbations
 from ettr.checkpoint.coverage import Mismatch, RestoreCoverage, mismatch
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.object_selection import ObjectChoice, choose_objects
-from ettr.checkpoint.perturbation import Perturbation, RestoredBlock
 from ettr.checkpoint.remote import at_hand
-from ettr.checkpoint.restore_report import RestoreReport, first_names
-from ettr.checkpoint.slots.earlier_records import superblock_of
+from ettr.checkpoint.restore_report import Perturbation, RestoredBlock, RestoreReport, first_names
+from ettr.checkpoint.slots.durable_io import slot_folder, slot_of
 from ettr.checkpoint.slots.layout import Component, Key, Region, intersection, n_elements, region_of
-from ettr.checkpoint.slots.ownership import slot_folder, slot_of
-from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record
+from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record, superblock_of
 from ettr.checkpoint.slots.record_selection import (
     MODES,
     OpenCheckpoint,
@@ -39,10 +37,13 @@ from ettr.checkpoint.slots.record_selection import (
     open_checkpoint,
 )
 from ettr.checkpoint.state import State, as_state
-from ettr.checkpoint.tensors.shards import FACTOR, PARAM, Shard, former_factors
-from ettr.checkpoint.tensors.tensor_slices import (
+from ettr.checkpoint.tensors.shards import (
+    FACTOR,
+    PARAM,
+    Shard,
     as_tensor,
     copy_in_this_thread,
+    former_factors,
     local_view,
     region_view,
     unpack_number,

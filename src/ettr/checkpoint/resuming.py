@@ -15,9 +15,8 @@ from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import RestoreReport
 from ettr.checkpoint.restoring import RestoreOptions, restorable_steps, restore_with
 from ettr.checkpoint.retention import kept_root, kept_steps
-from ettr.checkpoint.slots.earlier_records import EarlierRecords, steps_of
-from ettr.checkpoint.slots.ownership import slot_of
-from ettr.checkpoint.slots.reader import open_slot, slot_names
+from ettr.checkpoint.slots.durable_io import slot_of
+from ettr.checkpoint.slots.reader import EarlierRecords, open_slot, slot_names, steps_of
 from ettr.checkpoint.slots.record_selection import MODES
 from ettr.checkpoint.state import State
 from ettr.checkpoint.tensors.objects import ObjectRecord

@@ -13,12 +13,6 @@ from torch import Tensor, nn
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import first_names
-from ettr.checkpoint.tensors.model_tensors import (
-    TensorPlace,
-    extra_states,
-    model_tensors,
-    tensor_signature,
-)
 from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
 from ettr.checkpoint.tensors.optimizers import (
     GroupOptions,
@@ -36,9 +30,13 @@ from ettr.checkpoint.tensors.optimizers import (
 from ettr.checkpoint.tensors.shards import (
     Shard,
     ShardOwner,
+    TensorPlace,
     counts_versions,
+    extra_states,
     local_tensor,
+    model_tensors,
     shards_of,
+    tensor_signature,
 )
 
 _T = TypeVar("_T")

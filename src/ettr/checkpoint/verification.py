@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ettr.checkpoint.remote import at_hand
 from ettr.checkpoint.slots.durable_io import replacing
-from ettr.checkpoint.slots.earlier_records import superseded
 from ettr.checkpoint.slots.layout import RESERVED, Key
 from ettr.checkpoint.slots.reader import (
     BadBlock,
@@ -24,6 +23,7 @@ from ettr.checkpoint.slots.reader import (
     open_slot,
     record_at,
     slot_names,
+    superseded,
 )
 
 _SECOND_LOOKS = 3

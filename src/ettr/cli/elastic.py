@@ -13,7 +13,7 @@ from ettr.cli.printing import Printing
 
 if TYPE_CHECKING:
     from ettr.elastic.supervision.agent import AgentReport
-    from ettr.elastic.supervision.worker_process import SupervisorReport
+    from ettr.elastic.supervision.nodes import SupervisorReport
 
 SETTINGS = {
     "elastic": {"context_settings": {"allow_extra_args": True, "allow_interspersed_args": False}}
@@ -91,8 +91,8 @@ def elastic(
     from ettr.checkpoint.notice import EXIT_STATUS, StopNotice
     from ettr.elastic.supervision.agent import node_setting, run_node
     from ettr.elastic.supervision.handshake import Meeting
+    from ettr.elastic.supervision.nodes import SupervisorOptions, SupervisorReport
     from ettr.elastic.supervision.supervisor import supervise
-    from ettr.elastic.supervision.worker_process import SupervisorOptions, SupervisorReport
 
     options = SupervisorOptions(
         spares=spares,

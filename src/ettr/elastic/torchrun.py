@@ -41,17 +41,20 @@ from ettr.checkpoint import CheckpointError
 from ettr.checkpoint.slots import checksums
 from ettr.elastic.buddies.ring import Ring
 from ettr.elastic.buddies.shard_image import ShardStore
-from ettr.elastic.elastic_group import ElasticGroup
-from ettr.elastic.generation import Generation, RankFailedError
+from ettr.elastic.elastic_group import ElasticGroup, Generation, RankFailedError, RunRecord
 from ettr.elastic.membership import process_group
-from ettr.elastic.membership.control_store import prefixed
-from ettr.elastic.membership.heartbeat import open_sockets, shut_down_connections
 from ettr.elastic.membership.process_group import Timeouts
-from ettr.elastic.membership.rendezvous import ENV_STORE, Cause, Membership
+from ettr.elastic.membership.rendezvous import (
+    ENV_STORE,
+    Cause,
+    Membership,
+    open_sockets,
+    prefixed,
+    shut_down_connections,
+)
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.rank_inventory import RecoveryReport
-from ettr.elastic.run_record import RunRecord
-from ettr.elastic.supervision.states import ATTEMPT_TRANSITIONS, AttemptState, transition
+from ettr.elastic.supervision.nodes import ATTEMPT_TRANSITIONS, AttemptState, transition
 from ettr.errors import UsageError
 from ettr.files import new_file
 from ettr.progress.recorder import ProgressRecorder

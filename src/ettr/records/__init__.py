@@ -23,7 +23,6 @@ from ettr.records.fidelity import (
     gains,
     measure_forms,
 )
-from ettr.records.scans import progressive, scan_ends
 from ettr.records.shards import (
     Damage,
     ImageRecord,
@@ -32,8 +31,10 @@ from ettr.records.shards import (
     ShardRead,
     WrittenRecords,
     open_records,
+    progressive,
     samples_of_folder,
     samples_of_tars,
+    scan_ends,
     write_records,
 )
 

@@ -15,8 +15,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 from ettr.errors import EttrError
-from ettr.records.scans import transcoded
-from ettr.records.shards import ImageRecords
+from ettr.records.shards import ImageRecords, transcoded
 
 _FEWEST_HELD_OUT = 30
 BASELINE = "baseline"

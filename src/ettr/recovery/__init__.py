@@ -5,20 +5,23 @@
 Standard library only.
 """
 
-from ettr.recovery.planner import (
+from ettr.recovery.restore_costs import (
     RESTORE_PRIORS,
     Decision,
     RecoveryOption,
     RecoveryPolicy,
     RecoverySource,
     RecoveryTimes,
+    RestorePrior,
+    RestoreTimings,
+    RunTimings,
     Situation,
     decide,
     iteration_cost,
     predicted_perturbation,
+    predicted_s,
     recovery_times,
 )
-from ettr.recovery.restore_costs import RestorePrior, RestoreTimings, RunTimings, predicted_s
 
 __all__ = [
     "RESTORE_PRIORS",

@@ -13,8 +13,17 @@ augmenting everything gains nothing on the held-out fold: the probe says that to
 Idea: Kuchnik and Smith, *Efficient Augmentation via Data Subsampling*, ICLR 2019.
 """
 
-from ettr.samples.policies import POLICIES, downweighted, influence, pick
-from ettr.samples.probe import PolicyChoice, PolicyGain, choose_policy, hours_saved, redundant_work
+from ettr.samples.probe import (
+    POLICIES,
+    PolicyChoice,
+    PolicyGain,
+    choose_policy,
+    downweighted,
+    hours_saved,
+    influence,
+    pick,
+    redundant_work,
+)
 
 __all__ = [
     "POLICIES",

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots import checksums
-from ettr.checkpoint.slots.earlier_records import superblock_of, superseded
+from ettr.checkpoint.slots.durable_io import slot_of
 from ettr.checkpoint.slots.layout import MOVEMENT, OBJECTS, RESERVED, Key
-from ettr.checkpoint.slots.ownership import slot_of
 from ettr.checkpoint.slots.reader import (
     BadBlock,
     PayloadReader,
@@ -29,6 +28,8 @@ from ettr.checkpoint.slots.reader import (
     bad_record,
     open_slot,
     slot_names,
+    superblock_of,
+    superseded,
 )
 from ettr.checkpoint.tensors.objects import ObjectRecord, unpack_objects
 from ettr.errors import UsageError

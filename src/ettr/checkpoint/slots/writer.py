@@ -13,7 +13,17 @@ from pathlib import Path
 
 from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.slots import checksums
-from ettr.checkpoint.slots.durable_io import Disk, OsDisk, make_folder, sync_folder
+from ettr.checkpoint.slots.durable_io import (
+    Disk,
+    OsDisk,
+    generations_of_other_slots,
+    latest_generation,
+    make_folder,
+    slot_file_name,
+    slot_files,
+    slot_of,
+    sync_folder,
+)
 from ettr.checkpoint.slots.format import (
     FOOTER,
     HEADER_BYTES,
@@ -26,13 +36,6 @@ from ettr.checkpoint.slots.format import (
     pack_superblock,
 )
 from ettr.checkpoint.slots.layout import RESERVED, SlotLayout
-from ettr.checkpoint.slots.ownership import (
-    generations_of_other_slots,
-    latest_generation,
-    slot_file_name,
-    slot_files,
-    slot_of,
-)
 from ettr.files import new_file
 
 

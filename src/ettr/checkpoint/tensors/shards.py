@@ -9,18 +9,274 @@ with scales next to them, or factors of another basis, make their parameter one 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import _get_fqns
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ettr.checkpoint.errors import CheckpointError
-from ettr.checkpoint.slots.layout import DTYPE_BYTES, Component, Region, TensorSpec, region_of
-from ettr.checkpoint.tensors.model_tensors import TensorPlace
+from ettr.checkpoint.slots.layout import (
+    DTYPE_BYTES,
+    Component,
+    Region,
+    TensorSpec,
+    region_of,
+    split_dim,
+)
+from ettr.checkpoint.slots.reader import Record
+from ettr.checkpoint.tensors.objects import Stateful
+
+# -- the parameters and persistent buffers of a model: canonical names for the live objects --------
+# Names are those of `torch.distributed.checkpoint.state_dict`, so that they are the same under DDP,
+# FSDP2, torch.compile and no wrapper. A tensor is identified by its place in its module, never by
+# its memory: tensor subclasses have none of their own, and buffers are replaced by assignment.
+
+
+_EXTRA_STATE = "_extra_state"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlace:
+    """The place of a live tensor: an entry of a module's parameters or buffers, or of a mapping."""
+
+    holder: Mapping[str, Tensor | None]
+    key: str
+    fsdp: FsdpParameter | None = None
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor that lies there now; of FSDP2 the shard, also while the model computes."""
+        if self.fsdp is not None:
+            shard: Tensor = self.fsdp.sharded_param
+            return shard
+        tensor = self.holder[self.key]
+        if tensor is None:
+            raise CheckpointError(f"{self.key}: the tensor was taken out of the model")
+        return tensor
+
+
+def model_tensors(model: nn.Module) -> dict[str, TensorPlace]:
+    """Canonical name -> place of every parameter and persistent buffer; tied ones once."""
+    places: dict[str, TensorPlace] = {}
+    taken: set[int] = set()
+    sharded = fsdp_parameters(model)
+    for raw_name, value in _raw_tensors(model).items():
+        if raw_name.rpartition(".")[2] == _EXTRA_STATE:
+            continue  # an object of its own: see `extra_states`
+        name = _canonical(model, raw_name)
+        if isinstance(value, UninitializedBuffer | UninitializedParameter):
+            raise CheckpointError(
+                f"{name} of a lazy module has no size yet; run one batch through the model before "
+                f"the checkpoint is made, or the run resumed"
+            )
+        if not isinstance(value, Tensor):
+            raise CheckpointError(
+                f"{name}: a hook of the model's state dictionary added a {type(value).__name__}; "
+                f"remove the hook, and give what it adds as an object with state_dict"
+            )
+        place = _place(model, raw_name)
+        if place is None or place.tensor is not value:
+            raise CheckpointError(
+                f"{name}: a hook of the model's state dictionary made this tensor; it cannot be "
+                f"restored in place. Remove the hook, or give TensorState the tensors to save"
+            )
+        if id(value) not in taken:
+            taken.add(id(value))
+            places[name] = replace(place, fsdp=sharded.get(id(value)))
+    return places
+
+
+def _raw_tensors(model: nn.Module) -> Mapping[str, Any]:
+    """The state dictionary; without hooks where those of loading undo all that they do."""
+    hooked = [module for module in model.modules() if module._state_dict_hooks]
+    translated = [_is_translated(module) for module in hooked]
+    if any(translated) and None not in translated:
+        return _without_hooks(model)
+    values: Mapping[str, Any] = model.state_dict(keep_vars=True)
+    return values
+
+
+def _without_hooks(model: nn.Module) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        prefix = f"{name}." if name else ""
+        for prepare in module._state_dict_pre_hooks.values():  # FSDP2 puts its shards back
+            prepare(module, prefix, True)  # type: ignore[arg-type]
+        module._save_to_state_dict(values, prefix, keep_vars=True)
+    return values
+
+
+def _is_translated(module: nn.Module) -> bool | None:
+    """Whether hooks put into the state dictionary what they took out, in other pieces."""
+    before: dict[str, Any] = {
+        name: torch.empty(value.shape, dtype=value.dtype, device="meta")
+        for name, value in _without_hooks(module).items()
+        if isinstance(value, Tensor)
+    }
+    after = dict(before)
+    try:
+        for hook in module._state_dict_hooks.values():
+            result = hook(module, after, "", {})  # type: ignore[operator]
+            if result is not None and not getattr(hook, "_from_public_api", False):
+                after = result
+    except Exception:  # of another project; the dictionary itself will say what is wrong
+        return None
+    put = [after[name] for name in after.keys() - before.keys()]
+    kept = all(after[name] is before[name] for name in after.keys() & before.keys())
+    if not kept or not all(isinstance(value, Tensor) for value in put):
+        return None
+    taken = sum(before[name].numel() for name in before.keys() - after.keys())
+    if taken != sum(value.numel() for value in put) or (
+        put and not module._load_state_dict_pre_hooks
+    ):
+        return None
+    return bool(put)
+
+
+@dataclass(frozen=True, slots=True)
+class _ExtraState:
+    """What a module keeps besides tensors, as an object with `state_dict`."""
+
+    module: nn.Module
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `get_extra_state` returns."""
+        return {_EXTRA_STATE: self.module.get_extra_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Hand it to `set_extra_state`."""
+        self.module.set_extra_state(state_dict[_EXTRA_STATE])
+
+
+def extra_states(model: nn.Module) -> dict[str, Stateful]:
+    """Name -> extra state of each module that has some (`get_extra_state`)."""
+    return {
+        f"{name}.{_EXTRA_STATE}" if name else _EXTRA_STATE: _ExtraState(module)
+        for name, module in model.named_modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+    }
+
+
+def tensor_signature(model: nn.Module) -> tuple[object, ...]:
+    """Changes when parameters appear, go, move or are replaced, or a type, size or device changes.
+
+    A parametrization moves a parameter to another module. Buffers may be replaced at every step:
+    their modules, names, types and sizes count. Computed at every round, so it does no more than
+    it must.
+    """
+    signature: list[object] = []
+    gathered: dict[int, Tensor] = {}
+    modules = [model]
+    while modules:
+        module = modules.pop()
+        modules += [child for child in module._modules.values() if child is not None]
+        gathered |= shards_of_gathered(module)
+        for name, held in module._parameters.items():
+            if isinstance(held, UninitializedParameter):
+                signature.append(id(held))
+            elif held is not None:
+                parameter = gathered.get(id(held), held)
+                signature += (
+                    id(module._parameters),
+                    name,
+                    id(parameter),
+                    parameter.dtype,
+                    parameter.numel(),
+                    parameter.is_cuda,
+                )
+        for name, buffer in module._buffers.items():
+            if buffer is None or name in module._non_persistent_buffers_set:
+                continue
+            if isinstance(buffer, UninitializedBuffer):
+                signature.append(id(buffer))
+            else:
+                signature += (
+                    id(module._buffers),
+                    name,
+                    buffer.dtype,
+                    buffer.numel(),
+                    buffer.is_cuda,
+                )
+    return tuple(signature)
+
+
+def _canonical(model: nn.Module, raw_name: str) -> str:
+    try:
+        names: set[str] = _get_fqns(model, raw_name)
+    except AttributeError:
+        names = {raw_name}  # a hook has made it; who asks finds no place for it
+    if len(names) != 1:
+        raise CheckpointError(
+            f"{raw_name}: FullyShardedDataParallel (FSDP1) flattens {len(names)} parameters into "
+            f"one; use fully_shard (FSDP2)"
+        )
+    return next(iter(names))
+
+
+def _place(model: nn.Module, raw_name: str) -> TensorPlace | None:
+    prefix, _, key = raw_name.rpartition(".")
+    try:
+        module = model.get_submodule(prefix)
+    except AttributeError:
+        return None
+    for holder in (module._parameters, module._buffers):
+        if holder.get(key) is not None:
+            return TensorPlace(holder, key)
+    return None
+
+
+# An object of FSDP2's that has the shard of one parameter as `sharded_param`.
+FsdpParameter = Any
+
+
+def fsdp_parameters(model: nn.Module) -> dict[int, FsdpParameter]:
+    """Identity of each sharded parameter -> FSDP2's object that has it."""
+    return {
+        id(parameter.sharded_param): parameter
+        for module in model.modules()
+        for group in _groups(module)
+        for parameter in group.fsdp_params
+    }
+
+
+def shards_of_gathered(module: nn.Module) -> dict[int, Tensor]:
+    """Identity of each whole parameter that lies in a model now -> its shard.
+
+    Only those that one `fully_shard` call manages, in this module and below.
+    """
+    shards: dict[int, Tensor] = {}
+    for group in _groups(module):
+        if group.is_sharded:
+            continue
+        for parameter in group.fsdp_params:
+            info = parameter._module_info
+            now = info.module._parameters.get(info.param_name)
+            shards[id(now)] = parameter.sharded_param
+    return shards
+
+
+def _groups(module: nn.Module) -> Iterator[Any]:
+    if not isinstance(module, FSDPModule):
+        return
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch before 2.13 has one at most
+        groups = [state._fsdp_param_group]
+    yield from (group for group in groups if group is not None)
+
+
+# -- the local shard of one parameter: its region of the global tensor, and access to its live
+# values
+
 
 PARAM = "param"
 FACTOR = "#"  # between a parameter and a moment of it that has blocks of its own
@@ -412,3 +668,82 @@ def _replica(tensor: DTensor) -> tuple[int, int]:
             size = tensor.device_mesh.size(dim)
             index, count = index * size + coordinate[dim], count * size
     return index, count
+
+
+# -- regions of tensors: of a shard's local tensors, and of the bytes of a record ------------------
+
+
+_SMALL_ELEMENTS = 64  # below, the detour costs more than the copy
+
+
+def copy_in_this_thread(target: Tensor, source: Tensor) -> None:
+    """Copy without torch's pool of threads where that is possible.
+
+    Blocks are of a size at which torch would use its pool for each of them; on a machine whose
+    cores are busy that wait costs several times the copy.
+    """
+    alike = target.dtype == source.dtype and target.is_contiguous() and source.is_contiguous()
+    if not alike or target.is_cuda or source.is_cuda or target.numel() <= _SMALL_ELEMENTS:
+        target.copy_(source)
+        return
+    flat_bytes(target).numpy()[:] = flat_bytes(source).numpy()
+
+
+def flat_bytes(tensor: Tensor) -> Tensor:
+    """View a contiguous tensor as its bytes; one of a single element may have any stride."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+def block_view(
+    tensor: Tensor, shard: Shard, offsets: tuple[int, ...], sizes: tuple[int, ...]
+) -> Tensor:
+    """A block's region of a shard's local tensor, as a view."""
+    if sizes == shard.sizes:
+        return tensor
+    dim = split_dim(shard.sizes)
+    return tensor.narrow(dim, offsets[dim] - shard.offsets[dim], sizes[dim])
+
+
+def local_view(tensor: Tensor, shard: Shard, region: Region) -> Tensor:
+    """A global region of a shard's local tensor, as a view."""
+    return region_view(tensor, shard.offsets, region)
+
+
+def region_view(tensor: Tensor, offsets: tuple[int, ...], region: Region) -> Tensor:
+    """A global region of a tensor that begins at these global offsets, as a view."""
+    for dim, (begin, end) in enumerate(region):
+        if end - begin != tensor.shape[dim]:
+            tensor = tensor.narrow(dim, begin - offsets[dim], end - begin)
+    return tensor
+
+
+def as_tensor(data: memoryview, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    """Bytes as a tensor that shares their memory."""
+    torch_dtype: torch.dtype = getattr(torch, dtype)
+    if not math.prod(shape):
+        return torch.empty(shape, dtype=torch_dtype)
+    return torch.frombuffer(data, dtype=torch_dtype, count=math.prod(shape)).view(shape)
+
+
+def pack_number(component: Component, into: memoryview, offset: int, value: float) -> None:
+    """Write the bytes of a component that is a Python number."""
+    struct.pack_into(_number_code(component), into, offset, value)
+
+
+def unpack_number(component: Component, data: memoryview) -> float:
+    """A component that is a Python number, from its bytes."""
+    value: float = struct.unpack(_number_code(component), data)[0]
+    return value
+
+
+def _number_code(component: Component) -> str:
+    return "<d" if component.dtype == "float64" else "<q"
+
+
+def stored_parameter(record: Record, payload: memoryview, region: Region) -> Tensor:
+    """A global region of the parameter in a record."""
+    layout = record.file.superblock.layout
+    component, at, n_bytes = next(iter(layout.components(record.block)))
+    _, offsets, sizes = layout.key(record.block)
+    stored = as_tensor(payload[at : at + n_bytes], component.dtype, sizes)
+    return region_view(stored, offsets, region)

@@ -24,8 +24,8 @@ from ettr.checkpoint import (
     fence,
     restore,
 )
-from ettr.checkpoint.slots.earlier_records import keep_aside
-from ettr.checkpoint.slots.ownership import slot_folder
+from ettr.checkpoint.slots.durable_io import slot_folder
+from ettr.checkpoint.slots.reader import keep_aside
 from ettr.checkpoint.tensors.shards import Shard
 from ettr.elastic.buddies.shard_image import (
     ObjectBuffer,
@@ -37,7 +37,7 @@ from ettr.elastic.buddies.shard_image import (
     reset_step_counts,
     take_image,
 )
-from ettr.elastic.membership.control_store import RankMessages
+from ettr.elastic.membership.rendezvous import RankMessages
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.rank_inventory import RankInventory
 from ettr.errors import EttrError, UsageError

@@ -36,9 +36,14 @@ from ettr.elastic.supervision.handshake import (
     whole_number,
     with_interface,
 )
-from ettr.elastic.supervision.nodes import ProcessEnd, WorkerProcess, start_process
+from ettr.elastic.supervision.nodes import (
+    ProcessEnd,
+    SupervisorOptions,
+    SupervisorReport,
+    WorkerProcess,
+    start_process,
+)
 from ettr.elastic.supervision.supervisor import supervise
-from ettr.elastic.supervision.worker_process import SupervisorOptions, SupervisorReport
 from ettr.errors import UsageError
 
 _POLL_S = 0.01

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ettr.elastic.membership import rendezvous
 from ettr.elastic.membership.rendezvous import Cause, Membership
-from ettr.elastic.supervision.nodes import NodePool
-from ettr.elastic.supervision.states import WorkerState
-from ettr.elastic.supervision.worker_process import Roster, Worker
+from ettr.elastic.supervision.nodes import NodePool, Roster, Worker, WorkerState
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

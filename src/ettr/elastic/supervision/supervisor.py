@@ -28,21 +28,20 @@ from ettr.elastic.supervision.handshake import (
     this_node,
     with_interface,
 )
-from ettr.elastic.supervision.nodes import LocalNode, NodePool
-from ettr.elastic.supervision.regrouping import Regrouping, Staffing
-from ettr.elastic.supervision.states import (
+from ettr.elastic.supervision.nodes import (
     RUN_TRANSITIONS,
-    SupervisionState,
-    WorkerState,
-    transition,
-)
-from ettr.elastic.supervision.worker_process import (
+    LocalNode,
     Loss,
+    NodePool,
     Roster,
+    SupervisionState,
     SupervisorOptions,
     SupervisorReport,
     Worker,
+    WorkerState,
+    transition,
 )
+from ettr.elastic.supervision.regrouping import Regrouping, Staffing
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
