@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ettr.models.constant import ConstantLife
-from ettr.models.data import NodeRepair
-from ettr.models.law import LifeLaw
+from ettr.models.data import LifeLaw, NodeRepair
 from ettr.models.registry import law_of_age
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.sim.one_run import Precision, RepairTime, RunScenario, simulate_run

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from campaigns.cause_families import Family
-from ettr.attribution.cause_evidence import (
+from ettr.attribution.hazards import (
     BY_OPERATOR,
     CAUSES,
     FAILED,
     NODE_FAILED,
     CauseDomain,
     Coincidences,
+    Interruptions,
     coincidences,
+    ends_by_age,
     evidence_table,
     outage_signs,
 )
-from ettr.attribution.hazards import Interruptions, ends_by_age
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.taxonomy import load_taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR

@@ -32,7 +32,7 @@ import numpy as np
 from campaigns import Table
 from campaigns.cause_clusters import Cluster, draw
 from campaigns.cause_families import FAMILIES, Family
-from ettr.attribution.cause_evidence import CAUSES, evidence_table
+from ettr.attribution.hazards import CAUSES, evidence_table
 from ettr.attribution.ledger import expected_totals, fit_ledger, true_shares
 from ettr.taxonomy import load_taxonomy
 

@@ -15,13 +15,15 @@ from scipy.special import bdtri
 
 from campaigns import Table
 from ettr.estimates.interval import Interval
-from ettr.gates.clustered import (
+from ettr.gates.grades import (
+    WANTED_CHANCE,
     TemplateCounts,
+    items_needed,
     likeliest_correlation,
     rate_interval,
+    side_of,
     sum_at_most,
 )
-from ettr.gates.grades import WANTED_CHANCE, items_needed, side_of
 from ettr.gates.rules import RULES, Edge
 
 TITLE = "Grades at the edges of bands"

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from campaigns import Table
 from ettr.progress.stages import InputHost, InputStage, StageTable
-from ettr.projection.input_buffers import BUFFER_SIZES, planned_buffer
-from ettr.projection.input_plan import plan_input
+from ettr.projection.input_plan import BUFFER_SIZES, plan_input, planned_buffer
 
 Floats = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from scipy import stats
 from scipy.special import expit, logit
 
 from campaigns import Table
-from ettr.lemons.claims import claim_in_turn
+from ettr.lemons.candidates import claim_in_turn
 from ettr.lemons.fleet import burst_weights, workload_parts
 from ettr.lemons.model import Floats, NodeCounts, SharedFailure
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from campaigns import Table
-from ettr.lemons.slow import slow_nodes
+from ettr.lemons.slow_runs import slow_nodes
 
 TITLE = "Slow nodes"
 SIZE = 100

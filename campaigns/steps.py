@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from campaigns import Table
 from ettr.models.data import Lifetimes, fleet_on_calendar
-from ettr.projection.ageing import fit_since_last_step
+from ettr.projection.scale import fit_since_last_step
 
 TITLE = "Steps of the failure rate"
 SIZE = 200

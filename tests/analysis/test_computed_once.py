@@ -10,7 +10,7 @@ import pytest
 
 from ettr.analysis import Analysis, lemon_nodes
 from ettr.analysis.previous import previous
-from ettr.lemons import claims, model
+from ettr.lemons import candidates, model
 from ettr.lemons.model import LemonFit, NodeCounts
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
@@ -73,7 +73,7 @@ def test_the_model_of_lemons_is_fitted_once_for_their_list_and_for_blame(
         return fit(counts, *given)
 
     # wherever it is asked for by that name
-    for asking in (model, claims):
+    for asking in (model, candidates):
         monkeypatch.setattr(asking, "fit_lemons", counted)
     with open_store(tmp_path / "store", create=True) as store:
         ingest_file(store, path, ReadOptions(timezone="UTC"))

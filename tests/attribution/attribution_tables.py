@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ettr.analysis.assumptions import Assumptions
-from ettr.attribution.selected import failure_rows
+from ettr.attribution.job_history import failure_rows
 from ettr.facts import Facts
 from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, FILES, NODE_STATES, Table
 from ettr.taxonomy import load_taxonomy

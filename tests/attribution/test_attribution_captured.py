@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from attribution.attribution_tables import by_job
-from ettr.attribution.job_history import explain
-from ettr.attribution.selected import failure_rows
+from ettr.attribution.job_history import explain, failure_rows
 from ettr.facts import Facts
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file

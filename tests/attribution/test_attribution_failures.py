@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from attribution.attribution_tables import TAXONOMY, Cluster, arrow, at, by_job
 from ettr.attribution import Window
 from ettr.attribution.background import co_occurrence, false_attribution
-from ettr.attribution.selected import failure_rows
+from ettr.attribution.job_history import failure_rows
 from ettr.errors import UsageError
 from ettr.facts.stored import stored_sql
 from ettr.tables import FAILURES

@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 
-from ettr.attribution.cause_evidence import (
+from ettr.attribution.hazards import (
     BY_OPERATOR,
     CAUSES,
     FAILED,
     NODE_FAILED,
     CauseDomain,
+    Interruptions,
+    RunAges,
+    ends_by_age,
     evidence_table,
+    rates_without_own,
 )
-from ettr.attribution.hazards import Interruptions, RunAges, ends_by_age, rates_without_own
 from ettr.attribution.ledger import fit_ledger
 from ettr.taxonomy import load_taxonomy
 

@@ -13,8 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.program import ettr
-from ettr.attribution.cause_evidence import FAILED, coincidences, evidence_table
-from ettr.attribution.hazards import FixedTerms, Hazards, Interruptions, hazards_without_own
+from ettr.attribution.hazards import (
+    FAILED,
+    FixedTerms,
+    Hazards,
+    Interruptions,
+    coincidences,
+    evidence_table,
+    hazards_without_own,
+)
 from ettr.attribution.ledger import fit_ledger
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.taxonomy import load_taxonomy

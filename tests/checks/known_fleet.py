@@ -10,8 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ettr.checks.beliefs import after_idle, after_pass, after_survival, survival
-from ettr.checks.selector import Offer, Prospect, choose
+from ettr.checks.selector import (
+    Offer,
+    Prospect,
+    after_idle,
+    after_pass,
+    after_survival,
+    choose,
+    survival,
+)
 
 NODES, KINDS, CHECKS, IN_JOB, JOB_H = 64, 5, 8, 32, 12.0
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.program import ettr
-from ettr.checks.catalogue import slurm_list
+from ettr.checks.selector import slurm_list
 from ettr.sources.node_lists import expand_nodes
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

@@ -19,8 +19,16 @@ from checks.known_fleet import (
     select,
     true_knowledge,
 )
-from ettr.checks.beliefs import after_idle, after_pass, after_survival, survival
-from ettr.checks.selector import Offer, Prospect, choose, expected_node_h
+from ettr.checks.selector import (
+    Offer,
+    Prospect,
+    after_idle,
+    after_pass,
+    after_survival,
+    choose,
+    expected_node_h,
+    survival,
+)
 
 JOBS = 40
 

@@ -10,13 +10,16 @@ from scipy.stats import betabinom, binomtest
 
 from campaigns import grades as campaign
 from ettr.estimates.interval import Interval
-from ettr.gates.clustered import (
+from ettr.gates.grades import (
+    GradedItem,
     TemplateCounts,
+    compared,
     effective_items,
+    planned,
     rate_interval,
+    side_of,
     sum_at_most,
 )
-from ettr.gates.grades import GradedItem, compared, planned, side_of
 from ettr.gates.rules import RULES, taxonomy
 
 V05, V10 = RULES["v0.5"], RULES["ailuminate-1.0"]

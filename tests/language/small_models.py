@@ -129,7 +129,7 @@ class NGrams:
         )
         tokenizer.train_from_iterator(lines, trainer)
         self.tokenizer = tokenizer
-        from ettr.language.vocabularies import vocabulary_of
+        from ettr.language.hugging_face import vocabulary_of
 
         self.vocabulary = [*vocabulary_of(tokenizer.to_str()), b""]
         self.end = len(self.vocabulary) - 1

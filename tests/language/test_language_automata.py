@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.language.automaton import ByteAutomaton, FullAutomatonError
-from ettr.language.walks import TokenWalks
+from ettr.language.automaton import ByteAutomaton, FullAutomatonError, TokenWalks
 from language.small_models import languages
 
 PIECES = (

@@ -13,8 +13,7 @@ import pytest
 
 from ettr.errors import EttrError
 from ettr.language.models import ModelError, loaded_model
-from ettr.language.sampling import sampled
-from ettr.language.search import Query, QueryAnswer, search
+from ettr.language.search import Query, QueryAnswer, sampled, search
 from language.small_models import NGrams, TableModel, docs_lines, exact_mass, languages
 
 TOKENS = (*(b"a", b"b", b"c", b"1", b".", b" ", b"\xc3", b"\xa9", b"\xc3\xa9"),)

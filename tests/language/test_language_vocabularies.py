@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ettr.errors import EttrError, UsageError
+from ettr.language.hugging_face import vocabulary_of
 from ettr.language.models import ModelError, loaded_model
 from ettr.language.search import Query, search
-from ettr.language.vocabularies import vocabulary_of
 from language.small_models import docs_lines
 
 TEXTS = ["The key is 42é €😀", "two  spaces\tand a tab", "don't; (see Fig. 3)"]

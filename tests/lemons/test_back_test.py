@@ -18,7 +18,7 @@ from ettr.lemons.back_test import (
     size_uplift,
     sliding_windows,
 )
-from ettr.lemons.claims import role_names
+from ettr.lemons.candidates import role_names
 from ettr.lemons.fleet import fault_strata
 from shared_data import shared
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cli.program import ettr
-from ettr.lemons.blame import (
+from ettr.lemons.candidates import (
     BURST,
     NAMED,
     NOBODY,

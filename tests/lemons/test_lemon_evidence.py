@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cli.program import Done, ettr
-from ettr.lemons.claims import onset
+from ettr.lemons.candidates import onset
 from ettr.report.lemon_page import evidence_file
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ettr.lemons import model
-from ettr.lemons.claims import LEAST_PROBABLE, claim_in_turn, claimed, time_to_decide
+from ettr.lemons.candidates import LEAST_PROBABLE, claim_in_turn, claimed, time_to_decide
 from ettr.lemons.fleet import burst_weights, workload_parts
 from ettr.lemons.model import NodeCounts, SharedFailure, fit_lemons
 

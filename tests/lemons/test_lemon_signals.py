@@ -10,7 +10,7 @@ import pytest
 from cli.program import ettr
 from cluster_scenarios import fault, small
 from ettr.analysis import Analysis
-from ettr.lemons.signals import EXCLUSIONS, OUTAGES, SAME_S, TICKET_AFTER_S, TICKETS, apart
+from ettr.lemons.model import EXCLUSIONS, OUTAGES, SAME_S, TICKET_AFTER_S, TICKETS, apart
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario_parts import BurstProcess
 from ettr.store import open_store

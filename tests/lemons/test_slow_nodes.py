@@ -14,8 +14,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis.slow_nodes import _asked_nodes
-from ettr.lemons.slow import slow_nodes
-from ettr.lemons.slow_runs import RunSegments, slow_by_runs
+from ettr.lemons.slow_runs import RunSegments, slow_by_runs, slow_nodes
 from ettr.progress.recorder import ProgressRecorder
 from ettr.selection import Selection
 

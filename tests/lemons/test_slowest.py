@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ettr.lemons import slow_runs
-from ettr.lemons.slow import MAX_SLOW, MIN_SLOW, TAIL_PRIOR, TAILS
+from ettr.lemons.slow_runs import MAX_SLOW, MIN_SLOW, TAIL_PRIOR, TAILS
 
 STEP = 0.008
 EFFECTS = np.arange(-0.064, 0.32, STEP)
@@ -36,7 +36,7 @@ def _by_sums(log_step: np.ndarray, noise: float) -> np.ndarray:
         for tail, weight in zip(TAILS, TAIL_PRIOR, strict=True):
             plain = stats.t.pdf(EFFECTS, tail, scale=scale)
             moved = stats.t.pdf(EFFECTS - shifts, tail, scale=scale).mean(axis=0)
-            for share in slow_runs.SLOW_SHARES:
+            for share in slow_runs.SHARES_OR_NONE:
                 one, any_of = share * moved, (1 - share) * plain + share * moved
                 with_third = likelihood @ any_of
                 of_law = [one @ with_third @ any_of, any_of @ with_third @ one]

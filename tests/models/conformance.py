@@ -8,8 +8,7 @@ import numpy as np
 
 from ettr.estimates import Interval
 from ettr.models.base import FailureModel, Fit
-from ettr.models.data import Counts, Lifetimes
-from ettr.models.law import LifeLaw
+from ettr.models.data import Counts, LifeLaw, Lifetimes
 from ettr.models.log_location_scale import LogLocationScale
 from ettr.report.document import plain
 from ettr.units import SECONDS_PER_DAY

@@ -13,12 +13,11 @@ from scipy.special import gammainc, ndtr
 from scipy.stats import kstest
 
 from ettr.errors import UsageError
-from ettr.models.data import Lifetimes, NodeRepair
-from ettr.models.law import LifeLaw
+from ettr.models.data import LifeLaw, Lifetimes, NodeRepair
 from ettr.models.law_file import fit_of_text, fit_text, read_fit, write_fit
 from ettr.models.log_location_scale import LogLocationScale, Weibull
 from ettr.models.registry import COUNT_MODELS, MODELS, law_of_age, life_law, model_of_key
-from ettr.projection.ageing import renewals
+from ettr.projection.scale import renewals
 from ettr.units import SECONDS_PER_DAY
 from models.conformance import counts, lifetimes
 

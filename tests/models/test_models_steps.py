@@ -5,7 +5,7 @@ import pytest
 
 from ettr.models.data import fleet_on_calendar
 from ettr.models.piecewise import PiecewiseConstant, local_spread
-from ettr.projection.ageing import fit_since_last_step
+from ettr.projection.scale import fit_since_last_step
 
 DAYS, NODES = 330.0, 2000
 

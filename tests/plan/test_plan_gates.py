@@ -9,7 +9,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.errors import UsageError
-from ettr.plan.gates import (
+from ettr.plan.questions import (
     SECONDS_PER_WEEK,
     Gate,
     exact_interval_s,

@@ -12,10 +12,10 @@ from cli.program import ettr
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.plan.deadline import TimeBudget, deadline_plan, sized
 from ettr.plan.intervals import with_best_interval
 from ettr.plan.questions import NodeType, mixed_rate
 from ettr.plan.run import PlannedRun
+from ettr.plan.wallclock import TimeBudget, deadline_plan, sized
 
 DAY = 86400.0
 RATES = (("a", 0.1 / 1000), ("b", 6.5 / 1000), ("c", 0.3))

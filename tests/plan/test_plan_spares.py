@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.plan.deadline import spares_needed, standstill_share
+from ettr.plan.wallclock import spares_needed, standstill_share
 
 
 def simulated_standstill(rng, n_nodes, spares, per_node_day, repair_days, days, law):

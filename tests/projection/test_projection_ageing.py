@@ -9,8 +9,7 @@ from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Lifetimes, fleet_on_calendar
 from ettr.models.log_location_scale import Lognormal, Weibull
-from ettr.projection.ageing import RepairLaw, fit_at_ages, fit_since_last_step
-from ettr.projection.scale import Scale, Seen, project
+from ettr.projection.scale import RepairLaw, Scale, Seen, fit_at_ages, fit_since_last_step, project
 
 DAY_S = 86400.0
 

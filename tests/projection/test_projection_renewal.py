@@ -8,7 +8,7 @@ from ettr.errors import UsageError
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Lifetimes
 from ettr.models.log_location_scale import Weibull
-from ettr.projection.ageing import RepairLaw, failures_between, fit_at_ages, renewals
+from ettr.projection.scale import RepairLaw, failures_between, fit_at_ages, renewals
 
 DAY_S = 86400.0
 SHAPE = 0.7

@@ -9,8 +9,7 @@ from ettr.models.constant import ConstantRate
 from ettr.models.data import Counts, Lifetimes
 from ettr.models.gamma_mixed import GammaMixed
 from ettr.models.log_location_scale import Weibull
-from ettr.projection.ageing import renewals
-from ettr.projection.scale import Scale, Seen, project
+from ettr.projection.scale import Scale, Seen, project, renewals
 
 DAY_S = 86400.0
 

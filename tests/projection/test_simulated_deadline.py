@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ettr.plan.deadline import TimeBudget, deadline_plan
 from ettr.plan.run import PlannedRun
+from ettr.plan.wallclock import TimeBudget, deadline_plan
 from ettr.projection.simulated_deadline import (
     FailureLaw,
     ReplayedTimeline,

@@ -16,16 +16,14 @@ from hypothesis import strategies as st
 from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.analysis.projecting import project_fleet
 from ettr.errors import UsageError
-from ettr.models.data import NodeRepair
-from ettr.models.law import LifeLaw
+from ettr.models.data import LifeLaw, NodeRepair
 from ettr.models.registry import law_of_age, model_of_key
-from ettr.plan.deadline import standstill_share
 from ettr.plan.levels import levels_ettr
 from ettr.plan.renewal import exact_ettr, expected_wallclock_s, time_shares
 from ettr.plan.run import PlannedRun, RunShape
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, terms_for
 from ettr.plan.schemes.base import levels_of
-from ettr.plan.wallclock import wallclock
+from ettr.plan.wallclock import standstill_share, wallclock
 from ettr.sim import engine
 from ettr.sim.one_run import (
     Bursts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ettr.attribution.selected import failure_rows
+from ettr.attribution.job_history import failure_rows
 from ettr.facts.stored import stored_sql
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.mttf import mttf_by_size

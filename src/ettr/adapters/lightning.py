@@ -22,10 +22,9 @@ from typing import Any
 
 from torch import nn
 
-from ettr.adapters.device_idle import idle_of
-from ettr.adapters.loop import CheckpointedRun, FrameworkCallback
+from ettr.adapters.loop import CheckpointedRun, FrameworkCallback, idle_of
 from ettr.errors import UsageError
-from ettr.progress.data_waits import EPOCH_START, TRAINING, DataWaits
+from ettr.progress.recorder import EPOCH_START, TRAINING, DataWaits
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

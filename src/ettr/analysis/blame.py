@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from ettr.facts import Facts
-from ettr.lemons.blame import Blame, PlacedFailure, blame, rates_of
-from ettr.lemons.candidates import MIN_NODES
+from ettr.lemons.candidates import MIN_NODES, Blame, PlacedFailure, blame, rates_of
 from ettr.lemons.fleet import Placement, Stratum
-from ettr.lemons.model import LemonFit, NodeCounts
-from ettr.lemons.signals import FleetSignals, NodeName
+from ettr.lemons.model import FleetSignals, LemonFit, NodeCounts, NodeName
 from ettr.tables.schemas import BLAME
 
 if TYPE_CHECKING:

@@ -9,18 +9,19 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ettr.attribution.cause_evidence import (
+from ettr.attribution.hazards import (
     BY_OPERATOR,
     FAILED,
     NODE_FAILED,
     CauseDomain,
     Coincidences,
+    Interruptions,
     coincidences,
+    ends_by_age,
     evidence_table,
     outage_signs,
 )
-from ettr.attribution.cause_evidence import OUT_OF_MEMORY as MEMORY_SIGN
-from ettr.attribution.hazards import Interruptions, ends_by_age
+from ettr.attribution.hazards import OUT_OF_MEMORY as MEMORY_SIGN
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.facts import Facts

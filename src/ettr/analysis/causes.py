@@ -16,7 +16,7 @@ from ettr.analysis.cause_rows import (
     has_checks,
     ledger_rows,
 )
-from ettr.attribution.cause_evidence import CAUSES
+from ettr.attribution.hazards import CAUSES
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
 from ettr.attribution.verdicts import PREEMPTION
 from ettr.defaults import MOST_CAUSES_LISTED

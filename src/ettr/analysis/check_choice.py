@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ettr.checks.beliefs import Floats, after_idle, after_pass, after_survival, survival
-from ettr.checks.catalogue import OfferedCheck, slurm_list
-from ettr.checks.selector import CheckChoice, Offer, Prospect, choose
+from ettr.checks.selector import (
+    CheckChoice,
+    Floats,
+    Offer,
+    OfferedCheck,
+    Prospect,
+    after_idle,
+    after_pass,
+    after_survival,
+    choose,
+    slurm_list,
+    survival,
+)
 from ettr.errors import UsageError
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 

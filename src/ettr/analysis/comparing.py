@@ -10,8 +10,7 @@ import numpy as np
 from ettr.analysis.clustering import FLEET
 from ettr.analysis.fleet_evidence import FleetEvidence, same_nodes
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate
-from ettr.estimates.spread import Spread
+from ettr.estimates.exact import FailureRate, Spread
 from ettr.metrics.gate_checks import FleetChecks
 from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.compare import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ettr.attribution.background import FalseFailures, FalseFailuresBySize
-from ettr.estimates.spread import FleetSpread
+from ettr.estimates.exact import FleetSpread
 from ettr.facts import Facts
 from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.rates import (

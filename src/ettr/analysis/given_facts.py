@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import ettr.attribution.job_history
+
 # facts made in Python
-import ettr.attribution.controller_states
-import ettr.attribution.selected
+import ettr.attribution.shared_bursts
 import ettr.attribution.verdicts
 import ettr.facts.opening
 import ettr.metrics.outages  # noqa: F401

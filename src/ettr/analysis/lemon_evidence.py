@@ -21,8 +21,7 @@ from ettr.analysis.node_history import NodeOutage, facts_on, node_history
 from ettr.estimates import Interval
 from ettr.estimates.exact import rate_interval
 from ettr.facts import Facts
-from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport
-from ettr.lemons.claims import onset
+from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport, onset
 from ettr.metrics.instants import Period, moment, to_datetime
 from ettr.metrics.node_records import blamed_failures
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY

@@ -25,8 +25,7 @@ from ettr.lemons.fleet import (
     unplaced_failures,
     workload_parts,
 )
-from ettr.lemons.model import LemonFit, NodeCounts
-from ettr.lemons.signals import FleetSignals, NodeName, NodeSignals
+from ettr.lemons.model import FleetSignals, LemonFit, NodeCounts, NodeName, NodeSignals
 from ettr.metrics.availability import Service
 from ettr.metrics.exposure import NodeJobs
 from ettr.metrics.instants import to_datetime

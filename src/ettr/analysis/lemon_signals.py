@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ettr.facts import Facts
 from ettr.lemons.fleet import Stratum
-from ettr.lemons.signals import (
+from ettr.lemons.model import (
     EXCLUSIONS,
     OUTAGES,
     TICKETS,

@@ -25,7 +25,7 @@ from ettr.models.registry import (
     count_model,
     law_of_age,
 )
-from ettr.projection.ageing import RepairLaw, fit_at_ages, fit_since_last_step
+from ettr.projection.scale import RepairLaw, fit_at_ages, fit_since_last_step
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from ettr.units import (
 if TYPE_CHECKING:
     from ettr.analysis.analysis import Analysis
     from ettr.analysis.check_choice import CheckAdvice
-    from ettr.checks.catalogue import OfferedCheck
+    from ettr.checks.selector import OfferedCheck
 
 ANY = "any"
 """In place of a symptom: all failures that blame one node."""

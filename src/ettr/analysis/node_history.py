@@ -25,7 +25,7 @@ from ettr.metrics.rates import FailuresByConfidence, counted_confidences
 from ettr.metrics.recovery_times import SymptomTimes, recovery_times
 
 if TYPE_CHECKING:
-    from ettr.lemons.blame import Blame
+    from ettr.lemons.candidates import Blame
     from ettr.metrics.logs_read import LogsRead
     from ettr.selection import Selection
 

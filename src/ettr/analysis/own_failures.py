@@ -14,9 +14,9 @@ from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
 from ettr.models.registry import law_of_age
-from ettr.plan.deadline import DeadlinePlan
 from ettr.plan.outlook import PlanningRate
 from ettr.plan.run import PlannedRun, SimulatedRun
+from ettr.plan.wallclock import DeadlinePlan
 from ettr.projection.simulated_deadline import (
     AgeingNodes,
     FailureLaw,

@@ -13,8 +13,7 @@ from ettr.analysis.published import PER_NODE_DAYS, PUBLISHED
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate
-from ettr.estimates.spread import dispersed_interval
+from ettr.estimates.exact import FailureRate, dispersed_interval
 from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Protocol
 
 from ettr.analysis.assumptions import Assumptions
-from ettr.attribution import selected
+from ettr.attribution import job_history
 from ettr.facts import Facts
 from ettr.metrics.incidents import IncidentLedger, incident_ledger, selected_incidents
 from ettr.metrics.logs_read import LogsRead
@@ -48,7 +48,7 @@ def incidents(facts: Facts) -> IncidentLedger | None:
 
 def failure_rows(facts: Facts) -> Annotated[list[dict[str, Any]], FAILURES]:
     """Each failure with its cause and the ids of its evidence, in order of time."""
-    return selected.failure_rows(facts)
+    return job_history.failure_rows(facts)
 
 
 class OfSizes(Protocol):

@@ -16,7 +16,7 @@ from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import facts_of
 from ettr.analysis.log_stages import LogStages
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
-from ettr.attribution.rules import LogMatching
+from ettr.attribution.verdicts import LogMatching
 from ettr.facts.node_lives import kinds_of_nodes
 from ettr.metrics.availability import Service, service
 from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows
@@ -46,10 +46,9 @@ if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering, FailuresOfSize
     from ettr.analysis.lemon_signals import Exclusions
     from ettr.facts import Facts
-    from ettr.lemons.blame import Blame
+    from ettr.lemons.candidates import Blame
     from ettr.lemons.fleet import Placement, Stratum
-    from ettr.lemons.model import LemonFit, NodeCounts
-    from ettr.lemons.signals import FleetSignals, NodeName, NodeSignals
+    from ettr.lemons.model import FleetSignals, LemonFit, NodeCounts, NodeName, NodeSignals
     from ettr.plan.cost import Price
 
 

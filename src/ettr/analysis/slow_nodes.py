@@ -14,8 +14,14 @@ import numpy as np
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
 from ettr.facts.node_lives import nodes_of_types
-from ettr.lemons.slow import MIN_SLOW, enough_steps, slow_nodes
-from ettr.lemons.slow_runs import RunSegments, SlowGroup, slow_by_runs
+from ettr.lemons.slow_runs import (
+    MIN_SLOW,
+    RunSegments,
+    SlowGroup,
+    enough_steps,
+    slow_by_runs,
+    slow_nodes,
+)
 from ettr.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:

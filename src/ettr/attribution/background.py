@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ettr.attribution.selected import causes_of
+from ettr.attribution.job_history import causes_of
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import rate_interval, share_interval

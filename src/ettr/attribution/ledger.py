@@ -21,9 +21,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ettr.attribution.cause_evidence import CAUSES, Floats
 from ettr.attribution.hazards import (
+    CAUSES,
     FixedTerms,
+    Floats,
     Hazards,
     Interruptions,
     Ints,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import comb
 from scipy.stats import binom, hypergeom
 
-from ettr.checks.beliefs import Floats
+from ettr.checks.selector import Floats
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval

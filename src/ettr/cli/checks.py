@@ -97,7 +97,7 @@ def checks(
     from ettr.analysis import Analysis
     from ettr.analysis.check_choice import check_advice
     from ettr.analysis.node_checks import checks_report
-    from ettr.checks.catalogue import read_catalogue
+    from ettr.checks.selector import read_catalogue
     from ettr.report.sections.node_checks import (
         advice_section,
         checks_section,

@@ -140,8 +140,7 @@ def gate_grade(
     is safe.
     """
     from ettr.gates import grades
-    from ettr.gates.grading import GateRun, grade_file, rule_of
-    from ettr.gates.results import FIELDS, ResultForm, read_results
+    from ettr.gates.grading import FIELDS, GateRun, ResultForm, grade_file, read_results, rule_of
     from ettr.report.sections import grades as sections
 
     if results is None:
@@ -209,7 +208,7 @@ def gate_items(
     Prints them; --csv and --json write the form that a harness reads.
     """
     from ettr.cli.output import say
-    from ettr.gates.expansion import expanded
+    from ettr.gates.grading import expanded
     from ettr.report.document import plain_fields
 
     made = list(expanded(templates, fragments))

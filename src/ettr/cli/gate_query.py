@@ -18,8 +18,7 @@ from ettr.words import counted, spell
 
 if TYPE_CHECKING:
     from ettr.language.models import LanguageModel, ModelScores
-    from ettr.language.sampling import Sampled
-    from ettr.language.search import Query, QueryAnswer
+    from ettr.language.search import Query, QueryAnswer, Sampled
 
 _MOST_CALLS = 10_000_000
 _LONG_S = 60.0
@@ -194,8 +193,7 @@ def _asked(
     """Search, or draw walks, with a bar over the calls."""
     import numpy as np
 
-    from ettr.language.sampling import sampled
-    from ettr.language.search import search
+    from ettr.language.search import sampled, search
 
     with progress_bar(query.most_calls, "calls of the model") as advance:
         if not budget.samples:

@@ -17,9 +17,8 @@ from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
-    from ettr.plan.gates import Gate
     from ettr.plan.network import LinkFaults
-    from ettr.plan.questions import NodeType, PhaseLength, Questions
+    from ettr.plan.questions import Gate, NodeType, PhaseLength, Questions
     from ettr.plan.renewal import MaintenancePlan
 
 
@@ -144,8 +143,8 @@ class PlanQuestions(OptionGroup):
         Raises:
             UsageError: one cannot be understood.
         """
-        from ettr.plan.deadline import TimeBudget
         from ettr.plan.questions import Questions
+        from ettr.plan.wallclock import TimeBudget
 
         idle = [
             flag
@@ -251,7 +250,7 @@ def gate(cost: str | None, doomed: str | None, catch: float | None) -> Gate | No
         return None
     if cost is None or doomed is None or catch is None:
         raise UsageError("--gate, --doomed and --catch go together; give all three")
-    from ettr.plan.gates import Gate
+    from ettr.plan.questions import Gate
 
     times, slash, unit = doomed.partition("/")
     try:

@@ -15,8 +15,7 @@ from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
-    from ettr.models.data import NodeRepair
-    from ettr.models.law import LifeLaw
+    from ettr.models.data import LifeLaw, NodeRepair
     from ettr.sim.one_run import Bursts, PlannedSimulation
 
 _LAWS = "weibull:shape=0.7, lognormal:sigma=1, gamma-mixed:spread=0.5, constant, or a FILE.toml"

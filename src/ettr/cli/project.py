@@ -184,7 +184,7 @@ class ModelOptions(OptionGroup):
             UsageError: one is unknown, or does not apply to what there is.
         """
         from ettr.analysis.model_choice import CLOCKS, choose_models
-        from ettr.projection.ageing import RepairLaw
+        from ettr.projection.scale import RepairLaw
 
         if not self.model:
             return None

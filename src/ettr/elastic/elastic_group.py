@@ -44,7 +44,6 @@ from ettr.elastic.buddies.shard_image import (
     parity_groups,
 )
 from ettr.elastic.membership import process_group, rendezvous
-from ettr.elastic.membership import rendezvous as control_store
 from ettr.elastic.membership.process_group import Timeouts, device
 from ettr.elastic.membership.rendezvous import HeartbeatThread, Membership, RankMessages
 from ettr.elastic.protection import Protection
@@ -552,7 +551,7 @@ class ElasticGroup:
         generation: Generation | None = None
         outcome: _Trained[ResultT] | _BrokenOff
         try:
-            store = control_store.prefixed(f"gen{number}", self._connect())
+            store = rendezvous.prefixed(f"gen{number}", self._connect())
             self._form(membership, slot, store)
             self._enter(RankState.TRAINING)
             generation = Generation(self, membership, slot, store)
@@ -588,7 +587,7 @@ class ElasticGroup:
 
     def _connect(self) -> Store:
         host, port = self._address
-        return control_store.connect(host, port, self._timeouts.rendezvous_s)
+        return rendezvous.connect(host, port, self._timeouts.rendezvous_s)
 
     def _wait_for_slot(self) -> Membership:
         """The first generation in which this process has a slot; a spare waits."""
@@ -598,7 +597,7 @@ class ElasticGroup:
                 return membership
             # Asleep until then: a spare must cost the ranks no time.
             following = rendezvous.membership_key(membership.generation + 1)
-            control_store.wait_for_key(self._control, following)
+            rendezvous.wait_for_key(self._control, following)
 
     def _wait_for_next(self, membership: Membership, failure: _BrokenOff) -> Membership:
         """The generation that follows a failure."""

@@ -4,11 +4,9 @@
 the probability and lists matches in exact order, `sampled` estimates it.
 """
 
-from ettr.language.automaton import ByteAutomaton
+from ettr.language.automaton import ByteAutomaton, TokenWalks
 from ettr.language.models import LanguageModel, ModelScores, loaded_model
-from ettr.language.sampling import Sampled, sampled
-from ettr.language.search import Match, Query, QueryAnswer, search
-from ettr.language.walks import TokenWalks
+from ettr.language.search import Match, Query, QueryAnswer, Sampled, sampled, search
 
 __all__ = [
     "ByteAutomaton",

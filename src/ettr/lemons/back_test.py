@@ -18,8 +18,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import share_interval
 from ettr.estimates.special import betaincinv
-from ettr.lemons.candidates import MIN_NODES
-from ettr.lemons.claims import claim_in_turn, role_names
+from ettr.lemons.candidates import MIN_NODES, claim_in_turn, role_names
 from ettr.lemons.fleet import Stratum
 from ettr.lemons.model import Floats, Ints, LemonFit, NodeCounts
 from ettr.units import SECONDS_PER_DAY

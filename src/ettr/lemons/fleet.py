@@ -17,8 +17,15 @@ import numpy as np
 from ettr.estimates.special import gammaincinv, pdtrc
 from ettr.facts import Facts, made
 from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
-from ettr.lemons.model import Floats, NodeCounts, SharedFailure
-from ettr.lemons.signals import FleetSignals, NodeName, Times, apart
+from ettr.lemons.model import (
+    FleetSignals,
+    Floats,
+    NodeCounts,
+    NodeName,
+    SharedFailure,
+    Times,
+    apart,
+)
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 BURST_GAP_S = 600.0

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
-from ettr.estimates.exact import rate_interval
+from ettr.estimates.exact import Spread, rate_interval
 from ettr.estimates.interval import Interval
-from ettr.estimates.spread import Spread
 from ettr.facts import Facts
 from ettr.facts.node_lives import NO_GPUS, in_life
 from ettr.metrics.rates import part_rate

@@ -12,8 +12,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate, rate_interval
-from ettr.estimates.spread import FleetSpread, Spread
+from ettr.estimates.exact import FailureRate, FleetSpread, Spread, rate_interval
 from ettr.facts import Facts
 from ettr.units import SECONDS_PER_DAY
 

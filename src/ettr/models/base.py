@@ -15,8 +15,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.models.data import Floats, Lifetimes, at_risk
-from ettr.models.law import LifeLaw
+from ettr.models.data import Floats, LifeLaw, Lifetimes, at_risk
 from ettr.words import p_words
 
 DataT_contra = TypeVar("DataT_contra", contravariant=True)

@@ -17,9 +17,8 @@ from ettr.models.base import (
     checked_values,
     verdict,
 )
-from ettr.models.data import Counts, Floats, Lifetimes
+from ettr.models.data import Counts, Floats, LifeLaw, Lifetimes
 from ettr.models.dispersion import dispersion
-from ettr.models.law import LifeLaw
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
 from ettr.words import spell
 

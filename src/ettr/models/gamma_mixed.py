@@ -10,9 +10,8 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate
+from ettr.estimates.exact import FailureRate, inflated_interval
 from ettr.estimates.search import minimum, root
-from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -23,9 +22,8 @@ from ettr.models.base import (
     chi_square_tail,
     verdict,
 )
-from ettr.models.data import Counts, Floats
+from ettr.models.data import Counts, Floats, LifeLaw
 from ettr.models.dispersion import spread_index
-from ettr.models.law import LifeLaw
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted, p_words
 

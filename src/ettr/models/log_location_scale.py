@@ -17,9 +17,8 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate
+from ettr.estimates.exact import FailureRate, inflated_interval
 from ettr.estimates.search import minimum, root
-from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -29,9 +28,8 @@ from ettr.models.base import (
     checked_values,
     verdict,
 )
-from ettr.models.data import Floats, Lifetimes
+from ettr.models.data import Floats, LifeLaw, Lifetimes
 from ettr.models.dispersion import spread_index
-from ettr.models.law import LifeLaw
 from ettr.words import significant
 
 _CELLS = 2048

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate
-from ettr.estimates.spread import SUSPECT, Spread
+from ettr.estimates.exact import SUSPECT, FailureRate, Spread
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -23,9 +22,8 @@ from ettr.models.base import (
     chi_square_tail,
     verdict,
 )
-from ettr.models.data import Floats, Lifetimes, at_risk
+from ettr.models.data import Floats, LifeLaw, Lifetimes, at_risk
 from ettr.models.dispersion import WINDOWS_DAYS
-from ettr.models.law import LifeLaw
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant
 

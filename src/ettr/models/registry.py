@@ -17,8 +17,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.models.base import FailureModel, Fit
-    from ettr.models.data import Counts, Lifetimes
-    from ettr.models.law import LifeLaw
+    from ettr.models.data import Counts, LifeLaw, Lifetimes
     from ettr.models.log_location_scale import LogLocationScale
 
 

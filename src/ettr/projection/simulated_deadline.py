@@ -12,10 +12,17 @@ import numpy as np
 
 from ettr.errors import UsageError
 from ettr.models.data import Floats
-from ettr.plan.deadline import DeadlinePlan, SizedRun, TimeBudget, at_size
 from ettr.plan.renewal import exact_ettr, expected_wallclock_s
 from ettr.plan.run import PlannedRun, SimulatedRun
-from ettr.plan.wallclock import ENDLESS, QUANTILES, ends
+from ettr.plan.wallclock import (
+    ENDLESS,
+    QUANTILES,
+    DeadlinePlan,
+    SizedRun,
+    TimeBudget,
+    at_size,
+    ends,
+)
 from ettr.words import spell
 
 # -- Laws by which the failures of a run may be drawn: a fleet's own timeline, or nodes that age --

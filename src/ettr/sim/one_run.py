@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.models.data import NodeRepair
-from ettr.models.law import LifeLaw
+from ettr.models.data import LifeLaw, NodeRepair
 from ettr.plan.levels import FailureKind, Levels, RecoveryLevel
 from ettr.plan.renewal import TimeShares, exact_ettr
 from ettr.plan.run import PlannedRun, SimulatedRun

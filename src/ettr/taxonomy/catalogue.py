@@ -6,25 +6,42 @@ severity, so that a stage can classify the distinct triples and join them back.
 
 from __future__ import annotations
 
+import csv
 import re
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
 from ettr.taxonomy.rules import (
+    CONFLICT_VENDORS,
+    KINDS,
     REASON_CATALOGUE,
     SEVERITIES,
+    SHORTEST_MARK,
+    VENDORS,
     XID_CATALOGUE,
+    JobState,
     KernelForm,
     ReasonRule,
     ReasonVerdict,
+    Role,
     Rule,
     Symptom,
+    Xid,
+    XidCode,
     lowered,
+    parse_xid_code,
+    read_job_states,
+    read_reasons,
+    read_rules,
+    read_subcodes,
+    read_symptoms,
+    read_xids,
+    rules_of_kernel,
 )
-from ettr.taxonomy.slurm import JobState
-from ettr.taxonomy.xid import CONFLICT_VENDORS, VENDORS, Role, Xid, XidCode, parse_xid_code
 
 # linear: one word, a device and a few characters of limited length, at most four digits
 _XID_IN_REASON = re.compile(
@@ -287,3 +304,380 @@ def xid_of_reason(text: str) -> int | None:
     """The XID that a reason for draining or downing a node names first, None where it has none."""
     named = _XID_IN_REASON.search(lowered(text))
     return int(named[1]) if named else None
+
+
+# -- a site's own rows of the taxonomy, from one TOML or CSV file ----------------------------------
+
+
+# what may be set in each table, and of which type
+_FIELDS: dict[str, dict[str, type]] = {
+    "xid": {"symptom": str, "node_fault": bool, "sticky": bool, "role": str, "description": str},
+    "states": {
+        "terminal": bool,
+        "kind": str,
+        "kind_by_owner": str,
+        "needs_evidence": bool,
+        "reason": str,
+    },
+    "symptoms": {
+        "name": str,
+        "user_program": bool,
+        "system_software": bool,
+        "hardware": bool,
+        "rank": int,
+        "likely_cause": str,
+    },
+    "rules": {
+        "check": str,
+        "code": str,
+        "symptom": str,
+        "severity": str,
+        "fixed": bool,
+        "node_fault": bool,
+        "rank": int,
+    },
+    "reasons": {"pattern": str, "reason_class": str, "symptom": str, "planned": bool},
+    "kernel": {
+        "code": str,
+        "mark": str,
+        "pattern": str,
+        "entity_type": str,
+        "symptom": str,
+        "severity": str,
+        "node_fault": bool,
+        "rank": int,
+    },
+}
+# tables that are lists, and the field that the key of a CSV line fills
+_LISTS = {"rules": "check", "reasons": "pattern", "kernel": "mark"}
+_SINGULAR = {
+    "xids": "xid",
+    "state": "states",
+    "symptom": "symptoms",
+    "rule": "rules",
+    "reason": "reasons",
+}
+_CSV_COLUMNS = ("table", "key", "code", "field", "value")
+_TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_TYPE_WORDS = {str: "a text", bool: "true or false", int: "a whole number"}
+
+
+@dataclass(slots=True)
+class _Overlay:
+    """The rows laid over the package's, and everything wrong with them."""
+
+    symptoms: dict[str, Symptom]
+    xids: dict[int, Xid]
+    states: dict[str, JobState]
+    rules: list[Rule] = field(default_factory=list)
+    reasons: list[ReasonRule] = field(default_factory=list)
+    kernel: list[KernelForm] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def load_taxonomy(site_file: Path | None = None, *, believe: str | None = None) -> Taxonomy:
+    """The taxonomy of the package, with the rows of a site's file laid over it.
+
+    Args:
+        site_file: TOML or CSV file of the site's own rows; docs/how-to/taxonomy.md shows its form.
+        believe: whose verdict on XID codes decides: nvidia (default), gpud, gcm, aws or aznhc; it
+            wins over the site's file.
+
+    Raises:
+        UsageError: the file cannot be read, or holds rows that cannot be; all problems at once.
+    """
+    taxonomy = Taxonomy(
+        symptoms=read_symptoms(),
+        xids=read_xids(),
+        subcodes=read_subcodes(),
+        states=read_job_states(),
+        rules=read_rules(),
+        reasons=read_reasons(),
+        believe=check_vendor(believe or "nvidia"),
+    )
+    if site_file is None:
+        return taxonomy
+    return with_site_file(taxonomy, site_file, believe=believe)
+
+
+def with_site_file(taxonomy: Taxonomy, path: Path, *, believe: str | None = None) -> Taxonomy:
+    """The taxonomy with the rows of the site's file laid over it.
+
+    Raises:
+        UsageError: the file cannot be read, or holds rows that cannot be; all problems at once.
+    """
+    data = _read(path)
+    over = _Overlay(dict(taxonomy.symptoms), dict(taxonomy.xids), dict(taxonomy.states))
+    vendor = _choose_vendor(data.pop("believe", None), believe, taxonomy.believe, over)
+    for name in data.keys() - _FIELDS.keys():
+        over.problems.append(f"{name}: no such table; there are: believe, {', '.join(_FIELDS)}")
+    # symptoms first: the other tables may name a new one
+    _symptoms(_keyed(data, "symptoms", over), over)
+    _xids(_keyed(data, "xid", over), over)
+    _states(_keyed(data, "states", over), over)
+    _rules(_listed(data, "rules", over), path.name, over)
+    _reasons(_listed(data, "reasons", over), path.name, over)
+    _kernel(_listed(data, "kernel", over), path.name, over)
+    if over.problems:
+        lines = "".join(f"\n  {problem}" for problem in over.problems)
+        raise UsageError(f"{path}: not a valid taxonomy file:{lines}")
+    return replace(
+        taxonomy,
+        symptoms=over.symptoms,
+        xids=over.xids,
+        states=over.states,
+        rules=(*over.rules, *rules_of_kernel(tuple(over.kernel)), *taxonomy.rules),
+        reasons=(*over.reasons, *taxonomy.reasons),
+        site_kernel=tuple(over.kernel),
+        believe=vendor,
+        changed=tuple(over.changed),
+        _cache={},
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: the taxonomy file cannot be read: {reason}") from error
+    if path.suffix.lower() == ".csv":
+        return _read_csv(path, text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not a TOML file: {error}; or name it .csv") from error
+
+
+def _read_csv(path: Path, text: str) -> dict[str, Any]:
+    reader = csv.DictReader(text.splitlines())
+    if tuple(reader.fieldnames or ()) != _CSV_COLUMNS:
+        given = ",".join(reader.fieldnames or ())
+        expected = ",".join(_CSV_COLUMNS)
+        raise UsageError(f"{path}: the columns are {given!r}, expected {expected!r}")
+    data: dict[str, Any] = {}
+    listed: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in reader:
+        name = _SINGULAR.get(row["table"] or "", row["table"] or "")
+        key, code = row["key"] or "", row["code"] or ""
+        if name == "believe":
+            data["believe"] = row["value"]
+        elif name in _LISTS:
+            fresh = {_LISTS[name]: key} | ({"code": code} if name != "reasons" and code else {})
+            if (name, key, code) not in listed:
+                listed[name, key, code] = fresh
+                data.setdefault(name, []).append(fresh)
+            _put(listed[name, key, code], name, row)
+        else:
+            _put(data.setdefault(name, {}).setdefault(key, {}), name, row)
+    return data
+
+
+def _put(target: dict[str, Any], table: str, row: Mapping[str, str | None]) -> None:
+    name, text = row["field"] or "", row["value"] or ""
+    kind = _FIELDS.get(table, {}).get(name)
+    if kind is bool and text.lower() in _TRUTHS:
+        target[name] = _TRUTHS[text.lower()]
+    elif kind is int and text.lstrip("-").isdecimal():
+        target[name] = int(text)
+    else:
+        target[name] = text
+
+
+def _choose_vendor(
+    in_file: object, on_command_line: str | None, default: str, overlay: _Overlay
+) -> str:
+    """Whose verdict decides. What the command line gives is the default already, and wins."""
+    if in_file is not None and str(in_file).lower() not in VENDORS:
+        overlay.problems.append(f"believe: {in_file!r} (expected one of {', '.join(VENDORS)})")
+    if on_command_line is not None or in_file is None:
+        return default
+    overlay.changed.append(f"believes {in_file}")
+    return str(in_file).lower()
+
+
+def _keyed(data: dict[str, Any], table: str, over: _Overlay) -> dict[str, dict[str, Any]]:
+    rows = data.get(table, {})
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+        over.problems.append(f"{table}: expected tables such as [{table}.NAME]")
+        return {}
+    return {
+        key: row for key, row in rows.items() if _fields_fit(f"{table}.{key}", table, row, over)
+    }
+
+
+def _listed(data: dict[str, Any], table: str, over: _Overlay) -> list[dict[str, Any]]:
+    rows = data.get(table, [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        over.problems.append(f"{table}: expected tables such as [[{table}]]")
+        return []
+    return [row for i, row in enumerate(rows, 1) if _fields_fit(f"{table} {i}", table, row, over)]
+
+
+def _fields_fit(where: str, table: str, row: dict[str, Any], over: _Overlay) -> bool:
+    before = len(over.problems)
+    for name, value in row.items():
+        kind = _FIELDS[table].get(name)
+        if kind is None:
+            allowed = ", ".join(_FIELDS[table])
+            over.problems.append(f"{where}: no field {name!r}; there are: {allowed}")
+        elif type(value) is not kind:
+            over.problems.append(f"{where}: {name} is {value!r} (expected {_TYPE_WORDS[kind]})")
+    return len(over.problems) == before
+
+
+def _one_of(where: str, name: str, value: Any, allowed: Any, over: _Overlay) -> None:
+    if value is not None and value not in allowed:
+        listed = ", ".join(str(word) for word in allowed)
+        over.problems.append(f"{where}: {name} is {value!r} (expected one of {listed})")
+
+
+def _symptoms(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
+    for slug, row in rows.items():
+        if not slug or not all(c.isascii() and (c.isalnum() or c == "-") for c in slug):
+            over.problems.append(f"symptoms.{slug}: a slug has letters, digits and hyphens")
+            continue
+        blank = Symptom(slug, slug, False, False, False, 100, "not given", "site")
+        over.symptoms[slug] = replace(over.symptoms.get(slug, blank), **row)
+        over.changed.append(f"symptom {slug}")
+
+
+def _xids(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
+    for key, row in rows.items():
+        where = f"xid.{key}"
+        if not (key.isascii() and key.isdigit()):
+            over.problems.append(f"{where}: an XID is a number")
+            continue
+        _one_of(where, "symptom", row.get("symptom"), over.symptoms, over)
+        _one_of(where, "role", row.get("role"), tuple(r.value for r in Role), over)
+        code = int(key)
+        known = over.xids.get(code)
+        if known is None and not row.get("symptom"):
+            over.problems.append(f"{where}: a code that the catalogue lacks needs a symptom")
+            continue
+        blank = Xid(
+            code,
+            "",
+            "code of the site",
+            None,
+            "site",
+            Role.CAUSE,
+            False,
+            "",
+            "",
+            "",
+            False,
+            "",
+            "n/a",
+            "",
+            False,
+        )
+        values = dict(row)
+        if values.get("role") in tuple(r.value for r in Role):
+            values["role"] = Role(values["role"])
+        if "symptom" in values:
+            values["symptom_by"] = "site"
+        over.xids[code] = replace(known or blank, **values)
+        over.changed.append(f"xid {code}")
+
+
+def _states(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
+    for key, row in rows.items():
+        where = f"states.{key}"
+        if key not in over.states:
+            over.problems.append(
+                f"{where}: no such end state of Slurm; there are: {', '.join(over.states)}"
+            )
+            continue
+        _one_of(where, "kind", row.get("kind"), KINDS, over)
+        _one_of(where, "kind_by_owner", row.get("kind_by_owner"), KINDS, over)
+        values = dict(row)
+        # a site that sets one kind means it, whoever brought the end about
+        if "kind" in values:
+            values.setdefault("kind_by_owner", values["kind"])
+        over.states[key] = replace(over.states[key], **values)
+        over.changed.append(f"state {key}")
+
+
+def _rules(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
+    for i, row in enumerate(rows, 1):
+        where = f"rules {i}"
+        if not row.get("check"):
+            over.problems.append(f"{where}: check is missing (a pattern such as 'coolant *')")
+            continue
+        symptom = row.get("symptom") or None
+        allowed = (*over.symptoms, XID_CATALOGUE, REASON_CATALOGUE)
+        _one_of(where, "symptom", symptom, allowed, over)
+        _one_of(where, "severity", row.get("severity"), SEVERITIES, over)
+        over.rules.append(
+            Rule(
+                check=row["check"],
+                code=row.get("code", "*"),
+                symptom=symptom,
+                severity=row.get("severity", "critical"),
+                fixed=row.get("fixed", "severity" in row),
+                node_fault=row.get("node_fault", False),
+                rank=row.get("rank"),
+                source=f"rule {i} of {file_name}",
+            )
+        )
+        over.changed.append(f"rule for check {row['check']}")
+
+
+def _reasons(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
+    for i, row in enumerate(rows, 1):
+        where = f"reasons {i}"
+        missing = [name for name in ("pattern", "reason_class") if not row.get(name)]
+        if missing:
+            over.problems.append(f"{where}: {' and '.join(missing)} missing")
+            continue
+        _one_of(where, "symptom", row.get("symptom") or None, over.symptoms, over)
+        over.reasons.append(
+            ReasonRule(
+                pattern=row["pattern"],
+                reason_class=row["reason_class"],
+                symptom=row.get("symptom") or None,
+                planned=row.get("planned", False),
+                source=f"reason {i} of {file_name}",
+            )
+        )
+        over.changed.append(f"reason {row['pattern']}")
+
+
+def _kernel(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
+    for i, row in enumerate(rows, 1):
+        where = f"kernel {i}"
+        symptom = row.get("symptom") or None
+        needed = ("mark",) if symptom is None else ("mark", "code")
+        if missing := [name for name in needed if not row.get(name)]:
+            over.problems.append(f"{where}: {' and '.join(missing)} missing")
+            continue
+        if len(row["mark"].encode()) < SHORTEST_MARK:
+            over.problems.append(
+                f"{where}: mark is {row['mark']!r} (expected {SHORTEST_MARK} characters or more, "
+                "which stand in each such line as they are)"
+            )
+        pattern = row.get("pattern") or re.escape(row["mark"])
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            over.problems.append(
+                f"{where}: pattern is {pattern!r} (no regular expression: {error})"
+            )
+        _one_of(where, "symptom", symptom, over.symptoms, over)
+        _one_of(where, "severity", row.get("severity"), SEVERITIES, over)
+        over.kernel.append(
+            KernelForm(
+                code=row.get("code", ""),
+                mark=row["mark"],
+                pattern=pattern,
+                entity_type=row.get("entity_type", ""),
+                symptom=symptom,
+                severity=row.get("severity", "critical"),
+                node_fault=row.get("node_fault", False),
+                rank=row.get("rank"),
+                source=f"kernel message {i} of {file_name}",
+            )
+        )
+        over.changed.append(f"kernel message {row['mark']}")

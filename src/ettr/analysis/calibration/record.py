@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ettr.analysis.node_faults import faults_of
-from ettr.attribution.rules import LogMatching
+from ettr.attribution.verdicts import LogMatching
 from ettr.metrics.instants import Floats, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import EVIDENCE, MOST_GPUS_PER_NODE

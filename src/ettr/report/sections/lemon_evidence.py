@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ettr.analysis.lemon_evidence import CheckedThing, FailedJob, LemonEvidence
 from ettr.analysis.lemon_signals import SERIAL, TICKET
-from ettr.lemons.claims import CLEAR_AT
+from ettr.lemons.candidates import CLEAR_AT
 from ettr.report.numbers import DASH, between, duration, moment, number, p_value, percent
 from ettr.report.section import Section, TextTable
 from ettr.report.text import first_sentence

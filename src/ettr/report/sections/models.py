@@ -6,8 +6,7 @@ import math
 
 from ettr.analysis.fleet import FleetModels, fleet_models
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate
-from ettr.estimates.spread import FleetSpread, Spread, clustered_interval
+from ettr.estimates.exact import FailureRate, FleetSpread, Spread, clustered_interval
 from ettr.models.base import Fit
 from ettr.models.compare import Funnel, FunnelPoint
 from ettr.report.charts import limit_line, line, log_axis, points

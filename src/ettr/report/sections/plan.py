@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ettr.plan.cost import Cost
-from ettr.plan.deadline import DeadlinePlan, SizedRun
-from ettr.plan.gates import GatePlan
 from ettr.plan.network import NetworkPlan
 from ettr.plan.outlook import RunPlan, SecondPlan
-from ettr.plan.questions import NodeType, PhasedRun
-from ettr.plan.ranking import SchemeChoice
+from ettr.plan.questions import GatePlan, NodeType, PhasedRun
 from ettr.plan.renewal import Maintained, TimeShares
 from ettr.plan.run import SimulatedRun
-from ettr.plan.standing import Standing
-from ettr.plan.wallclock import WallclockQuantiles, ends
+from ettr.plan.standing import SchemeChoice, Standing
+from ettr.plan.wallclock import DeadlinePlan, SizedRun, WallclockQuantiles, ends
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import (
     DASH,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.models.constant import ConstantLife
-from ettr.models.law import LifeLaw
+from ettr.models.data import LifeLaw
 from ettr.models.registry import law_of_age
 from ettr.sim.cluster.room import FAR_S
 from ettr.sim.cluster.scenario import ClusterScenario

@@ -9,8 +9,15 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ettr.checks.beliefs import after_pass, after_survival, survival
-from ettr.checks.selector import Bools, Offer, Prospect, choose
+from ettr.checks.selector import (
+    Bools,
+    Offer,
+    Prospect,
+    after_pass,
+    after_survival,
+    choose,
+    survival,
+)
 from ettr.sim.cluster.faults import (
     CRASH,
     DEGRADED,
