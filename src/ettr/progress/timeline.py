@@ -215,8 +215,8 @@ class AttemptTimeline:
 # - at least none of it, where the durations cover them;
 # - likely the median duration each, or the median of the time that there is for each where that is
 #   less (a step that is logged may be slower than others, as it waits for the device); nothing,
-#   where that is less than half. Before the first line after a start the time is that of starting up
-#   as well, and the number in the start may be wrong: each such gap is asked by itself.
+#   where that is less than half. Before the first line after a start the time is that of starting
+#   up as well, and the number in the start may be wrong: each such gap is asked by itself.
 #
 # Standard library only.
 
