@@ -44,6 +44,7 @@ from ettr.elastic.buddies.shard_image import (
     parity_groups,
 )
 from ettr.elastic.membership import process_group, rendezvous
+from ettr.elastic.membership.process_group import Timeouts, device
 from ettr.elastic.membership.rendezvous import HeartbeatThread, Membership, RankMessages
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.rank_inventory import RecoveryReport
