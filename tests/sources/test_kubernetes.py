@@ -17,9 +17,9 @@ import pytest
 from cli.program import ettr
 from cluster_scenarios import played, small
 from ettr.errors import SourceError
+from ettr.sim.cluster.log import write_logs
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario_file import scenario_text
-from ettr.sim.cluster.text_logs import write_logs
 from ettr.sources import kubernetes
 from ettr.sources.json_records import JsonRecord
 from ettr.sources.kubernetes import SOURCE
