@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from campaigns import Table
-from ettr.metrics.burn import RATIO, burn, burn_rule, dispersion_of_losses
+from ettr.analysis.objectives import RATIO, burn, burn_rule, dispersion_of_losses
 from ettr.models.dispersion import FailureTimeline, spread_over_time
 from ettr.units import DAYS_PER_YEAR, SECONDS_PER_DAY
 

@@ -27,7 +27,6 @@ from ettr.analysis.calibration.back_test import (
     quantities_of,
     warm_up_days,
 )
-from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit import SiteFit, _machines, fit_site
 from ettr.analysis.calibration.fit_faults import _repair
 from ettr.analysis.calibration.fit_jobs import (
@@ -39,7 +38,9 @@ from ettr.analysis.calibration.fit_jobs import (
 )
 from ettr.analysis.calibration.record import (
     Attempts,
+    Fitted,
     Machine,
+    ScenarioMaker,
     SiteRecord,
     simulated_record,
     site_record,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ettr.analysis import Analysis, lemon_nodes
-from ettr.analysis.previous import previous
+from ettr.analysis.comparing import previous
 from ettr.lemons import candidates, model
 from ettr.lemons.model import LemonFit, NodeCounts
 from ettr.sources.base import ReadOptions

@@ -11,7 +11,7 @@ import pytest
 from cluster_scenarios import fault, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.fit import fit_site
-from ettr.analysis.calibration.fit_bursts import LEAST_SEEN, FittedBursts, fitted_bursts
+from ettr.analysis.calibration.fit_faults import LEAST_SEEN, FittedBursts, fitted_bursts
 from ettr.sim.cluster.faults import burst_hits
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario

@@ -13,10 +13,8 @@ import pytest
 from cluster_scenarios import fault, played, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import quantities_of
-from ettr.analysis.calibration.estimates import Fitted
 from ettr.analysis.calibration.fit import fit_site
-from ettr.analysis.calibration.fit_bursts import fitted_bursts
-from ettr.analysis.calibration.fit_faults import _Faults, fault_times
+from ettr.analysis.calibration.fit_faults import _Faults, fault_times, fitted_bursts
 from ettr.analysis.calibration.fit_laws import (
     LEAST_GAPS,
     MOST_HAZARD,
@@ -26,7 +24,7 @@ from ettr.analysis.calibration.fit_laws import (
     hazard_of_rate,
     service_times,
 )
-from ettr.analysis.calibration.record import Machine, OutageSpans, simulated_record
+from ettr.analysis.calibration.record import Fitted, Machine, OutageSpans, simulated_record
 from ettr.sim.cluster.run import simulate_into
 from ettr.store import open_store
 

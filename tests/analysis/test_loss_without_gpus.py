@@ -9,7 +9,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
-from ettr.analysis.previous import previous
+from ettr.analysis.comparing import previous
 from ettr.store import open_store
 
 pytestmark = pytest.mark.slow

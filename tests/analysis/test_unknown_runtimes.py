@@ -9,7 +9,7 @@ import pytest
 from attempt_tables import site_of_attempts
 from cli.program import ettr
 from ettr.analysis import Analysis
-from ettr.analysis.previous import previous
+from ettr.analysis.comparing import previous
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.store import open_store
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli.program import ettr
 from ettr.analysis import Analysis
-from ettr.analysis.previous import period_trend
+from ettr.analysis.comparing import period_trend
 from ettr.errors import UsageError
 from ettr.estimates.exact import poisson_interval, sum_interval
 from ettr.store import open_store

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ettr.metrics.burn import SINKS, BurnAlert, burn, burn_rule, dispersion_of_losses
+from ettr.analysis.objectives import SINKS, BurnAlert, burn, burn_rule, dispersion_of_losses
 
 
 def failures(rng: np.random.Generator, ratio: float, end: float, phi: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ettr.metrics.exposure import every_node_is_listed, exposure_basis, node_jobs
-from ettr.metrics.user_failures import user_failures
+from ettr.metrics.sizes import user_failures
 from ettr.tables import ALLOCATIONS, ATTEMPTS
 from fact_tables import facts_of
 from synthetic.cluster import ClusterPlan, build_cluster

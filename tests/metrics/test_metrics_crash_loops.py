@@ -7,7 +7,7 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
-from ettr.metrics.crash_loops import (
+from ettr.metrics.goodput import (
     JobAttempts,
     JobFailure,
     JobRuntimes,

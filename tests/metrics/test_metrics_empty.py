@@ -8,18 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from ettr.metrics.availability import availability, service
+from ettr.metrics.availability import availability, clusters_of, service
 from ettr.metrics.faults import fleet_faults, recorded_faults
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.instants import Period, observed_period
-from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.mttf import mttf_by_size
 from ettr.metrics.outages import outages
-from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.rates import failure_rates
 from ettr.metrics.runs import job_runs
 from ettr.metrics.sizes import main_size_unit, size_mix
 from ettr.metrics.status import status_mix, totals
+from ettr.metrics.stitching import preemption_links
 from ettr.metrics.trend import rate_trend
 from ettr.report.document import plain
 from ettr.tables import ATTEMPTS

@@ -7,7 +7,7 @@ import pytest
 from ettr.errors import UsageError
 from ettr.facts import Facts
 from ettr.metrics.goodput import lost_goodput
-from ettr.metrics.preemptions import preemption_links, restarts_after_failure
+from ettr.metrics.stitching import preemption_links, restarts_after_failure
 from fact_tables import attributed
 from synthetic.cluster import ClusterPlan, SyntheticCluster, build_cluster
 

@@ -12,10 +12,9 @@ import pytest
 from scipy import stats
 
 from ettr.facts import Facts
-from ettr.metrics.availability import Availability, availability, service
+from ettr.metrics.availability import Availability, availability, clusters_of, service
 from ettr.metrics.faults import fleet_faults, recorded_faults
 from ettr.metrics.instants import Period, observed_period
-from ettr.metrics.logs_read import clusters_of
 from ettr.metrics.outages import outages
 from ettr.metrics.survival import durations
 from ettr.sources.base import ReadOptions

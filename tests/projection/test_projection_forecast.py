@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from ettr.analysis.forecasting import forecast, rolling_forecasts
 from ettr.errors import UsageError
 from ettr.models.data import Counts, counts_by_window
-from ettr.projection.forecast import forecast, rolling_forecasts
 from shared_data import shared
 
 

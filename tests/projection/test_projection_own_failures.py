@@ -6,17 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ettr.errors import UsageError
-from ettr.plan.intervals import with_best_interval
-from ettr.plan.run import PlannedRun
-from ettr.plan.wallclock import wallclock
-from ettr.projection.simulated_deadline import (
+from ettr.analysis.own_failures import (
     AgeingNodes,
     FailureLaw,
     ReplayedTimeline,
     progress,
     simulated_run,
 )
+from ettr.errors import UsageError
+from ettr.plan.intervals import with_best_interval
+from ettr.plan.run import PlannedRun
+from ettr.plan.wallclock import wallclock
 from projection.constant_rate import Independent
 
 DAY = 86400.0

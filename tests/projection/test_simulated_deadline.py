@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ettr.plan.run import PlannedRun
-from ettr.plan.wallclock import TimeBudget, deadline_plan
-from ettr.projection.simulated_deadline import (
+from ettr.analysis.own_failures import (
     FailureLaw,
     ReplayedTimeline,
     simulated_deadline,
 )
+from ettr.plan.run import PlannedRun
+from ettr.plan.wallclock import TimeBudget, deadline_plan
 from ettr.units import SECONDS_PER_DAY as DAY_S
 from projection.constant_rate import Independent
 

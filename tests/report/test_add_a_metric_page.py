@@ -18,7 +18,7 @@ import ettr.metrics
 import ettr.report.sections
 from attempt_tables import site_of_attempts
 from cli.program import ettr as run
-from ettr.analysis.asking import MOST_TAKEN, taken_by
+from ettr.analysis.assumptions import MOST_TAKEN, taken_by
 from ettr.report.json_schema import report_schema
 from ettr.report.registry import PARTS
 

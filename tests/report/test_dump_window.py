@@ -11,7 +11,7 @@ import pytest
 import ettr
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.fit import fit_site
-from ettr.analysis.previous import previous
+from ettr.analysis.comparing import previous
 from ettr.errors import UsageError
 from ettr.metrics.coverage import DumpWindow
 from ettr.models.compare import Direction

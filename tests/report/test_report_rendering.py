@@ -23,9 +23,8 @@ from ettr.analysis.comparing import compare_fleets
 from ettr.analysis.fleet_evidence import typed_evidence
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.metrics.crash_loops import FailureBurst
-from ettr.metrics.goodput import CrashLoop
-from ettr.metrics.logs_read import LogsRead
+from ettr.metrics.availability import LogsRead
+from ettr.metrics.goodput import CrashLoop, FailureBurst
 from ettr.models.compare import funnel
 from ettr.report.answers import Answer
 from ettr.report.document import plain

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.program import SACCT, Done, ettr
-from ettr.metrics.unknown_checks import taxonomy_row
+from ettr.metrics.coverage import taxonomy_row
 from ettr.taxonomy import load_taxonomy
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ from ettr.attribution.job_history import failure_rows
 from ettr.facts.stored import stored_sql
 from ettr.metrics.goodput import lost_goodput
 from ettr.metrics.mttf import mttf_by_size
-from ettr.metrics.preemptions import preemption_links
 from ettr.metrics.rates import failure_rates
+from ettr.metrics.stitching import preemption_links
 from ettr.tables import FAILURES, INTERRUPTIONS
 from fact_tables import attributed, facts_of
 from synthetic.cluster import ClusterPlan, build_cluster

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ettr.analysis.asking import AnswerT, Given, answer, is_of_covered_time, taken_by
+from ettr.analysis.assumptions import AnswerT, Given, answer, is_of_covered_time, taken_by
 from ettr.analysis.shared import SharedStages
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
-from ettr.metrics.node_classes import GPU, ClassRate, with_spread
+from ettr.metrics.rates import GPU, ClassRate, with_spread
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.selection import Selection
 
@@ -36,16 +36,13 @@ if TYPE_CHECKING:
     from ettr.metrics.goodput import LostGoodput
     from ettr.metrics.mttf import MttfBySize
     from ettr.metrics.node_records import NodeRecords
-    from ettr.metrics.outages import SetDown
-    from ettr.metrics.preemptions import Preemption, PreemptionLinks
+    from ettr.metrics.outages import SetDown, SymptomTimes
     from ettr.metrics.quality import DataQuality, EarlyStart, LeftOut, Runaways
     from ettr.metrics.rates import RatesBySymptom, RatesWithoutFalse
-    from ettr.metrics.recovery_times import SymptomTimes
     from ettr.metrics.runs import JobRuns
-    from ettr.metrics.sizes import SizeMix
-    from ettr.metrics.stitching import RunJobs
+    from ettr.metrics.sizes import SizeMix, UserFailures
+    from ettr.metrics.stitching import Preemption, PreemptionLinks, RunJobs
     from ettr.metrics.trend import RateTrend
-    from ettr.metrics.user_failures import UserFailures
 
 
 class Analysis(SharedStages):
@@ -135,7 +132,7 @@ class Analysis(SharedStages):
     @cached_property
     def rates_without_false(self) -> RatesWithoutFalse | None:
         """The failure rates without the failures that chance explains; None: no log of nodes."""
-        from ettr.analysis.false_rates import rates_without_false
+        from ettr.analysis.failure_list import rates_without_false
 
         return self.ask(rates_without_false)
 
@@ -243,7 +240,7 @@ class Analysis(SharedStages):
     @cached_property
     def logs_preemptions(self) -> PreemptionLinks:
         """Preemptions that failures caused, in all of the logs."""
-        from ettr.metrics.preemptions import preemption_links
+        from ettr.metrics.stitching import preemption_links
 
         given = self.assumptions
         return preemption_links(
@@ -257,7 +254,7 @@ class Analysis(SharedStages):
     @cached_property
     def preemptions(self) -> tuple[Preemption, ...]:
         """Preemptions that failures caused, of the selection."""
-        from ettr.metrics.preemptions import selected_preemptions
+        from ettr.metrics.stitching import selected_preemptions
 
         return selected_preemptions(self.facts, self.logs_preemptions)
 

@@ -10,8 +10,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.blame import blame_table, summed
 from ettr.analysis.causes import causes_table
+from ettr.analysis.lemon_nodes import blame_table, summed
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.facts.stored import stored_sql

@@ -30,9 +30,8 @@ from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.attribution.job_history import AttemptHistory, JobHistory
-    from ettr.metrics.availability import Service
+    from ettr.metrics.availability import LogsRead, Service
     from ettr.metrics.instants import Period
-    from ettr.metrics.logs_read import LogsRead
     from ettr.selection import Selection
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"

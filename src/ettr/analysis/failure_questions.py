@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from ettr.analysis.asking import of_covered_time
-from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.assumptions import Assumptions, of_covered_time
 from ettr.analysis.questions import OfAssumptions
 from ettr.attribution import background
 from ettr.facts import Facts
-from ettr.metrics.availability import Service
+from ettr.metrics.availability import LogsRead, Service
 from ettr.metrics.instants import Period
-from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
-from ettr.metrics.node_classes import ClassRate
-from ettr.metrics.rates import RatesBySymptom, failure_rates
+from ettr.metrics.rates import ClassRate, RatesBySymptom, failure_rates
 from ettr.metrics.sizes import SizeUnit
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.models.compare import RateDirection

@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Protocol
 
 from ettr.analysis.assumptions import Assumptions, assumed
 from ettr.facts import Facts
-from ettr.metrics.availability import Availability, Service, WholeLogs, availability
+from ettr.metrics.availability import (
+    Availability,
+    LogsRead,
+    Service,
+    WholeLogs,
+    availability,
+    clusters_of,
+)
+from ettr.metrics.coverage import unknown_checks, unknown_reasons
 from ettr.metrics.goodput import LostGoodput, lost_goodput
 from ettr.metrics.instants import Period
-from ettr.metrics.logs_read import LogsRead, clusters_of
 from ettr.metrics.outages import Outage
-from ettr.metrics.preemptions import PreemptionLinks, selected_links
 from ettr.metrics.quality import DataQuality, Doubts, data_quality, unended_states
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
 from ettr.metrics.sizes import SizeUnit
 from ettr.metrics.status import Totals
-from ettr.metrics.stitching import RunJobs
-from ettr.metrics.unknown_checks import unknown_checks, unknown_reasons
+from ettr.metrics.stitching import PreemptionLinks, RunJobs, selected_links
 from ettr.selection import Selection
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ettr.analysis.failure_list import failure_list
-from ettr.analysis.lemon_signals import SERIAL
+from ettr.analysis.lemon_nodes import SERIAL
 from ettr.metrics.instants import moment
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ettr.analysis.clustering import fault_clustering
 from ettr.errors import UsageError
 from ettr.estimates.exact import FleetSpread
 from ettr.facts import Facts
-from ettr.metrics.availability import Service
+from ettr.metrics.availability import LogsRead, Service
 from ettr.metrics.faults import (
     FleetFaults,
     NodeFaults,
@@ -21,7 +21,6 @@ from ettr.metrics.faults import (
     recorded_faults,
 )
 from ettr.metrics.instants import Floats, Period, to_datetime
-from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.outages import Outage
 from ettr.models.data import Counts
 from ettr.selection import Selection

@@ -20,13 +20,12 @@ from ettr.metrics.node_records import (
     PlaceRate,
     node_records,
 )
-from ettr.metrics.outages import Outage
+from ettr.metrics.outages import Outage, SymptomTimes, recovery_times
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
-from ettr.metrics.recovery_times import SymptomTimes, recovery_times
 
 if TYPE_CHECKING:
     from ettr.lemons.candidates import Blame
-    from ettr.metrics.logs_read import LogsRead
+    from ettr.metrics.availability import LogsRead
     from ettr.selection import Selection
 
 _SIMILAR = 5
@@ -115,7 +114,7 @@ class OfRecords(Protocol):
 
 def records_of(facts: Facts, given: OfRecords) -> NodeRecords:
     """Each node: exposure, failures against those expected, outages, last repair."""
-    from ettr.analysis.blame import summed
+    from ettr.analysis.lemon_nodes import summed
 
     return node_records(
         facts,

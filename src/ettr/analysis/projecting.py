@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ettr.analysis.analysis import Analysis
+from ettr.analysis.comparing import PER_NODE_DAYS, PUBLISHED
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
-from ettr.analysis.published import PER_NODE_DAYS, PUBLISHED
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.estimates import Interval

@@ -1,6 +1,6 @@
 """Questions that a report asks of every store: each a function of the facts and of what it names.
 
-`ettr.analysis.asking` says how they are given that. Others stand in modules of their own:
+`ettr.analysis.assumptions` says how they are given that. Others stand in modules of their own:
 `failure_questions`, `loss_questions`, and of one model or one list `causes`, `projecting`, ...
 """
 
@@ -11,11 +11,10 @@ from typing import Annotated, Any, Protocol
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution import job_history
 from ettr.facts import Facts
-from ettr.metrics.incidents import IncidentLedger, incident_ledger, selected_incidents
-from ettr.metrics.logs_read import LogsRead
-from ettr.metrics.sizes import SizeMix, SizeUnit, size_mix
-from ettr.metrics.user_failures import UserFailures
-from ettr.metrics.user_failures import user_failures as failures_of_users
+from ettr.metrics.availability import LogsRead
+from ettr.metrics.outages import IncidentLedger, incident_ledger, selected_incidents
+from ettr.metrics.sizes import SizeMix, SizeUnit, UserFailures, size_mix
+from ettr.metrics.sizes import user_failures as failures_of_users
 from ettr.tables import FAILURES
 
 

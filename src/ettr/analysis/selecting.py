@@ -24,7 +24,7 @@ from ettr.units import SECONDS_PER_DAY
 from ettr.words import by_number
 
 if TYPE_CHECKING:
-    from ettr.metrics.logs_read import LogsRead
+    from ettr.metrics.availability import LogsRead
 
 MOST_NAMED = 10
 _PLACES = ("rack", "pod", "switch")

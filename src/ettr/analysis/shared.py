@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ettr.analysis.assumptions import Assumptions
-from ettr.analysis.given_facts import facts_of
-from ettr.analysis.log_stages import LogStages
+from ettr.analysis.given_facts import LogStages, facts_of
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.verdicts import LogMatching
 from ettr.facts.node_lives import kinds_of_nodes
@@ -28,14 +27,14 @@ from ettr.metrics.exposure import (
     node_jobs,
 )
 from ettr.metrics.instants import Period
-from ettr.metrics.node_classes import (
+from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
+from ettr.metrics.rates import (
     GPU,
     ClassRate,
     class_rates,
     facts_of_class,
     main_class,
 )
-from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.sizes import SizeUnit, main_size_unit
 from ettr.metrics.status import Totals, totals
 from ettr.selection import Selection
@@ -44,7 +43,7 @@ from ettr.units import MICROSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from ettr.analysis.clustering import FailureClustering, FailuresOfSize
-    from ettr.analysis.lemon_signals import Exclusions
+    from ettr.analysis.lemon_nodes import Exclusions
     from ettr.facts import Facts
     from ettr.lemons.candidates import Blame
     from ettr.lemons.fleet import Placement, Stratum
@@ -301,21 +300,21 @@ class SharedStages(LogStages):
     @cached_property
     def exclusions(self) -> Exclusions | None:
         """For each node who excluded it, in which job, and when; None where no log says it."""
-        from ettr.analysis.lemon_signals import exclusions_of
+        from ettr.analysis.lemon_nodes import exclusions_of
 
         return exclusions_of(self.given)
 
     @cached_property
     def node_signals(self) -> Mapping[NodeName, NodeSignals]:
         """What users, kernels, tickets and outages say of each node, as counts."""
-        from ettr.analysis.lemon_signals import node_signals
+        from ettr.analysis.lemon_nodes import node_signals
 
         return node_signals(self.given)
 
     @cached_property
     def blame(self) -> list[Blame]:
         """Each failure divided over the nodes of its attempt."""
-        from ettr.analysis.blame import blame_of
+        from ettr.analysis.lemon_nodes import blame_of
 
         return blame_of(self.given)
 

@@ -12,9 +12,8 @@ from ettr.analysis.assumptions import Assumptions
 from ettr.estimates import Interval
 from ettr.estimates.exact import mean_time_interval
 from ettr.facts import Facts
-from ettr.metrics.availability import Service
+from ettr.metrics.availability import LogsRead, Service
 from ettr.metrics.faults import FleetFaults
-from ettr.metrics.logs_read import LogsRead
 from ettr.metrics.mttf import MttfBySize, projected_line
 from ettr.metrics.rates import EstimatedRate, estimated_rate
 from ettr.metrics.run_rules import RunRule

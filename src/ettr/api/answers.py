@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ettr.analysis.causes import CauseSummary
     from ettr.analysis.checkpoint_advice import CheckpointAdvice
+    from ettr.analysis.comparing import PeriodTrend
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.objectives import ObjectivesHeld
-    from ettr.analysis.previous import PeriodTrend
     from ettr.api.result import Result
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.availability import Availability
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from ettr.metrics.quality import DataQuality
     from ettr.metrics.rates import RatesBySymptom
     from ettr.metrics.runs import JobRuns
-    from ettr.metrics.sizes import SizeMix
+    from ettr.metrics.sizes import SizeMix, UserFailures
     from ettr.metrics.status import StatusMix, Totals
-    from ettr.metrics.user_failures import UserFailures
 
 
 class FleetAnswers:

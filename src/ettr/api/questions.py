@@ -17,11 +17,10 @@ from ettr.units import SECONDS_PER_DAY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ettr.analysis.comparing import FleetComparison
+    from ettr.analysis.comparing import FleetComparison, PublishedComparison
     from ettr.analysis.fleet_evidence import FleetEvidence
     from ettr.analysis.own_failures import OwnFailures
     from ettr.analysis.projecting import ScaleProjection
-    from ettr.analysis.published import PublishedComparison
     from ettr.plan.cost import Price
     from ettr.plan.outlook import PlanningRate, RunPlan
     from ettr.plan.schemes import JobShape
@@ -252,8 +251,7 @@ def compare(
             with `published`.
     """
     from ettr.analysis.comparing import compare_fleets
-    from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
-    from ettr.analysis.fleet_parts import common_above_gpus
+    from ettr.analysis.fleet_evidence import common_above_gpus, fleet_evidence, typed_evidence
     from ettr.report.sections.compare import compare_section
 
     opened = [one for one in fleets if isinstance(one, Fleet)]
@@ -276,7 +274,7 @@ def compare(
 def _with_published(
     fleets: Sequence[FleetEvidence], confidence: float, opened: Sequence[Fleet]
 ) -> Result[PublishedComparison]:
-    from ettr.analysis.published import compare_with_published
+    from ettr.analysis.comparing import compare_with_published
     from ettr.report.sections.compare import published_section
 
     if len(fleets) != 1:

@@ -18,7 +18,7 @@ from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
-    from ettr.analysis.check_choice import JobToCome
+    from ettr.analysis.node_checks import JobToCome
     from ettr.metrics.run_rules import Scenario
 
 
@@ -95,8 +95,7 @@ def checks(
     With --helped: failures of each node after it got the check, compared with those before.
     """
     from ettr.analysis import Analysis
-    from ettr.analysis.check_choice import check_advice
-    from ettr.analysis.node_checks import checks_report
+    from ettr.analysis.node_checks import check_advice, checks_report
     from ettr.checks.selector import read_catalogue
     from ettr.report.sections.node_checks import (
         advice_section,
@@ -150,7 +149,7 @@ def _check_before(
 def _job(
     before: tuple[str, str, str], incident: str | None, usual: Scenario, waits: bool
 ) -> JobToCome:
-    from ettr.analysis.check_choice import JobToCome
+    from ettr.analysis.node_checks import JobToCome
 
     nodes, word, hours = before
     if not nodes.isdecimal() or len(nodes) > 9 or int(nodes) < 1 or word not in ("nodes", "node"):

@@ -103,7 +103,7 @@ class Cut(OptionGroup):
 
     def fleets(self, analysis: Analysis, above_gpus: int | None) -> list[FleetEvidence]:
         """The fleets that the store is cut into."""
-        from ettr.analysis.fleet_parts import later_and_earlier, parts, types_of_gpu
+        from ettr.analysis.fleet_evidence import later_and_earlier, parts, types_of_gpu
 
         if self.by is not None:
             return types_of_gpu(analysis, above_gpus)
@@ -175,7 +175,7 @@ def compare(
     named = list(zip(what, numbers, strict=True))
     fleets, head = _fleets(named, cut, on, all_jobs, rating, selection)
     if published:
-        from ettr.analysis.published import compare_with_published
+        from ettr.analysis.comparing import compare_with_published
         from ettr.report.sections.compare import published_section
 
         (fleet,) = fleets
@@ -212,8 +212,8 @@ def _show_previous(
 ) -> None:
     """Print a period of a store against the one before it."""
     from ettr.analysis import Analysis
-    from ettr.analysis.fleet_parts import common_above_gpus
-    from ettr.analysis.previous import period_trend
+    from ettr.analysis.comparing import period_trend
+    from ettr.analysis.fleet_evidence import common_above_gpus
     from ettr.report.money import priced
     from ettr.report.sections.previous import previous_section
 
@@ -243,8 +243,7 @@ def _fleets(
     And what is selected of the stores; None where numbers alone were typed.
     """
     from ettr.analysis import Analysis
-    from ettr.analysis.fleet_evidence import fleet_evidence, typed_evidence
-    from ettr.analysis.fleet_parts import common_above_gpus
+    from ettr.analysis.fleet_evidence import common_above_gpus, fleet_evidence, typed_evidence
     from ettr.analysis.selecting import head_of
 
     with ExitStack() as stack:

@@ -15,11 +15,17 @@ from ettr.facts.facts import at, to_moment
 from ettr.facts.naming import Naming
 from ettr.metrics.availability import nodes_of
 from ettr.metrics.clock_shifts import ClockShift
-from ettr.metrics.coverage import Coverage, CoveredTime, DumpWindow, coverage
+from ettr.metrics.coverage import (
+    Coverage,
+    CoveredTime,
+    DumpWindow,
+    UnknownCheck,
+    UnknownReason,
+    coverage,
+)
 from ettr.metrics.exposure import ExposureBasis
 from ettr.metrics.instants import Period
 from ettr.metrics.status import StatusMix, share
-from ettr.metrics.unknown_checks import UnknownCheck, UnknownReason
 from ettr.selection import Selection
 from ettr.tables.rows import SITE_NOTE, still_taken
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ettr.analysis import Analysis
-from ettr.metrics.crash_loops import SAME_NODE
+from ettr.metrics.goodput import SAME_NODE
 from ettr.report.answers import UNLIKELY
 from ettr.report.plain_words import nodes_words, plainly, share_words
 from ettr.taxonomy.rules import UNATTRIBUTED

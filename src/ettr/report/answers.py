@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ettr.analysis import Analysis
-from ettr.analysis.previous import (
+from ettr.analysis.comparing import (
     USUAL_DAYS,
     PeriodFigures,
     PeriodTrend,

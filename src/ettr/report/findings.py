@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from ettr.analysis import Analysis
 from ettr.analysis.node_names import joined_names
 from ettr.facts import Facts
-from ettr.metrics.logs_read import LogsRead
-from ettr.metrics.node_classes import GPU
+from ettr.metrics.availability import LogsRead
 from ettr.metrics.quality import DataQuality
+from ettr.metrics.rates import GPU
 from ettr.report.false_rates import false_note, has_false, projecting_rate
 from ettr.report.numbers import duration, number, percent
 from ettr.report.unlogged import black_hole_says, hangs_say, set_down_says

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ettr.analysis import Analysis
-from ettr.analysis.previous import previous
+from ettr.analysis.comparing import previous
 from ettr.estimates.interval import Interval
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.runs import JobRun

@@ -6,7 +6,7 @@ import hashlib
 import re
 
 from ettr.analysis.lemon_evidence import LemonEvidence, NodeOnset
-from ettr.analysis.lemon_signals import SERIAL
+from ettr.analysis.lemon_nodes import SERIAL
 from ettr.report.answers import Answer
 from ettr.report.document import JsonValue, plain_fields
 from ettr.report.html import Card, Page

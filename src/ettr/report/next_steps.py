@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from ettr.analysis import Analysis
 from ettr.analysis.clustering import come_in_bursts
-from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
+from ettr.metrics.goodput import SAME_CAUSE, SAME_NODE
 from ettr.report.numbers import duration, moment, number, percent
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR

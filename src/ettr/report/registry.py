@@ -54,7 +54,7 @@ class Part(Generic[AnswerT]):
     Attributes:
         name: Its key in the JSON document, and the attribute of `ettr.Fleet`.
         place: On the page and in the document; parts stand 10 apart.
-        question: `def question(facts, given) -> Answer`; see `ettr.analysis.asking`. Its first
+        question: `def question(facts, given) -> Answer`; see `ettr.analysis.assumptions`. Its first
             line is what Python's help says. None where the part only joins others.
         sections: of the analysis, where it needs more, or shows several or none.
         main: The list in the answer that CSV and data frames have one row an entry of; empty where

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from ettr.metrics.black_holes import BlackHole, HungRun
-from ettr.metrics.node_classes import ClassRate
 from ettr.metrics.outages import SetDown
+from ettr.metrics.rates import ClassRate
 from ettr.report.numbers import between, duration, moment, number, percent
 from ettr.words import by_number, counted
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ettr.analysis.calibration.estimates import Fitted, ScenarioMaker
 from ettr.analysis.calibration.fit_faults import fit_faults
 from ettr.analysis.calibration.fit_jobs import fit_jobs
-from ettr.analysis.calibration.record import Machine, SiteRecord, site_record
+from ettr.analysis.calibration.record import Fitted, Machine, ScenarioMaker, SiteRecord, site_record
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
 from ettr.selection import Selection

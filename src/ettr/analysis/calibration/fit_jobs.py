@@ -10,13 +10,15 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ettr.analysis.calibration.estimates import Z90, Fitted, ScenarioMaker
 from ettr.analysis.calibration.record import (
     OWN_ENDS,
+    Z90,
     Attempts,
+    Fitted,
     Flags,
     Machine,
     Places,
+    ScenarioMaker,
     whole_sizes,
     work_of,
 )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from ettr.analysis.calibration.estimates import Fitted
+from ettr.analysis.calibration.record import Fitted
 from ettr.metrics.instants import Floats
 from ettr.models.log_location_scale import LogLocationScaleLife
 from ettr.models.registry import law_of_age

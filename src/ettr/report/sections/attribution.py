@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ettr.analysis import failure_questions
 from ettr.analysis.evidence import EvidenceCoverage, evidence_coverage
 from ettr.attribution.background import CoOccurrences, FalseAttribution, FalseFailuresBySize
-from ettr.metrics.logs_read import LogsRead
+from ettr.metrics.availability import LogsRead
 from ettr.metrics.rates import RatesWithoutFalse
 from ettr.report.charts import heat_map
 from ettr.report.false_rates import with_and_without

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ettr.estimates import Interval
-from ettr.metrics.gate_checks import BelowEttr, FleetChecks, StoppedRun, below_ettr
+from ettr.metrics.runs import BelowEttr, FleetChecks, StoppedRun, below_ettr
 from ettr.report.numbers import bounds, number, percent, share_between
 from ettr.report.registry import Part
 from ettr.report.section import Section, TextTable

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ettr.analysis.comparing import FleetComparison, FleetPair
-from ettr.analysis.published import AgainstPublished, PublishedComparison
+from ettr.analysis.comparing import (
+    AgainstPublished,
+    FleetComparison,
+    FleetPair,
+    PublishedComparison,
+)
 from ettr.estimates import Interval
 from ettr.models.compare import Funnel, RateRatio
 from ettr.report.charts import rates_chart

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ettr.analysis import failure_questions, questions
-from ettr.analysis.false_rates import rates_without_false
+from ettr.analysis.failure_list import rates_without_false
 from ettr.metrics.black_holes import black_holes, hung_runs
 from ettr.metrics.outages import set_down
 from ettr.metrics.rates import EstimatedRate, RatesBySymptom, RatesWithoutFalse, SymptomRates

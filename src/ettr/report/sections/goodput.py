@@ -7,9 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ettr.analysis import loss_questions
-from ettr.metrics.crash_loops import SAME_CAUSE, SAME_NODE
-from ettr.metrics.goodput import CauseLoss, CrashLoop, LostGoodput, SizeLoss
-from ettr.metrics.preemptions import PreemptionLinks
+from ettr.metrics.goodput import SAME_CAUSE, SAME_NODE, CauseLoss, CrashLoop, LostGoodput, SizeLoss
+from ettr.metrics.stitching import PreemptionLinks
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import (
     ACCOUNT_GPUS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ettr.analysis import questions
-from ettr.metrics.incidents import IncidentLedger, StatedLoss
+from ettr.metrics.outages import IncidentLedger, StatedLoss
 from ettr.report.numbers import moment, number
 from ettr.report.registry import Part
 from ettr.report.section import Section, TextTable

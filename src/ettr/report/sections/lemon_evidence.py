@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ettr.analysis.lemon_evidence import CheckedThing, FailedJob, LemonEvidence
-from ettr.analysis.lemon_signals import SERIAL, TICKET
+from ettr.analysis.lemon_nodes import SERIAL, TICKET
 from ettr.lemons.candidates import CLEAR_AT
 from ettr.report.numbers import DASH, between, duration, moment, number, p_value, percent
 from ettr.report.section import Section, TextTable

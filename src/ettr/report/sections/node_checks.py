@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ettr.analysis.check_choice import CheckAdvice
-from ettr.analysis.node_checks import ANY, CheckRecord, ChecksReport, HelpedReport
+from ettr.analysis.node_checks import ANY, CheckAdvice, CheckRecord, ChecksReport, HelpedReport
 from ettr.report.findings import TOO_HIGH, TOO_LOW, Effect, Finding
 from ettr.report.numbers import DASH, hours_between, number, percent, ratio_between, share_between
 from ettr.report.section import Section, TextTable

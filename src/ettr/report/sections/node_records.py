@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ettr.analysis.node_history import NodeHistory, records_of, recovery_of
 from ettr.estimates.interval import Interval
 from ettr.metrics.node_records import NodeRecord, NodeRecords, PlaceRate
-from ettr.metrics.recovery_times import SPANS, SpanTimes, SymptomTimes
+from ettr.metrics.outages import SPANS, SpanTimes, SymptomTimes
 from ettr.metrics.survival import Durations
 from ettr.report.charts import named_points, named_rows, value_axis
 from ettr.report.numbers import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ettr.analysis.previous import PeriodFigures, PeriodTrend, previous
+from ettr.analysis.comparing import PeriodFigures, PeriodTrend, previous
 from ettr.estimates.interval import Interval
 from ettr.report.charts import rates_chart
 from ettr.report.numbers import DASH, between, by_confidence, left_out, moment, number, percent

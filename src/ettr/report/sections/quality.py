@@ -7,9 +7,8 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 from ettr.analysis import loss_questions, questions
-from ettr.metrics.coverage import Coverage
+from ettr.metrics.coverage import LONGEST_NAME, Coverage
 from ettr.metrics.quality import DataQuality
-from ettr.metrics.unknown_checks import LONGEST_NAME
 from ettr.report.charts import dotted_line, log_axis
 from ettr.report.findings import Finding, findings
 from ettr.report.numbers import DASH, moment, number

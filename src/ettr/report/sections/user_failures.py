@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ettr.analysis import questions
-from ettr.metrics.user_failures import FailureGroup, UserFailures
+from ettr.metrics.sizes import FailureGroup, UserFailures
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import DASH, number, percent
 from ettr.report.registry import CAUSES, Command, Part
