@@ -15,7 +15,7 @@ from ettr.adapters.input_trace import is_random, trace_input
 from ettr.errors import UsageError
 from ettr.progress.stages import InputHost, InputStage, StageTable
 from ettr.projection.input_plan import plan_input
-from ettr.report.document import plain_fields
+from ettr.report.rows import plain_fields
 
 
 def fetch(_number: int) -> bytes:

@@ -12,8 +12,8 @@ import pytest
 
 from cli.program import ettr, write_logs
 from ettr.analysis import Analysis
-from ettr.report.document import plain
 from ettr.report.page import document
+from ettr.report.rows import plain
 from ettr.store import open_store
 from held_analyses import MEMORY, digest_of
 

@@ -25,8 +25,7 @@ from ettr.plan.outlook import plan_run
 from ettr.plan.run import RunShape
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.plan import plan_section
-from ettr.report.sections.planning import planning_section
-from ettr.report.sections.projection import projection_section
+from ettr.report.sections.projection import planning_section, projection_section
 from ettr.report.text import section_text
 from ettr.store import open_store
 from synthetic.cluster import ORIGIN, ClusterPlan, SyntheticCluster, build_cluster

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, mean_time_interval, rate_interval
-from ettr.report.document import plain
+from ettr.report.rows import plain
 
 positive = st.floats(1e-9, 1e9)
 

@@ -20,7 +20,7 @@ from ettr.metrics.sizes import main_size_unit, size_mix
 from ettr.metrics.status import status_mix, totals
 from ettr.metrics.stitching import preemption_links
 from ettr.metrics.trend import rate_trend
-from ettr.report.document import plain
+from ettr.report.rows import plain
 from ettr.tables import ATTEMPTS
 from ettr.taxonomy import load_taxonomy
 from fact_tables import attributed, facts_of

@@ -10,7 +10,7 @@ from ettr.estimates import Interval
 from ettr.models.base import FailureModel, Fit
 from ettr.models.data import Counts, LifeLaw, Lifetimes
 from ettr.models.log_location_scale import LogLocationScale
-from ettr.report.document import plain
+from ettr.report.rows import plain
 from ettr.units import SECONDS_PER_DAY
 
 NODES, SPAN_DAYS, MEAN_DAYS = 60, 40.0, 30.0

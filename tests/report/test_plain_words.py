@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cli.program import ettr, write_logs
 from ettr.models.compare import rate_direction
 from ettr.models.dispersion import FailureTimeline
-from ettr.report.plain_words import hours_words, plainly, share_words
+from ettr.report.actions import hours_words, plainly, share_words
 
 MOST_WORDS = 24
 NOT_SAID = re.compile(r"\d[eE][+-]?\d|\b1 times as often|\(1 (?!of)[a-z]+s\)|\b1 [a-z]+s\b(?! of)")

@@ -20,7 +20,7 @@ from ettr.report.charts import (
     row_chart,
     value_axis,
 )
-from ettr.report.jinja import script_json, with_code
+from ettr.report.html import script_json, with_code
 
 
 def test_bars_show_their_interval_and_their_label_under_the_pointer():

@@ -18,8 +18,7 @@ import pytest
 from cli.program import EVENTS, KERNEL, SACCT, Done, ettr
 from ettr.analysis import Analysis
 from ettr.report.html import render
-from ettr.report.page import document, page
-from ettr.report.summary import summary_text
+from ettr.report.page import document, page, summary_text
 from ettr.report.text import joined
 from ettr.store import open_store
 

@@ -26,12 +26,11 @@ from ettr.estimates.exact import FailureRate
 from ettr.metrics.availability import LogsRead
 from ettr.metrics.goodput import CrashLoop, FailureBurst
 from ettr.models.compare import funnel
+from ettr.report.actions import next_steps
 from ettr.report.answers import Answer
-from ettr.report.document import plain
-from ettr.report.html import Card, Page, plotly, render
-from ettr.report.jinja import environment
-from ettr.report.next_steps import next_steps
+from ettr.report.html import Card, Page, environment, plotly, render
 from ettr.report.numbers import between, bounds, duration, moment, number, percent, share_between
+from ettr.report.rows import plain
 from ettr.report.section import Figure, Section, TextTable
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.models import node_funnel

@@ -18,9 +18,7 @@ from ettr.plan.cost import Price
 from ettr.report.html import answer_page, render
 from ettr.report.money import priced
 from ettr.report.section import Figure, Section
-from ettr.report.sections.sensitivity import sensitivity_section
-from ettr.report.sections.site_fit import back_test_section
-from ettr.report.sections.what_if import what_if_section
+from ettr.report.sections.what_if import back_test_section, sensitivity_section, what_if_section
 from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_of

@@ -17,7 +17,7 @@ from ettr.analysis.calibration.back_test import replayed_waits
 from ettr.analysis.calibration.replay import replay_of
 from ettr.cli.main import build_app
 from ettr.errors import UsageError
-from ettr.report.sections.site_fit import replayed_waits_section
+from ettr.report.sections.what_if import replayed_waits_section
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario, Validation, owners_of

@@ -8,7 +8,7 @@ import pytest
 
 from cluster_scenarios import fault, small
 from ettr.errors import UsageError
-from ettr.report.sections.sensitivity import sensitivity_section
+from ettr.report.sections.what_if import sensitivity_section
 from ettr.report.text import section_text
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.scenario import ClusterScenario, owners_of

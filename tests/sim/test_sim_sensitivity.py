@@ -20,7 +20,7 @@ from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.report.numbers import number
-from ettr.report.sections.sensitivity import sensitivity_section
+from ettr.report.sections.what_if import sensitivity_section
 from ettr.report.text import section_text
 from ettr.sim.cluster.run import ClusterHours, simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario

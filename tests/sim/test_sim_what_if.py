@@ -11,8 +11,7 @@ import pytest
 
 from cluster_scenarios import fault, one_size, small
 from ettr.errors import UsageError
-from ettr.report.sections.sensitivity import sensitivity_section
-from ettr.report.sections.what_if import what_if_section
+from ettr.report.sections.what_if import sensitivity_section, what_if_section
 from ettr.report.text import section_text
 from ettr.sim.cluster import sensitivity as sensitivity_module
 from ettr.sim.cluster.run import ClusterHours

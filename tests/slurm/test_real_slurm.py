@@ -14,7 +14,7 @@ import pytest
 
 from cli import program
 from ettr.analysis import Analysis
-from ettr.report.document import plain
+from ettr.report.rows import plain
 from ettr.store import open_store
 from slurm.cluster import CLUSTER, memory_cgroup, slurm_cluster
 from slurm.scenario import DRAIN_REASON, HOSTILE_NAME, Story, capture, play

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ettr.api.rows import pandas_frame, polars_frame
 from ettr.errors import UsageError
-from ettr.report.document import JsonValue
 from ettr.report.money import rows_with_costs
-from ettr.report.rows import FlatRows, lists_of, rows_of
+from ettr.report.rows import FlatRows, JsonValue, lists_of, rows_of
 from ettr.report.section import Section
 
 if TYPE_CHECKING:
@@ -106,8 +105,8 @@ class Result(Generic[ValueT]):
 
     def __str__(self) -> str:
         """The text that the command prints."""
-        from ettr.report.characters import harmless
         from ettr.report.text import joined
+        from ettr.words import harmless
 
         return harmless(joined(self._sections()))
 

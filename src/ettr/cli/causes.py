@@ -17,7 +17,7 @@ from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.words import by_number
 
 if TYPE_CHECKING:
-    from ettr.report.document import JsonValue
+    from ettr.report.rows import JsonValue
 
 
 def causes(
@@ -54,9 +54,8 @@ def causes(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.causes import CausedInterruption, cause_ledger
-    from ettr.report.document import plain, plain_fields
-    from ettr.report.rows import flat_rows
-    from ettr.report.sections.causes import causes_section
+    from ettr.report.rows import flat_rows, plain, plain_fields
+    from ettr.report.sections.attribution import causes_section
 
     given, selection = rating.assumptions(), selecting.selection()
     with on.open(store) as opened:

@@ -91,7 +91,7 @@ def chaos(
     only from --folder. Everything held is given back. Exit 1 if CMD did not end with status 0.
     """
     from ettr.chaos.run import ChaosPlan, Fault, run, schedule
-    from ettr.report.document import plain
+    from ettr.report.rows import plain
 
     faults = schedule(
         when.seed,

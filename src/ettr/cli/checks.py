@@ -97,7 +97,7 @@ def checks(
     from ettr.analysis import Analysis
     from ettr.analysis.node_checks import check_advice, checks_report
     from ettr.checks.selector import read_catalogue
-    from ettr.report.sections.node_checks import (
+    from ettr.report.sections.node_records import (
         advice_section,
         checks_section,
         coverage_findings,

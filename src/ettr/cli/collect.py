@@ -19,7 +19,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.collect.commands import CollectCommand, CollectPeriod
-    from ettr.report.document import JsonValue
+    from ettr.report.rows import JsonValue
 
 # what a shell makes of SIGTERM
 _ENDED = 128 + signal.SIGTERM

@@ -215,7 +215,7 @@ def _show_previous(
     from ettr.analysis.comparing import period_trend
     from ettr.analysis.fleet_evidence import common_above_gpus
     from ettr.report.money import priced
-    from ettr.report.sections.previous import previous_section
+    from ettr.report.sections.compare import previous_section
 
     with on.open(where) as store:
         analysis = Analysis(store, rating.assumptions(), selection, price)

@@ -126,7 +126,7 @@ def elastic(
 
 
 def _say_run(report: SupervisorReport, printing: Printing) -> None:
-    from ettr.report.document import plain
+    from ettr.report.rows import plain
 
     document = {
         "finished": report.finished,
@@ -145,7 +145,7 @@ def _say_run(report: SupervisorReport, printing: Printing) -> None:
 
 
 def _say_node(report: AgentReport, printing: Printing) -> None:
-    from ettr.report.document import plain
+    from ettr.report.rows import plain
 
     if printing.summary(plain({"finished": report.finished, **asdict(report)})):
         return

@@ -110,9 +110,8 @@ def _explain_job(
     from ettr.analysis import Analysis
     from ettr.analysis.evidence import evidence_of_job
     from ettr.analysis.job_arrays import job_array
-    from ettr.report.document import plain, plain_fields
     from ettr.report.job_history import job_array_section, job_history_text, job_section
-    from ettr.report.rows import rows_of
+    from ettr.report.rows import plain, plain_fields, rows_of
 
     with on.open(store) as opened:
         analysis = Analysis(opened, explaining.assumptions())
@@ -138,9 +137,8 @@ def _explain_job(
 
 def _explain_flight(path: Path, ranks: int | None, nodes: str | None, printing: Answering) -> None:
     from ettr.flight import judge, read_folder
-    from ettr.report.document import plain, plain_fields
-    from ettr.report.flight import flight_text
-    from ettr.report.rows import rows_of
+    from ettr.report.job_history import flight_text
+    from ettr.report.rows import plain, plain_fields, rows_of
 
     folder = read_folder(path)
     verdict = judge(folder, ranks, _nodes_of_ranks(nodes, ranks, folder))

@@ -96,7 +96,7 @@ def export(
     from ettr.analysis.masking import MaskedStore
     from ettr.report import cards
     from ettr.report import export as exporting
-    from ettr.report.document import plain_fields
+    from ettr.report.rows import plain_fields
 
     selection = selecting.selection()
     chosen = exporting.check_target(to, table or (), selection)
@@ -144,8 +144,8 @@ def _card_of_records(folder: Path, carding: Carding) -> None:
 
 def _check(folder: Path, printing: Printing) -> None:
     """Say what is off between a folder and its card; exits 1 if anything is."""
-    from ettr.report.card_check import check_folder
-    from ettr.report.document import plain_fields
+    from ettr.report.cards import check_folder
+    from ettr.report.rows import plain_fields
 
     found = check_folder(folder)
     if not printing.listed([plain_fields(one) for one in found.problems]):

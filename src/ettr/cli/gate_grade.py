@@ -209,7 +209,7 @@ def gate_items(
     """
     from ettr.cli.output import say
     from ettr.gates.grading import expanded
-    from ettr.report.document import plain_fields
+    from ettr.report.rows import plain_fields
 
     made = list(expanded(templates, fragments))
     if not printing.listed([plain_fields(one) for one in made]):

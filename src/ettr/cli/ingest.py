@@ -60,7 +60,7 @@ def ingest(
     the four are printed. What comes through a pipe (`sacct ... | ettr ingest STORE -`) is kept in a
     temporary file while it is read.
     """
-    from ettr.report.document import plain_fields
+    from ettr.report.rows import plain_fields
     from ettr.store import Access
 
     judging.check()

@@ -38,7 +38,7 @@ def input_plan(
     """
     from ettr.progress.stages import read_stages
     from ettr.projection.input_plan import InputLimits, plan_input
-    from ettr.report.document import plain_fields
+    from ettr.report.rows import plain_fields
 
     table = read_stages(stages)
     for line in table.bad_lines:

@@ -126,7 +126,7 @@ def lemons(
             return
         if back_test:
             from ettr.analysis.back_test import lemon_back_test
-            from ettr.report.sections.lemon_back_test import back_test_section
+            from ettr.report.sections.lemons import back_test_section
 
             scored = lemon_back_test(analysis, false_discovery, fit_days, score_days, drain_days)
             head = analysis.selection_head
@@ -162,11 +162,11 @@ def _show_evidence(
     evidence: LemonEvidence, head: SelectionHead, output: Path | None, printing: Answering
 ) -> None:
     from ettr.analysis.lemon_evidence import FailedJob
-    from ettr.report.head import selection_text, with_selection
     from ettr.report.html import render
     from ettr.report.lemon_page import evidence_document, evidence_file, evidence_page
     from ettr.report.rows import flat_rows
-    from ettr.report.sections.lemon_evidence import verdict_section
+    from ettr.report.sections.lemons import verdict_section
+    from ettr.report.text import selection_text, with_selection
 
     found = evidence_document(evidence)
     if printing.csv:

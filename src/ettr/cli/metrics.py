@@ -66,9 +66,9 @@ def _print_part(
 ) -> None:
     """Print one part of the report of a selection."""
     from ettr.analysis import Analysis
-    from ettr.report.head import with_selection
     from ettr.report.money import with_price
     from ettr.report.parts import part_alone, part_document, part_rows
+    from ettr.report.text import with_selection
 
     assumptions = metric.assumptions(metric.gpus_per_node)
     with on.open(store) as opened:
@@ -149,7 +149,7 @@ def nodes(
         raise UsageError("--by and --xid print different lists; give one of them")
     from ettr.analysis import Analysis
     from ettr.analysis.node_costs import node_costs, xid_devices
-    from ettr.report.sections.node_costs import costs_section, xid_section
+    from ettr.report.sections.nodes import costs_section, xid_section
 
     with on.open(store) as opened:
         given = metric.assumptions(metric.gpus_per_node)

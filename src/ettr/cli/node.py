@@ -34,11 +34,10 @@ def node(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.node_history import node_history
-    from ettr.report.document import plain_fields
-    from ettr.report.head import with_selection
     from ettr.report.parts import part_document, part_rows
-    from ettr.report.rows import summary_rows
+    from ettr.report.rows import plain_fields, summary_rows
     from ettr.report.sections.node_records import node_section, records_section
+    from ettr.report.text import with_selection
 
     with on.open(store) as opened:
         analysis = Analysis(opened, metric.assumptions(None), selecting.selection())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ettr.errors import UsageError
-from ettr.report.characters import harmless
+from ettr.words import harmless
 
 if TYPE_CHECKING:
     import click
@@ -82,7 +82,7 @@ def say_json(document: Any) -> None:
 
 def say_selection(head: SelectionHead) -> None:
     """Print what is selected and what its reader must know, where anything is left out."""
-    from ettr.report.head import selection_text
+    from ettr.report.text import selection_text
 
     if text := selection_text(head):
         say(f"{text}\n")
@@ -101,7 +101,7 @@ def end_of_selection(head: SelectionHead | None) -> None:
 
 def complain_of_selection(head: SelectionHead) -> None:
     """Print the same to stderr, for a form of output that has no head."""
-    from ettr.report.head import selection_text
+    from ettr.report.text import selection_text
 
     if text := selection_text(head):
         complain(text)

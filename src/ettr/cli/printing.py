@@ -23,15 +23,14 @@ from ettr.cli.output import (
 )
 from ettr.errors import UsageError
 from ettr.files import write_text
-from ettr.report.characters import harmless
+from ettr.words import harmless
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from ettr.analysis.selecting import SelectionHead
     from ettr.plan.cost import Price
-    from ettr.report.document import JsonValue
-    from ettr.report.rows import FlatRows
+    from ettr.report.rows import FlatRows, JsonValue
     from ettr.report.section import Section
 
 ResultT = TypeVar("ResultT", bound="DataclassInstance")
@@ -67,8 +66,8 @@ class PageFile(OptionGroup):
         """Write the page, if one is asked for, and say where it is."""
         if self.html is None:
             return
-        from ettr.report.head import selection_line
         from ettr.report.html import answer_page, render
+        from ettr.report.text import selection_line
 
         selection = "" if head is None else selection_line(head)
         write_text(self.html, render(answer_page(section, title, confidence, selection, caution)))
@@ -128,9 +127,8 @@ class Printing(OptionGroup):
             head: The selection of the store that it rests on; None where it rests on none.
             price: Of a GPU-hour, for money next to GPU-hours; None for none.
         """
-        from ettr.report.document import plain, plain_fields
         from ettr.report.money import object_with_costs, priced
-        from ettr.report.rows import rows_of, summary_rows
+        from ettr.report.rows import plain, plain_fields, rows_of, summary_rows
 
         if self.as_text:
             self.say_sections([priced(section(found), price)], head)

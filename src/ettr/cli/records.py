@@ -19,7 +19,7 @@ from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.records import Damage, Gain, ImageRecords, Sample
-    from ettr.report.document import JsonValue
+    from ettr.report.rows import JsonValue
 
 _SHOWN_DAMAGE = 10
 _WORTH = 1.1

@@ -123,9 +123,9 @@ def _write(
         if in_brief:
             _say_brief(analysis, printing, output)
         else:
-            from ettr.report.document import plain
             from ettr.report.page import document
             from ettr.report.registry import PARTS
+            from ettr.report.rows import plain
 
             with progress_bar(len(PARTS), "parts") as advance:
                 made = document(analysis, advance)
@@ -133,8 +133,8 @@ def _write(
 
 
 def _say_brief(analysis: Analysis, printing: Printing, output: Path | None) -> None:
-    from ettr.report.brief import brief, brief_html, brief_text
-    from ettr.report.document import plain_fields
+    from ettr.report.first_screen import brief, brief_html, brief_text
+    from ettr.report.rows import plain_fields
 
     found = brief(analysis)
     if printing.summary({"format": "ettr-brief", "version": 1, **plain_fields(found)}):
@@ -159,11 +159,10 @@ def _one_name(clusters: tuple[str, ...]) -> str | None:
 
 def write_page(analysis: Analysis, output: Path, *, detail: bool = False) -> None:
     """Write the page, and print its head."""
-    from ettr.report.brief import brief_of_screen, brief_text
+    from ettr.report.first_screen import brief_of_screen, brief_text
     from ettr.report.html import render
-    from ettr.report.page import page
+    from ettr.report.page import page, summary_text
     from ettr.report.registry import PARTS
-    from ettr.report.summary import summary_text
 
     with progress_bar(len(PARTS), "parts") as advance:
         made = page(analysis, advance)

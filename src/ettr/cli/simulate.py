@@ -26,7 +26,7 @@ from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.plan.cost import Price
-    from ettr.report.document import JsonValue
+    from ettr.report.rows import JsonValue
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
     from ettr.sim.cluster.sensitivity import AssumptionSensitivity, EffectPlan, EffectSensitivity
@@ -344,7 +344,7 @@ def _what_if(
 ) -> None:
     """Compare changes; where patterns are given, with what that owes to such assumed values."""
     from ettr.report.money import priced
-    from ettr.report.sections.sensitivity import varied_what_if_section
+    from ettr.report.sections.what_if import varied_what_if_section
     from ettr.sim.cluster.sensitivity import effect_plan, with_effects
     from ettr.sim.cluster.whatif import what_if
     from ettr.sim.sweeps import on_backend
@@ -379,7 +379,7 @@ def _sensitivity(
     page: PageFile,
     printing: Printing,
 ) -> None:
-    from ettr.report.sections.sensitivity import sensitivity_section
+    from ettr.report.sections.what_if import sensitivity_section
     from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
     from ettr.sim.sweeps import on_backend
 
@@ -431,7 +431,7 @@ def _run(
     question: _Question | None = None,
 ) -> None:
     """Simulate into a store, and answer a question about the scenario."""
-    from ettr.report.document import plain_fields
+    from ettr.report.rows import plain_fields
     from ettr.sim.cluster.run import check_run, simulate_into
     from ettr.sim.sweeps import on_backend
     from ettr.store import open_store
@@ -476,7 +476,7 @@ def _truth_of(store: str) -> Path:
 
 
 def _document(found: SimulatedStore) -> dict[str, JsonValue]:
-    from ettr.report.document import plain_fields
+    from ettr.report.rows import plain_fields
 
     return {"format": "ettr-simulate-run", "version": 1, **plain_fields(found)}
 
@@ -569,7 +569,7 @@ def effects_on_headlines(
 
 def say_headlines(found: AssumptionSensitivity) -> None:
     """Print for each headline the value that moves it most, and where the others are."""
-    from ettr.report.sections.sensitivity import headlines_section
+    from ettr.report.sections.what_if import headlines_section
     from ettr.report.text import section_text
 
     say()

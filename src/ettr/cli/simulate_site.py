@@ -16,7 +16,7 @@ from ettr.errors import UsageError
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
-    from ettr.report.document import JsonValue
+    from ettr.report.rows import JsonValue
     from ettr.sim.cluster.scenario import ClusterScenario
     from ettr.sim.cluster.standing import ScenarioStanding
     from ettr.sim.cluster.workload import Replay
@@ -29,8 +29,8 @@ def fit(
     from ettr.analysis import Analysis
     from ettr.analysis.calibration.fit import fit_site
     from ettr.files import write_text
-    from ettr.report.document import plain, plain_fields
-    from ettr.report.sections.site_fit import fit_section
+    from ettr.report.rows import plain, plain_fields
+    from ettr.report.sections.what_if import fit_section
     from ettr.report.text import section_text
     from ettr.store import open_store
 
@@ -83,7 +83,7 @@ def backtest(
     from ettr.analysis.calibration.fit import fit_site
     from ettr.analysis.calibration.record import site_record
     from ettr.files import write_text
-    from ettr.report.sections.site_fit import back_test_section
+    from ettr.report.sections.what_if import back_test_section
     from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, with_validation
     from ettr.sim.sweeps import on_backend
     from ettr.store import open_store
@@ -162,7 +162,7 @@ def waits_page(
         return
     from ettr.analysis import Analysis
     from ettr.analysis.calibration.back_test import replayed_waits
-    from ettr.report.sections.site_fit import replayed_waits_section
+    from ettr.report.sections.what_if import replayed_waits_section
     from ettr.sim.cluster.standing import standing_of
     from ettr.store import open_store
 
@@ -224,7 +224,7 @@ def _name_of(store: str) -> str:
 
 def document_of_show(text: str, name: str) -> dict[str, JsonValue]:
     """The document of `ettr simulate show`."""
-    from ettr.report.document import plain_fields
+    from ettr.report.rows import plain_fields
     from ettr.sim.cluster.scenario_file import scenario_of
     from ettr.sim.cluster.standing import standing_of
 

@@ -17,7 +17,7 @@ from ettr.cli.selecting import Selecting
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.report.document import JsonValue
+    from ettr.report.rows import JsonValue
 
 _MEMORY_SHARE = 0.5
 

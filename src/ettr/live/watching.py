@@ -26,9 +26,9 @@ from ettr.live.exposition import STATE, Counted, Moment, Samples, openmetrics, s
 from ettr.live.following import Follower, names_of, read_as
 from ettr.live.journal import drop_read_pieces, take_journal
 from ettr.live.server import Served
-from ettr.report.document import plain
 from ettr.report.html import render
 from ettr.report.page import document, page
+from ettr.report.rows import plain
 from ettr.selection import Selection
 from ettr.sources.base import ReadOptions
 from ettr.sources.spool import LogFile

@@ -17,8 +17,7 @@ from ettr.analysis.comparing import (
 from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
-from ettr.report.false_rates import has_false, projecting_rate
-from ettr.report.findings import lower_bound
+from ettr.report.findings import has_false, lower_bound, projecting_rate
 from ettr.report.money import money
 from ettr.report.numbers import (
     NO_GPUS,

@@ -4,30 +4,177 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
 from ettr.analysis import Analysis
 from ettr.analysis.node_names import joined_names
 from ettr.facts import Facts
 from ettr.metrics.availability import LogsRead
+from ettr.metrics.black_holes import BlackHole, HungRun
+from ettr.metrics.outages import SetDown
 from ettr.metrics.quality import DataQuality
-from ettr.metrics.rates import GPU
-from ettr.report.false_rates import false_note, has_false, projecting_rate
-from ettr.report.numbers import duration, number, percent
-from ettr.report.unlogged import black_hole_says, hangs_say, set_down_says
+from ettr.metrics.rates import GPU, ClassRate, RatesWithoutFalse, RateWithoutFalse
+from ettr.report.numbers import between, duration, moment, number, percent
 from ettr.sources.base import READERS
 from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY
-from ettr.words import counted
+from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.node_names import OtherName
-    from ettr.metrics.black_holes import BlackHole, HungRun
     from ettr.metrics.coverage import DumpWindow
     from ettr.metrics.quality import LeftOut, Runaways
+
+
+# -- how much of a failure rate may be false attribution, in words ---------------------------------
+
+
+LEAST_FALSE = 1.0
+"""Fewer false failures than this are not worth a note on a rate."""
+
+
+class OfFalseRate(Protocol):
+    """What `rate_without_false` takes."""
+
+    rates_without_false: RatesWithoutFalse | None
+
+
+def rate_without_false(_: Facts, given: OfFalseRate) -> RateWithoutFalse | None:
+    """The rate that a store gives a projection, with and without false failures."""
+    return projecting_rate(given)
+
+
+def projecting_rate(given: OfFalseRate | Analysis) -> RateWithoutFalse | None:
+    """The same of an analysis."""
+    found = given.rates_without_false
+    return None if found is None else found.best
+
+
+def has_false(rate: RateWithoutFalse | None) -> bool:
+    """Whether one failure or more behind the rate is expected to be false."""
+    return rate is not None and (rate.expected_false.estimate or 0.0) >= LEAST_FALSE
+
+
+def with_and_without(found: RatesWithoutFalse | None) -> str:
+    """The rate as counted and without the false failures, of large jobs where any ran.
+
+    Empty where not even the upper end of their number is one failure.
+    """
+    if found is None:
+        return ""
+    rate = found.best
+    if rate.expected_false.estimate is None or rate.expected_false.high < LEAST_FALSE:
+        return ""
+    large = f" of jobs of more than {found.above_gpus} GPUs"
+    return (
+        f"Of the {counted(rate.failures, 'failure')}"
+        f"{large if rate is found.large_jobs else ''}, {number(rate.on_evidence)} "
+        f"{'rests' if rate.on_evidence == 1 else 'rest'} on a check alone, "
+        f"{between(rate.expected_false)} of them expected to be false: "
+        f"{between(rate.per_1000_node_days)} per 1,000 node-days with those, "
+        f"{between(rate.without_false_per_1000_node_days)} without."
+    )
+
+
+def false_note(rate: RateWithoutFalse | None) -> str:
+    """What false attribution may add to a rate that something is projected with; empty for little.
+
+    Args:
+        rate: with and without the false failures; None where none was measured.
+    """
+    if rate is None or not has_false(rate):
+        return ""
+    return (
+        f"Of the {counted(rate.failures, 'failure')} behind the failure rate some "
+        f"{between(rate.expected_false)} are expected to be false, blamed on faults that ended "
+        "nothing: without them the rate would be "
+        f"{between(rate.without_false_per_1000_node_days)} per 1,000 node-days."
+    )
+
+
+# -- failures of which no log says that they are ---------------------------------------------------
+
+
+def black_hole_says(one: BlackHole) -> str:
+    """What happened on a black hole, and what is not counted for it."""
+    elsewhere = (
+        f"on other nodes {percent(one.elsewhere)} fail that early and "
+        f"{percent(one.failed_elsewhere)} fail at all"
+        if one.elsewhere is not None
+        else "no other node ran jobs"
+    )
+    uncounted = by_number(
+        "No log says why: {n} of them [is|are] not counted as [a failure|failures].", one.uncounted
+    )
+    return (
+        f"{one.early:,} of {counted(one.starts, 'attempt')} that began on {one.node} ended FAILED "
+        f"within {one.within_s} s, from {moment(one.first)} to {moment(one.last)}. They belonged "
+        f"to {counted(one.users, 'user')}; {elsewhere}. {uncounted}"
+    )
+
+
+def hangs_say(hung: Sequence[HungRun]) -> str:
+    """How many runs probably hung, and what that makes of the failures; empty without any."""
+    if not hung:
+        return ""
+    states = Counter(one.state for one in hung)
+    ended = ", ".join(f"{n:,} {state}" for state, n in states.most_common())
+    lasted = duration(median((one.end - one.fault).total_seconds() for one in hung))
+    sure = sum(one.is_sure for one in hung)
+    progress = f" The recorded progress of {sure:,} had already stopped." if sure else ""
+    hours = sum(one.gpu_hours or 0.0 for one in hung)
+    held = f" They held {number(hours)} GPU-hours after the fault." if hours else ""
+    return (
+        f"{counted(len(hung), 'run')} ended ({ended}) after a fault on a node that was then taken "
+        f"out of service, {lasted} after it at the median: they probably hung, and are not counted "
+        f"as failures; the high end of the rate includes them.{progress}{held}"
+    )
+
+
+def set_down_says(found: SetDown, failures: int) -> str:
+    """How many failures rest on a node that was set DOWN by hand."""
+    who = [f"by a person in {found.by_person:,}"] if found.by_person else []
+    if found.by_unknown:
+        who.append(f"by a person or by Slurm, not known which, in {found.by_unknown:,}")
+    says = (
+        f"In {found.by_person + found.by_unknown:,} of {counted(failures, 'failure')} the node was "
+        f"set DOWN when the job ended: {', '.join(who)}."
+    )
+    if not found.without_fault:
+        return says
+    typed = ", ".join(f"“{reason}”" for reason in found.reasons)
+    return (
+        f"{says} No log names a fault for {found.without_fault:,} of them"
+        f"{f' ({typed})' if typed else ''}: if that was planned work, say so in a file for "
+        "`--taxonomy`, and they no longer count as failures."
+    )
+
+
+def classes_say(classes: Sequence[ClassRate], of_nodes: str) -> str:
+    """What rates are of, and those of each class of node; empty where there is but one.
+
+    Args:
+        classes: Of nodes.
+        of_nodes: Those that the rates are of, in words; empty for all.
+    """
+    if not classes:
+        return ""
+    each = "; ".join(
+        f"{one.name}: {between(one.per_1000_node_days)} ({counted(one.failures, 'failure')} in "
+        f"{number(one.node_days, 5)} node-days)"
+        for one in classes
+    )
+    only = f"These rates are of {of_nodes} alone. " if of_nodes else ""
+    return f"{only}By class of node, per 1,000 node-days: {each}."
+
+
+# -- what may be wrong with the numbers: each finding once, with its effect, the largest first -----
+
 
 FEW_NODE_DAYS = 5.0
 SHORT_LOG_H = 1.0

@@ -18,10 +18,9 @@ from types import NoneType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from ettr.report.answers import Answer
-from ettr.report.document import REPORT_FORMAT, REPORT_VERSION
 from ettr.report.findings import Finding
 from ettr.report.registry import PARTS
-from ettr.report.rows import field_types
+from ettr.report.rows import REPORT_FORMAT, REPORT_VERSION, field_types
 from ettr.tables import FAILURES
 from ettr.tables.columns import Kind
 

@@ -8,10 +8,10 @@ import re
 from ettr.analysis.lemon_evidence import LemonEvidence, NodeOnset
 from ettr.analysis.lemon_nodes import SERIAL
 from ettr.report.answers import Answer
-from ettr.report.document import JsonValue, plain_fields
 from ettr.report.html import Card, Page
 from ettr.report.numbers import DASH, moment, number
-from ettr.report.sections.lemon_evidence import LIKELY, NOT_MEASURED, chance_of, evidence_sections
+from ettr.report.rows import JsonValue, plain_fields
+from ettr.report.sections.lemons import LIKELY, NOT_MEASURED, chance_of, evidence_sections
 from ettr.version import __version__
 from ettr.words import counted
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ettr.report.document import JsonValue, plain
 from ettr.report.numbers import DASH, number
-from ettr.report.rows import FlatColumn, FlatRows, Scalar
+from ettr.report.rows import FlatColumn, FlatRows, JsonValue, Scalar, plain
 from ettr.report.section import Section, TextTable
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ettr.report.charts import INK
-from ettr.report.html import Card, escaped
-from ettr.report.jinja import environment
+from ettr.report.html import Card, environment, escaped
 from ettr.report.section import Figure, Section
 
 if TYPE_CHECKING:

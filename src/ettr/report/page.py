@@ -10,14 +10,12 @@ from ettr.analysis import Analysis
 from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.metrics.goodput import LostGoodput
+from ettr.report.actions import next_steps
 from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest_size, uncounted
-from ettr.report.document import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.findings import caution, findings, lower_bound, short_logs
 from ettr.report.first_screen import first_screen
-from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.money import money, price_words
-from ettr.report.next_steps import next_steps
 from ettr.report.numbers import (
     NO_GPUS,
     SAY_GPUS,
@@ -33,8 +31,10 @@ from ettr.report.numbers import (
 )
 from ettr.report.parts import part_document, part_sections
 from ettr.report.registry import PARTS
+from ettr.report.rows import REPORT_FORMAT, REPORT_VERSION, plain
 from ettr.report.section import Section
 from ettr.report.sections.goodput import lost_in_all
+from ettr.report.text import selection_line, simulation_line, wrapped
 from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__
 from ettr.words import counted
@@ -328,3 +328,36 @@ def document(analysis: Analysis, on_part: Progress | None = None) -> dict[str, o
     made["summary"] = [plain(one) for one in five_lines(analysis, steps)]
     made["next_steps"] = list(steps)
     return made
+
+
+# -- the head of a report for a terminal: all that its answers rest on -----------------------------
+
+
+def summary_text(page: Page) -> str:
+    """What the page rests on, as text: key numbers, each section's answer, what to do next."""
+    width = max((len(card.label) for card in page.cards), default=0)
+    lines = [page.title, page.subtitle, ""]
+    if page.selection:
+        lines += [wrapped(page.selection), ""]
+    for note in page.site_notes:
+        lines += [wrapped(note), ""]
+    if page.caution:
+        lines += [wrapped(page.caution), ""]
+    how = [f"{one.says}: {one.how}" for one in page.first.actions if one.how] if page.first else []
+    lines += [*(wrapped(f"How: {one}", "  ") for one in how), *([""] if how else [])]
+    for one in page.answers:
+        detail = f" ({one.detail})" if one.detail else ""
+        lines.append(wrapped(f"{one.question}: {one.answer}{detail}", "  "))
+    lines += [""] if page.answers else []
+    lines += [
+        wrapped(f"{card.label:<{width}}  {card.value}  ({card.detail})", " " * (width + 2))
+        for card in page.cards
+    ]
+    if page.legend:
+        lines += ["", wrapped(page.legend)]
+    for section in page.sections[:4]:
+        lines += ["", wrapped(f"{section.title}: {section.lead}")]
+    if page.next_steps:
+        lines += ["", "What to do next"]
+        lines += [wrapped(f"{i}. {step}", "   ") for i, step in enumerate(page.next_steps, 1)]
+    return "\n".join(lines)

@@ -17,7 +17,7 @@ from ettr.plan.outlook import PER_NODE_DAYS, RunPlan
 from ettr.plan.renewal import AROUND
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme
 from ettr.plan.schemes.base import Affine, affine_terms, checked
-from ettr.report.jinja import content_policy, environment, own_file, script_json
+from ettr.report.html import content_policy, environment, own_file, script_json
 from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__
 from ettr.words import significant

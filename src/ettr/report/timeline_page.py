@@ -15,11 +15,9 @@ from ettr.analysis.selecting import SelectionHead
 from ettr.analysis.timeline import JobEnd, Timeline, TimelineJob
 from ettr.metrics.instants import to_seconds
 from ettr.metrics.run_rules import LOST_CAP_MIN
-from ettr.report.characters import cut, harmless
-from ettr.report.document import JsonValue
-from ettr.report.head import selection_line
 from ettr.report.html import Page, Picture
 from ettr.report.numbers import duration, moment
+from ettr.report.rows import JsonValue
 from ettr.report.section import Section
 from ettr.report.sections.timeline import (
     ENDS,
@@ -28,8 +26,10 @@ from ettr.report.sections.timeline import (
     timeline_section,
     unit_words,
 )
+from ettr.report.text import selection_line
 from ettr.units import SECONDS_PER_MINUTE
 from ettr.version import __version__
+from ettr.words import cut, harmless
 
 _SCRIPTS = ("timeline_rows", "timeline_draw", "timeline")
 _LONGEST_TEXT = 200

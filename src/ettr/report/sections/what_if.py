@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity, ReplayedWait
+from ettr.analysis.calibration.fit import SiteFit
 from ettr.estimates import Interval
 from ettr.plan.cost import Price
-from ettr.report.charts import BarSeries, row_chart
+from ettr.report.charts import BarSeries, row_chart, waits_chart
 from ettr.report.money import price_words
-from ettr.report.numbers import between, number, percent
+from ettr.report.numbers import DASH, between, duration, number, p_value, percent
 from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.run import ClusterHours
-from ettr.sim.cluster.standing import standing_lines
+from ettr.sim.cluster.sensitivity import (
+    HEADLINES,
+    AssumptionSensitivity,
+    EffectSensitivity,
+    ValueEffect,
+    VariedWhatIf,
+)
+from ettr.sim.cluster.standing import standing_lines, standing_of
 from ettr.sim.cluster.whatif import Intervention, WhatIf
 from ettr.sim.cluster.workload import not_simulated_lines
-from ettr.units import SECONDS_PER_HOUR
+from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from ettr.words import counted
 
 _TITLE = "What if"
@@ -209,4 +218,413 @@ def _notes(found: WhatIf, is_varied: bool) -> tuple[str, ...]:
         *found.replayed,
         *not_simulated_lines(found.not_simulated),
         *standing_lines(found.standing),
+    )
+
+
+# -- what the answers of a simulated cluster owe to its assumed values -----------------------------
+
+
+_SWEPT_TITLE = "Sensitivity"
+_NAMES = {
+    "useful_gpu_hours": "useful GPU-hours",
+    "lost_gpu_hours": "GPU-hours lost to interruptions",
+    "out_gpu_hours": "GPU-hours out of service",
+    "failed_attempts": "attempts ended by faults",
+    "preemptions": "preemptions",
+    "held_share": "utilisation, % of the GPU-hours",
+    "first_wait_s": "mean first wait of the jobs that started, min",
+    "largest_first_wait_s": "mean first wait of the largest jobs that started, min",
+}
+_FACTORS = {
+    "held_share": 100.0,
+    "first_wait_s": 1.0 / SECONDS_PER_MINUTE,
+    "largest_first_wait_s": 1.0 / SECONDS_PER_MINUTE,
+}
+"""From the unit of a headline to the one that is shown, where that is another."""
+_AXES = {
+    "held_share": "change, percentage points",
+    "first_wait_s": "change, min",
+    "largest_first_wait_s": "change, min",
+}
+_SHOWN = 10
+
+
+def sensitivity_section(found: AssumptionSensitivity) -> Section:
+    """For each headline the values that move it most."""
+    tables = tuple(_table(found, headline) for headline in HEADLINES)
+    figures = tuple(_figure(found, headline) for headline in HEADLINES)
+    return Section(
+        "sensitivity",
+        _SWEPT_TITLE,
+        _swept_lead(found),
+        figures,
+        tables,
+        _swept_notes(found),
+    )
+
+
+def _figure(found: AssumptionSensitivity, headline: str) -> Figure:
+    """The values that move a headline most as two bars each, the one that moves it most on top."""
+    own = [one for one in found.effects if one.headline == headline][:_SHOWN]
+    series = []
+    for name, changes in (
+        ("half as large", [one.at_less for one in own]),
+        ("half larger", [one.at_more for one in own]),
+    ):
+        known = [_shown(one, headline) or Interval.unknown() for one in changes]
+        hover = [f"{name}: {_difference(one, headline)}" for one in changes]
+        series.append(BarSeries(name, [one.estimate for one in known], hover, known))
+    return row_chart(
+        headline.replace("_", "-"),
+        f"What moves {_NAMES[headline]}",
+        f"SIMULATED, {found.standing.verdict}. Each value by itself, and the difference to "
+        f"{_now(found, headline)} as it is; the line on a bar is its interval "
+        f"of {percent(found.confidence)} confidence.",
+        [one.value for one in own],
+        series,
+        axis_title="change, GPU-hours"
+        if headline.endswith("gpu_hours")
+        else _AXES.get(headline, "change"),
+        barmode="group",
+    )
+
+
+def _table(found: AssumptionSensitivity, headline: str) -> TextTable:
+    own = [one for one in found.effects if one.headline == headline]
+    return TextTable(
+        f"{_NAMES[headline]}: {_now(found, headline)} as it is; the {min(_SHOWN, len(own))} of "
+        f"{counted(len(own), 'value')} that move it most",
+        ("value", "as it is", "less", "change at less", "more", "change at more"),
+        tuple(_row(one) for one in own[:_SHOWN]),
+        frozenset({1, 2, 3, 4, 5}),
+    )
+
+
+def _row(one: ValueEffect) -> tuple[str, ...]:
+    return (
+        one.value,
+        number(one.now),
+        number(one.less),
+        _difference(one.at_less, one.headline),
+        number(one.more),
+        _difference(one.at_more, one.headline),
+    )
+
+
+def _difference(value: Interval | None, headline: str) -> str:
+    shown = _shown(value, headline)
+    return DASH if shown is None else difference_text(shown)
+
+
+def _shown(value: Interval | None, headline: str) -> Interval | None:
+    """A difference in the unit that is shown."""
+    return None if value is None else value.scaled(_FACTORS.get(headline, 1.0))
+
+
+def _now(found: AssumptionSensitivity, headline: str) -> str:
+    """A headline of the scenario as it is; a dash where a run has none."""
+    now = getattr(found.base, headline)
+    return number(None if now is None else now * _FACTORS.get(headline, 1), 4)
+
+
+def _swept_lead(found: AssumptionSensitivity) -> str:
+    own = [one for one in found.effects if one.headline == "lost_gpu_hours"]
+    words = (
+        f"SIMULATED, no cluster logged this: {found.scenario}, {found.days:g} days, "
+        f"{counted(len(found.seeds), 'seed')}, {counted(found.simulations, 'simulation')}. "
+        f"{counted(len(own), 'assumed value')}, half as large and half larger, one at a time. "
+    )
+    lost = f"the GPU-hours lost to interruptions ({number(found.base.lost_gpu_hours, 4)})"
+    if own[0].shown_change > 0:
+        return f"{words}Most of all {own[0].value} moves {lost}."
+    return f"{words}No value is shown to move {lost}: every interval holds 0."
+
+
+def _swept_notes(found: AssumptionSensitivity) -> tuple[str, ...]:
+    made = [
+        f"[a, b] is an interval of {percent(found.confidence)} confidence for the mean difference "
+        "over the seeds, which all share; of so many intervals about "
+        f"{100.0 * (1.0 - found.confidence):.0f} % exclude the truth by chance alone.",
+        "First comes what moves a headline most by the end of its interval that lies nearer to 0.",
+        "Each value is changed by itself: what several do together is not seen. Shares that sum "
+        "to 1 are filled up by the others; a chance is 1 at most.",
+    ]
+    made += unestimated(
+        end for one in found.effects for end in (one.at_less, one.at_more) if end is not None
+    )
+    made += _of_waits(found)
+    made += not_varied_lines(found.not_varied)
+    made += found.warnings
+    made += found.replayed
+    made += not_simulated_lines(found.not_simulated)
+    return (*made, *standing_lines(found.standing))
+
+
+def headlines_section(found: AssumptionSensitivity) -> Section:
+    """The same in short: one line a headline."""
+    return Section(
+        "sensitivity",
+        _SWEPT_TITLE,
+        _swept_lead(found),
+        (),
+        (_headlines_table(found),),
+        _swept_notes(found),
+    )
+
+
+def _headlines_table(found: AssumptionSensitivity) -> TextTable:
+    """For each headline the one value that is shown to move it most."""
+    first = [one for one in found.effects if one.rank == 1]
+    return TextTable(
+        f"What each headline owes to assumed values ({counted(len(found.seeds), 'seed')}, "
+        f"{counted(found.simulations, 'simulation')}): the one that moves it most",
+        ("headline", "as it is", "value", "change at half or less", "change at half more"),
+        tuple(
+            (
+                _NAMES[one.headline],
+                _now(found, one.headline),
+                one.value if one.shown_change > 0 else f"{one.value} (not shown)",
+                _difference(one.at_less, one.headline),
+                _difference(one.at_more, one.headline),
+            )
+            for one in first
+        ),
+        frozenset({1, 3, 4}),
+    )
+
+
+def _changes_table(found: EffectSensitivity) -> TextTable:
+    """The assumed values that move most what changes win back."""
+    n = len(found.effects)
+    return TextTable(
+        "GPU-hours won back, and what they owe to assumed values: the "
+        f"{min(_SHOWN, n)} of {n} that move them most ({counted(found.simulations, 'simulation')})",
+        ("change", "value", "as it is", "less", "moves it by", "more", "moves it by"),
+        tuple((one.headline, *_row(one)) for one in found.effects[:_SHOWN]),
+        frozenset({2, 3, 4, 5, 6}),
+    )
+
+
+def varied_what_if_section(found: VariedWhatIf, price: Price | None = None) -> Section:
+    """What changes are worth, with what that owes to the assumed values if that was asked for."""
+    own = found.sensitivity
+    section = what_if_section(found, price, is_varied=own is not None)
+    if own is None:
+        return section
+    first = own.effects[0]
+    lead = (
+        f"Most of all the assumed {first.value} moves what {first.headline} wins."
+        if first.shown_change > 0
+        else "No assumed value is shown to move what a change wins: every interval holds 0."
+    )
+    notes = [
+        "Each assumed value was made half as large and half larger, one at a time; what moves is "
+        "the GPU-hours won back by the change. First comes what is moved most by the end of its "
+        "interval that lies nearer to 0.",
+        *unestimated(
+            end for one in own.effects for end in (one.at_less, one.at_more) if end is not None
+        ),
+        *not_varied_lines(own.not_varied),
+    ]
+    return replace(
+        section,
+        lead=f"{section.lead} {lead}",
+        tables=(*section.tables, _changes_table(own)),
+        notes=(*dict.fromkeys((*section.notes, *notes)),),
+    )
+
+
+def not_varied_lines(not_varied: Sequence[str]) -> list[str]:
+    """The values that were not varied, by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for line in not_varied:
+        name, _, reason = line.partition(": ")
+        by_reason.setdefault(reason, []).append(name)
+    return [f"Not varied ({why}): {', '.join(names)}." for why, names in by_reason.items()]
+
+
+def _of_waits(found: AssumptionSensitivity) -> list[str]:
+    """What a mean first wait leaves out, and why one may be missing."""
+    made = [
+        "A first wait ends at the first start of a job; jobs that still wait at the end are in no "
+        "mean, and in a queue that grows it is too short. The largest jobs are those with the most "
+        "GPUs."
+    ]
+    if any(
+        end is not None and end.estimate is None
+        for one in found.effects
+        for end in (one.at_less, one.at_more)
+    ):
+        made.append(
+            f"{DASH} for a wait: in one seed or more no such job started; simulate more days."
+        )
+    return made
+
+
+# -- a scenario fitted to a site, and what it predicts of logs that were held back -----------------
+
+
+def fit_section(found: SiteFit) -> Section:
+    """How much the logs bear, and all that they do not."""
+    return Section(
+        "site-fit",
+        f"{found.scenario.name}: a scenario fitted to {found.store}",
+        f"{found.fitted} of its {found.values} values are fitted to {found.store}, {found.since} "
+        f"until {found.until}. {standing_of(found.scenario).sentence}",
+        (),
+        (),
+        (*(f"Not fitted: {one}." for one in found.not_fitted), *found.notes),
+    )
+
+
+def back_test_section(found: BackTest) -> Section:
+    """The verdict, then each quantity with reality's place."""
+    return Section(
+        "back-test",
+        f"Back-test of {found.scenario}",
+        found.standing.sentence,
+        wait_figures(found.quantities, _wait_words(found), _site_words(found)),
+        (
+            TextTable(
+                "Reality among the simulations",
+                (
+                    *("quantity", "unit", "reality", "predicted", "90 % interval"),
+                    *("simulations below", "p", "p, Holm", "verdict"),
+                ),
+                tuple(_fit_row(one) for one in found.quantities),
+                frozenset({2, 3, 4, 5, 6, 7}),
+            ),
+        ),
+        (
+            f"SIMULATED: {found.replicas} simulations of {found.held_back_from} until "
+            f"{found.held_back_until}, each after {found.warm_up_days} days of warm-up, values "
+            f"with an interval drawn from it; seed {found.seed}.",
+            "p: chance of a reality as far from what was predicted, two-sided, if the scenario is "
+            "right; failed where it lies below "
+            f"{percent(found.family_error)} after Holm's correction.",
+            *standing_lines(found.standing)[1:],
+            *(f"Not fitted: {one}." for one in found.not_fitted),
+            *found.notes,
+        ),
+    )
+
+
+def wait_figures(
+    quantities: Sequence[PlacedQuantity | ReplayedWait], words: str, theirs: str = "real"
+) -> tuple[Figure, ...]:
+    """Waits by size of the job, simulated and real: their medians, and what 90 % stay below.
+
+    A size with too few jobs in the simulations is left out, and the caption names it.
+    """
+    made = []
+    for level, title in (("median", "Median wait by size"), ("90 %", "Wait that 90 % stay below")):
+        own = {
+            one.quantity.removeprefix("wait of ").removesuffix(f", {level}"): one
+            for one in map(_drawn_wait, quantities)
+            if one.quantity.startswith("wait of ") and one.quantity.endswith(f", {level}")
+        }
+        drawn = {size: one for size, one in own.items() if one.simulated is not None}
+        if not drawn:
+            continue
+        made.append(
+            waits_chart(
+                f"waits-{'median' if level == 'median' else 'p90'}",
+                title,
+                f"{words}{_without(own)}",
+                list(drawn),
+                [one.simulated for one in drawn.values() if one.simulated is not None],
+                [one.real_s for one in drawn.values()],
+                theirs,
+            )
+        )
+    return tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnWait:
+    """A quantile of waits in seconds as a figure has it; None where it was not measured."""
+
+    quantity: str
+    real_s: float | None
+    simulated: Interval | None
+
+
+def _drawn_wait(one: PlacedQuantity | ReplayedWait) -> DrawnWait:
+    if isinstance(one, PlacedQuantity):
+        name, real_s, middle, low, high = one.name, one.reality, one.predicted, one.low, one.high
+    else:
+        name, real_s, middle = one.quantity, one.real_s, one.simulated_s
+        low = high = middle
+    if middle is None or low is None or high is None:
+        return DrawnWait(name, real_s, None)
+    return DrawnWait(name, real_s, Interval(middle, low, high))
+
+
+def _wait_words(found: BackTest) -> str:
+    return (
+        f"Of jobs from {found.held_back_from} until {found.held_back_until}: {found.replicas} "
+        "simulations with the interval that holds reality with 90 % probability if the scenario is "
+        f"right, next to the {_site_words(found)} wait."
+    )
+
+
+def _site_words(found: BackTest) -> str:
+    """What the waits of the site are: a store that is simulated has no real ones."""
+    return "held-back simulated" if found.validation.simulated else "real"
+
+
+def _without(own: Mapping[str, DrawnWait]) -> str:
+    """Sizes that a figure of waits lacks, in words."""
+    absent = [size for size, one in own.items() if one.simulated is None]
+    unreal = [size for size, one in own.items() if one.simulated and one.real_s is None]
+    words = f" Too few simulated jobs: {', '.join(absent)}." if absent else ""
+    return f"{words} Not measured in reality: {', '.join(unreal)}." if unreal else words
+
+
+def replayed_waits_section(
+    waits: Sequence[ReplayedWait], scenario: str, site: str, seed: int, simulated: str = ""
+) -> Section:
+    """Waits of a simulation that replayed the jobs of a site, next to the real ones."""
+    words = f"SIMULATED: {scenario}, seed {seed}, replaying the jobs of {site}."
+    theirs = "replayed, of a simulation" if simulated else "real"
+    if simulated:
+        words = f"{words} {site} is not a real cluster. {simulated}"
+    return Section(
+        "waits",
+        "Waits by size of two simulations" if simulated else "Waits by size, simulated and real",
+        words,
+        wait_figures(waits, words, theirs),
+        (
+            TextTable(
+                "Waits",
+                ("quantity", theirs, "simulated"),
+                tuple((one.quantity, _wait(one.real_s), _wait(one.simulated_s)) for one in waits),
+                frozenset({1, 2}),
+            ),
+        ),
+        (
+            "One simulation has no interval: `ettr simulate backtest` has one, over many.",
+            "The simulated cluster begins empty, so that its first jobs wait less.",
+        ),
+    )
+
+
+def _wait(wait_s: float | None) -> str:
+    return "not measured" if wait_s is None else duration(wait_s)
+
+
+def _fit_row(one: PlacedQuantity) -> tuple[str, ...]:
+    interval = DASH
+    if one.low is not None and one.high is not None:
+        interval = f"{number(one.low)} to {number(one.high)}"
+    return (
+        one.name,
+        one.unit,
+        "not measured" if one.reality is None else number(one.reality),
+        number(one.predicted),
+        interval,
+        DASH if one.rank is None else f"{one.rank:g} of {one.replicas}",
+        DASH if one.p_value is None else p_value(one.p_value),
+        DASH if one.p_adjusted is None else p_value(one.p_adjusted),
+        one.verdict,
     )
