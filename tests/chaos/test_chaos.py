@@ -256,11 +256,11 @@ def command_line(*arguments: str):
     import typer
     from typer.testing import CliRunner
 
-    from ettr.cli import chaos as module
+    from ettr.cli import training as module
     from ettr.cli.groups import flattened
 
     app = typer.Typer()
-    app.command("chaos", **module.SETTINGS["chaos"])(flattened(module.chaos))
+    app.command("chaos", **module.CHAOS_SETTINGS["chaos"])(flattened(module.chaos))
     return CliRunner().invoke(app, list(arguments))
 
 

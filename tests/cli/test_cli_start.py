@@ -87,7 +87,7 @@ def test_a_store_is_read_and_reported_without_frames_and_other_engines(tmp_path:
 def test_a_command_loads_no_other_command() -> None:
     modules = {name for name in loaded(*RATE) if name.startswith("ettr.cli.")}
     assert "ettr.cli.plan" in modules
-    assert not modules & {"ettr.cli.project", "ettr.cli.ingest", "ettr.cli.verify"}
+    assert not modules & {"ettr.cli.project", "ettr.cli.ingest", "ettr.cli.training"}
 
 
 class TestPlainValues:

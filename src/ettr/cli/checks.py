@@ -10,10 +10,9 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
-from ettr.cli.printing import Answering
-from ettr.cli.selecting import Selecting
+from ettr.cli.output import Answering
+from ettr.cli.selecting import OnEngine, Selecting
 from ettr.errors import UsageError
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
@@ -97,7 +96,7 @@ def checks(
     from ettr.analysis import Analysis
     from ettr.analysis.node_checks import check_advice, checks_report
     from ettr.checks.selector import read_catalogue
-    from ettr.report.sections.node_records import (
+    from ettr.report.sections.node_checks import (
         advice_section,
         checks_section,
         coverage_findings,

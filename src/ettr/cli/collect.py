@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import quantities as q
-from ettr.cli.output import complain, say
-from ettr.cli.printing import Printing
+from ettr.cli.output import Printing, complain, say
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,11 +11,9 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, Only, OptionGroup, TypedOptions, needs
-from ettr.cli.pricing import Pricing
-from ettr.cli.printing import Answering, PageFile
-from ettr.cli.selecting import Selecting
+from ettr.cli.output import Answering, PageFile
+from ettr.cli.selecting import OnEngine, Pricing, Selecting
 from ettr.errors import UsageError
 from ettr.selection import Selection
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,16 +10,30 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.computing import OnEngine
-from ettr.cli.groups import Input, TypedOptions, needs
-from ettr.cli.output import complain, complain_of_selection, say, say_json, say_selection
-from ettr.cli.printing import Answering, say_csv
-from ettr.cli.time_rules import OF_LOGS, limited_time_s
-from ettr.defaults import LOOK_BACK_S
+from ettr.cli.groups import Input, Only, TypedOptions, needs
+from ettr.cli.options import OF_LOGS, limited_time_s
+from ettr.cli.output import (
+    Answering,
+    Printing,
+    check_writable,
+    complain,
+    complain_of_selection,
+    say,
+    say_csv,
+    say_json,
+    say_selection,
+)
+from ettr.cli.selecting import Anonymising, OnEngine, Selecting
+from ettr.defaults import LOOK_BACK_S, MOST_CAUSES_LISTED, TIMELINE_JOBS, TIMELINE_NODES
 from ettr.errors import UsageError
+from ettr.files import write_text
+from ettr.report.registry import CAUSES
+from ettr.words import by_number
 
 if TYPE_CHECKING:
     from ettr.flight import FlightFolder
+    from ettr.report.rows import JsonValue
+
 
 _MOST_RANKS = 200_000
 
@@ -178,3 +193,154 @@ def _nodes_of_ranks(
         )
     per_node = size // len(names)
     return {rank: names[rank // per_node] for rank in range(size)}
+
+
+# -- `ettr timeline`: nodes and large jobs over time, as a page that zooms -------------------------
+
+
+_LIMIT = 100_000
+
+
+def timeline(
+    store: opt.StoreArgument,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", "--html", metavar="FILE.html", help="File to write."),
+        needs(Input.REPORT_PAGE),
+    ] = Path("timeline.html"),
+    min_gpus: Annotated[
+        int | None,
+        typer.Option("--min-gpus", metavar="N", min=0, help="Only jobs of N GPUs or more."),
+    ] = None,
+    most_jobs: Annotated[
+        int,
+        typer.Option(
+            "--most-jobs",
+            metavar="N",
+            min=0,
+            max=_LIMIT,
+            help="Most attempts to draw: the largest first, then the longest.",
+        ),
+    ] = TIMELINE_JOBS,
+    most_nodes: Annotated[
+        int,
+        typer.Option(
+            "--most-nodes",
+            metavar="N",
+            min=1,
+            max=_LIMIT,
+            help="Most nodes to draw: those with most outages and failures, then with most work.",
+        ),
+    ] = TIMELINE_NODES,
+    *,
+    on: OnEngine,
+    selecting: Selecting,
+    metric: Annotated[opt.MetricOptions, Only(*CAUSES, "fleet_nodes", "gpus_per_node")],
+    typed: TypedOptions,
+    anonymising: Anonymising,
+    printing: Printing,
+) -> None:
+    """Draw nodes over time: outages, large jobs, what ended them; a page to zoom.
+
+    The page says what it leaves out, and has the same spans as tables. --json prints the spans,
+    --csv the jobs among them.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis import timeline as spans
+    from ettr.report.html import render
+    from ettr.report.sections.timeline import timeline_section
+    from ettr.report.timeline_page import timeline_page
+
+    typed.check({Input.STORE: True, Input.REPORT_PAGE: printing.as_text})
+    if printing.as_text:
+        check_writable("--output", output)
+    limits = spans.TimelineLimits(min_gpus, most_jobs, most_nodes)
+    with on.open(store) as opened:
+        assumptions, selection = metric.assumptions(metric.gpus_per_node), selecting.selection()
+        analysis, _ = anonymising.analysis(
+            opened, selection, lambda store, chosen: Analysis(store, assumptions, chosen)
+        )
+        found, head = spans.timeline(analysis, limits), analysis.selection_head
+    if printing.as_text:
+        write_text(output, render(timeline_page(found, head)))
+    printing.show("ettr-timeline", found, timeline_section, "jobs", head)
+    if printing.as_text:
+        say(f"\nTimeline: {output}")
+
+
+# -- `ettr causes`: every interruption with the probabilities of its causes ------------------------
+
+
+def causes(
+    store: opt.StoreArgument,
+    *,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            help="With --json or --csv: list the latest N interruptions; totals have all.",
+        ),
+    ] = MOST_CAUSES_LISTED,
+    on: OnEngine,
+    selecting: Selecting,
+    rating: Annotated[
+        opt.Rating,
+        Only(
+            *("taxonomy", "believe", "window", "burst_gap", "sticky_gap", "log_tolerance"),
+            "confidence",
+        ),
+    ],
+    printing: Answering,
+) -> None:
+    """Show the causes of every interruption as probabilities that sum to one.
+
+    Causes are node hardware, what nodes share, system software, the user's program, operators, and
+    unknown. A program that fails on many nodes speaks against the program, a node on which many
+    users fail against the node, many at once against what they share. Preemptions are left out.
+
+    With --taxonomy or --believe, totals with the catalogue as shipped stand next to them. --csv
+    lists each interruption; --json has totals and list. A list that is cut says so.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.causes import CausedInterruption, cause_ledger
+    from ettr.report.rows import flat_rows, plain, plain_fields
+    from ettr.report.sections.attribution import causes_section
+
+    given, selection = rating.assumptions(), selecting.selection()
+    with on.open(store) as opened:
+        analysis, default = Analysis(opened, given, selection), None
+        if rating.taxonomy is not None or rating.believe is not None:
+            shipped = replace(rating, taxonomy=None, believe=None).assumptions()
+            default = Analysis(opened, shipped, selection)
+        most = 0 if printing.as_text else limit
+        ledger, head = (
+            cause_ledger(analysis.given, None if default is None else default.given, most),
+            analysis.selection_head,
+        )
+    if printing.as_text:
+        printing.say_sections([causes_section(ledger.summary)], head)
+        return
+    listed: list[JsonValue] = [plain_fields(one) for one in ledger.interruptions]
+    if printing.csv:
+        if ledger.not_listed:
+            complain(_cut(ledger.not_listed))
+        say_csv(flat_rows(CausedInterruption, listed))
+        return
+    document = {
+        **plain_fields(ledger.summary),
+        "listed": listed,
+        "not_listed": ledger.not_listed,
+    }
+    if ledger.not_listed:
+        document["notes"] = [*ledger.summary.notes, _cut(ledger.not_listed)]
+    say_json({"format": "ettr-causes", "version": 1, "selection": plain(head), **document})
+
+
+def _cut(not_listed: int) -> str:
+    return by_number(
+        "{n} earlier [interruption is|interruptions are] not listed; the totals have [it|them] "
+        "too. --limit takes more.",
+        not_listed,
+    )

@@ -12,11 +12,16 @@ import typer
 from ettr.cli import quantities as q
 from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.cli.options import LoggedGpusPerNodeOption, source_names, stored_table_names
+from ettr.cli.output import complain, reading_bar
 from ettr.cli.quantities import MOST_NODES
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
+    from ettr.analysis import Analysis
     from ettr.sources.base import ReadOptions
+    from ettr.sources.ingest import Ingested
+    from ettr.store import Store
+
 
 OF_FILES = needs(Input.FILES)
 
@@ -189,3 +194,23 @@ def _column_map(columns: str | None) -> dict[str, str] | None:
     if wrong:
         raise UsageError(f"--columns {columns!r}: {wrong[0]!r} is no pair; write node=host,time=ts")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+# -- log files read into a store, with progress on the terminal; shared by `ingest` and `report`
+
+
+def ingest_all(
+    store: Store,
+    files: list[Path],
+    options: ReadOptions,
+    source: str | None,
+    analysis: Analysis | None = None,
+    jobs: int | None = 1,
+) -> list[Ingested]:
+    """Read each file into the store, with a bar on the terminal; notes go to stderr.
+
+    An analysis of the store that is asked more later keeps what the notes take.
+    """
+    from ettr.analysis import reading
+
+    return reading.ingest_all(store, files, options, source, complain, reading_bar, analysis, jobs)

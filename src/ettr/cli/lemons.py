@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.anonymising import Anonymising
-from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Only
 from ettr.cli.output import (
+    Answering,
     check_writable,
     complain_of_selection,
+    end_of_selection,
     say,
+    say_csv,
     say_json,
 )
-from ettr.cli.printing import Answering, say_csv
-from ettr.cli.selecting import Selecting
+from ettr.cli.selecting import Anonymising, OnEngine, Selecting
 from ettr.defaults import DRAIN_DAYS, FALSE_DISCOVERY
 from ettr.errors import UsageError
 from ettr.files import write_text
+from ettr.report.registry import CAUSES
 
 if TYPE_CHECKING:
     from ettr.analysis.lemon_evidence import LemonEvidence
@@ -184,3 +185,97 @@ def _show_evidence(
     printing.say_sections([verdict_section(evidence)], head)
     say()
     say(f"Evidence: {page} and {data}")
+
+
+# -- `ettr slow`: nodes that slow their runs down without failing them -----------------------------
+
+
+def slow(
+    store: opt.StoreArgument,
+    *,
+    false_discovery: Annotated[
+        float,
+        typer.Option(
+            "--false-discovery",
+            metavar="SHARE",
+            help="Largest share of ordinary nodes to expect among the claimed ones of a run.",
+        ),
+    ] = FALSE_DISCOVERY,
+    on: OnEngine,
+    selecting: Selecting,
+    rating: Annotated[opt.Rating, Only("confidence")],
+    printing: Answering,
+) -> None:
+    """Rank nodes by the probability that they slow their runs down.
+
+    From progress records of each rank with `wait_s`, the part of a step that the rank waited for
+    others: its work is the rest. Nodes are compared within a run and step by step.
+
+    From tables of nccl-tests, the bus bandwidth of tests with a node against those without it.
+
+    Without waits, from the step times of runs that went on as another attempt on other nodes: those
+    with a node against those without it. Where no run changed its nodes, nothing can be said.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.slow_nodes import slow_report
+    from ettr.report.sections.slow_nodes import slow_section
+
+    if not 0 < false_discovery < 1:
+        raise UsageError(f"--false-discovery {false_discovery}: give a share above 0 and below 1")
+    with on.open(store) as opened:
+        analysis = Analysis(opened, rating.assumptions(), selecting.selection())
+        found, head = slow_report(analysis, false_discovery), analysis.selection_head
+    printing.show("ettr-slow", found, slow_section, "candidates", head)
+
+
+# -- `ettr node`: one node, or all nodes of a store ------------------------------------------------
+
+
+def node(
+    store: opt.StoreArgument,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Node, or CLUSTER/NODE; default all nodes."),
+    ] = None,
+    *,
+    on: OnEngine,
+    selecting: Selecting,
+    metric: Annotated[opt.MetricOptions, Only(*CAUSES, "confidence", "fleet_nodes")],
+    printing: Answering,
+) -> None:
+    """Show a node: failures against expected ones, outages, XIDs, repairs, its rack and switch.
+
+    Without a name all nodes are listed, those first that have more failures than chance explains,
+    with the times from an error to a node that works again.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.node_history import node_history
+    from ettr.report.parts import part_document, part_rows
+    from ettr.report.rows import plain_fields, summary_rows
+    from ettr.report.sections.node_records import node_section, records_section
+    from ettr.report.text import with_selection
+
+    with on.open(store) as opened:
+        analysis = Analysis(opened, metric.assumptions(None), selecting.selection())
+        history = None if name is None else node_history(analysis.given, name)
+        if printing.csv:
+            complain_of_selection(analysis.selection_head)
+            rows = part_rows("node_records", analysis, printing.table)
+            say_csv(rows if history is None else summary_rows(plain_fields(history)))
+            end_of_selection(analysis.selection_head)
+            return
+        if printing.json:
+            part = (
+                part_document("node_records", analysis)
+                if history is None
+                else {"format": "ettr-node", "version": 1, **plain_fields(history)}
+            )
+            say_json(with_selection(part, analysis.selection_head))
+            end_of_selection(analysis.selection_head)
+            return
+        if history is None:
+            section = records_section(analysis.node_records, analysis.recovery_times)
+        else:
+            section = node_section(history)
+        printing.say_sections([section], analysis.selection_head)
+        end_of_selection(analysis.selection_head)

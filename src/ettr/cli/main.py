@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 import typer
 import typer.core
 
-from ettr.cli.first_help import ALL_SHOWN, HELP_ALL, is_expert, with_help_all
-from ettr.cli.groups import flattened
+from ettr.cli.groups import ALL_SHOWN, HELP_ALL, flattened, is_expert, with_help_all
 from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
 from ettr.cli.site_file import SITE_FILE, SiteFile, site_file
@@ -48,34 +47,34 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "collect prometheus", "collect"),
     ("From logs to answers", "watch", "watch"),
     ("From logs to answers", "explain", "explain"),
-    ("From logs to answers", "timeline", "timeline"),
+    ("From logs to answers", "timeline", "explain"),
     ("From logs to answers", "export", "export"),
-    ("From logs to answers", "sql", "sql"),
+    ("From logs to answers", "sql", "export"),
     ("From logs to answers", "sources", "sources"),
-    ("From logs to answers", "demo", "demo"),
-    ("From logs to answers", "catalog", "catalog"),
+    ("From logs to answers", "demo", "ingest"),
+    ("From logs to answers", "catalog", "sources"),
     ("One metric at a time", "failures", "metrics"),
-    ("One metric at a time", "causes", "causes"),
+    ("One metric at a time", "causes", "explain"),
     ("One metric at a time", "nodes", "metrics"),
-    ("One metric at a time", "node", "node"),
+    ("One metric at a time", "node", "lemons"),
     ("One metric at a time", "lemons", "lemons"),
-    ("One metric at a time", "slow", "slow"),
+    ("One metric at a time", "slow", "lemons"),
     ("One metric at a time", "checks", "checks"),
-    ("At the scale you plan", "forecast", "forecast"),
+    ("At the scale you plan", "forecast", "project"),
     ("At the scale you plan", "plan", "plan"),
     ("At the scale you plan", "project", "project"),
     ("At the scale you plan", "compare", "compare"),
     ("At the scale you plan", "simulate", "simulate"),
-    ("Training", "verify", "verify"),
-    ("Training", "elastic", "elastic"),
-    ("Training", "chaos", "chaos"),
-    ("Training", "measure-recovery", "measure_recovery"),
-    ("Training", "gate query", "gate_query"),
-    ("Training", "gate grade", "gate_grade"),
-    ("Training", "gate items", "gate_grade"),
-    ("Training", "records", "records"),
-    ("Training", "input trace", "input_trace"),
-    ("Training", "input plan", "input_plan"),
+    ("Training", "verify", "training"),
+    ("Training", "elastic", "training"),
+    ("Training", "chaos", "training"),
+    ("Training", "measure-recovery", "training"),
+    ("Training", "gate query", "gates"),
+    ("Training", "gate grade", "gates"),
+    ("Training", "gate items", "gates"),
+    ("Training", "records", "inputs"),
+    ("Training", "input trace", "inputs"),
+    ("Training", "input plan", "inputs"),
 )
 _PLACES = {
     "failures": 30,

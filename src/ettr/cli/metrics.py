@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, Only, TypedOptions
-from ettr.cli.output import complain_of_selection, end_of_selection, say_json
-from ettr.cli.pricing import Pricing
-from ettr.cli.printing import Answering, say_csv
-from ettr.cli.selecting import Selecting
+from ettr.cli.output import Answering, complain_of_selection, end_of_selection, say_csv, say_json
+from ettr.cli.selecting import OnEngine, Pricing, Selecting
 from ettr.errors import UsageError
 from ettr.report.registry import CAUSES, Command, Registered
 

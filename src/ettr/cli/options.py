@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.models import OptionInfo
 
 from ettr.cli import quantities as q
-from ettr.cli import time_rules as times
 from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.cli.quantities import LONGEST_PATTERN, MOST_GPUS_PER_NODE, shortened
 from ettr.defaults import (
@@ -20,12 +21,155 @@ from ettr.defaults import (
     PREEMPTION_TOLERANCE_S,
     PREEMPTION_WINDOW_S,
     STICKY_GAP_S,
+    WINDOW_AFTER_S,
+    WINDOW_BEFORE_S,
 )
 from ettr.errors import UsageError
-from ettr.units import SECONDS_PER_MINUTE
+from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
     from ettr.analysis import Assumptions
+    from ettr.attribution import FoldingRules, LogMatching, Window
+    from ettr.metrics.run_rules import CheckpointAssumptions, PreemptionRule
+
+
+# -- options for how far apart in time two things may be and still belong together -----------------
+
+
+LONGEST_TIME_S = 366 * SECONDS_PER_DAY
+USUAL_WINDOW = f"{WINDOW_BEFORE_S:g},{WINDOW_AFTER_S:g}"
+
+
+OF_LOGS = needs(Input.STORE, Input.FILES)
+
+
+def _time(flag: str, help_text: str) -> OptionInfo:
+    option: OptionInfo = typer.Option(flag, metavar="TIME", help=help_text)
+    return option
+
+
+WINDOW: OptionInfo = typer.Option(
+    "--window",
+    metavar="BEFORE,AFTER",
+    help="How long before and after a job's end an event may be and still explain it, in "
+    f"seconds or with units; default {USUAL_WINDOW}.",
+)
+BURST_GAP = _time(
+    "--burst-gap", "Silence after which the same error on a node starts a new episode."
+)
+STICKY_GAP = _time("--sticky-gap", "The same for errors that repeat until somebody acts.")
+LOG_TOLERANCE = _time(
+    "--log-tolerance",
+    "How far from a job's end a line of the controller's log or a node's state may be "
+    "and still say how it ended.",
+)
+PREEMPTION_WINDOW = _time(
+    "--preemption-window",
+    "Longest time between a preemption and the restart that it made room for.",
+)
+PREEMPTION_TOLERANCE = _time(
+    "--preemption-tolerance",
+    "How far from a preempted job's end the controller's line about it may be.",
+)
+
+
+def window(text: str | None) -> Window:
+    """The window in which an event explains an end; the usual one where none was typed.
+
+    Raises:
+        UsageError: it cannot be understood, as in the functions below.
+    """
+    from ettr.attribution import Window
+
+    return Window() if text is None else Window(*_two_times("--window", text))
+
+
+def folding_rules(burst_gap: str, sticky_gap: str) -> FoldingRules:
+    """How long a silence parts two episodes."""
+    from ettr.attribution import FoldingRules
+
+    return FoldingRules(
+        burst_gap_s=limited_time_s("--burst-gap", burst_gap),
+        sticky_gap_s=limited_time_s("--sticky-gap", sticky_gap),
+    )
+
+
+def log_matching(tolerance: str) -> LogMatching:
+    """How far from an end a line about it may lie."""
+    from ettr.attribution import LogMatching
+
+    return LogMatching(limited_time_s("--log-tolerance", tolerance))
+
+
+def preemption_rule(longest: str, tolerance: str) -> PreemptionRule:
+    """How far a preemption may lie from the restart that it made room for, and from its line."""
+    from ettr.metrics.run_rules import PreemptionRule
+
+    return PreemptionRule(
+        limited_time_s("--preemption-window", longest),
+        limited_time_s("--preemption-tolerance", tolerance),
+    )
+
+
+def checkpoints(
+    interval_s: float | None, restart_s: float | None, write_s: float | None
+) -> CheckpointAssumptions:
+    """The band of scenarios of runs that report no progress, narrowed by what is known.
+
+    Raises:
+        UsageError: an interval of 0, or not above the time of a write.
+    """
+    from ettr.metrics.run_rules import CheckpointAssumptions
+
+    q.positive("--interval", interval_s, "seconds")
+    interval_min, restart_min, save_min = (
+        None if length_s is None else length_s / SECONDS_PER_MINUTE
+        for length_s in (interval_s, restart_s, write_s)
+    )
+    return CheckpointAssumptions().narrowed(interval_min, restart_min, save_min)
+
+
+def limited_time_s(option: str, text: str) -> float:
+    """A length of time of up to a year, in seconds.
+
+    Raises:
+        UsageError: it is longer, or cannot be understood.
+    """
+    length_s = q.seconds(option, text)
+    if length_s > LONGEST_TIME_S:
+        raise UsageError(
+            f"{option} {text}: give {LONGEST_TIME_S / SECONDS_PER_DAY:.0f}d at most, such as 5min"
+        )
+    return length_s
+
+
+def _two_times(option: str, text: str) -> tuple[float, float]:
+    """Two lengths of time in seconds, each a bare number of them or with its unit: `10min,300`."""
+    try:
+        first, second = (_bare_or_time(option, part) for part in text.split(","))
+    except ValueError:
+        first = second = math.nan
+    # lengths below 0 are refused where a window is made
+    if not max(abs(first), abs(second)) <= LONGEST_TIME_S or math.isnan(second):
+        raise UsageError(
+            f"{option} {text!r}: give two numbers of seconds, such as {USUAL_WINDOW}, none above "
+            f"{LONGEST_TIME_S:.0f}, or two times with their unit, such as 10min,5min"
+        )
+    return first, second
+
+
+def _bare_or_time(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        try:
+            return q.seconds(option, text)
+        except UsageError as error:
+            raise ValueError(text) from error
+
+
+# -- options that several commands share, each with one name and one help text ---------------------
+
 
 StoreArgument = Annotated[
     str,
@@ -60,7 +204,7 @@ class Judging(OptionGroup):
     taxonomy: Annotated[
         Path | None,
         typer.Option("--taxonomy", metavar="FILE", help="TOML or CSV file with rows of your own."),
-        times.OF_LOGS,
+        OF_LOGS,
     ] = None
     believe: Annotated[
         str | None,
@@ -70,7 +214,7 @@ class Judging(OptionGroup):
             help="Vendor whose verdict on XID codes decides; default nvidia.",
             autocompletion=vendor_names,
         ),
-        times.OF_LOGS,
+        OF_LOGS,
     ] = None
 
     def check(self) -> None:
@@ -93,12 +237,10 @@ class Judging(OptionGroup):
 class Explaining(Judging):
     """The same, and the window in which an event explains an end."""
 
-    window: Annotated[str | None, times.WINDOW, times.OF_LOGS] = None
-    burst_gap: Annotated[str, times.BURST_GAP, times.OF_LOGS] = q.typed_time(BURST_GAP_S)
-    sticky_gap: Annotated[str, times.STICKY_GAP, times.OF_LOGS] = q.typed_time(STICKY_GAP_S)
-    log_tolerance: Annotated[str, times.LOG_TOLERANCE, times.OF_LOGS] = q.typed_time(
-        LOG_TOLERANCE_S
-    )
+    window: Annotated[str | None, WINDOW, OF_LOGS] = None
+    burst_gap: Annotated[str, BURST_GAP, OF_LOGS] = q.typed_time(BURST_GAP_S)
+    sticky_gap: Annotated[str, STICKY_GAP, OF_LOGS] = q.typed_time(STICKY_GAP_S)
+    log_tolerance: Annotated[str, LOG_TOLERANCE, OF_LOGS] = q.typed_time(LOG_TOLERANCE_S)
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
         """Assumptions that the analysis cannot read from the logs, checked.
@@ -112,9 +254,9 @@ class Explaining(Judging):
         return Assumptions(
             taxonomy_file=self.taxonomy,
             believe=self.believe,
-            window=times.window(self.window),
-            folding=times.folding_rules(self.burst_gap, self.sticky_gap),
-            matching=times.log_matching(self.log_tolerance),
+            window=window(self.window),
+            folding=folding_rules(self.burst_gap, self.sticky_gap),
+            matching=log_matching(self.log_tolerance),
             gpus_per_node=gpus_per_node,
             site_file=self.site_file,
         )
@@ -127,7 +269,7 @@ class Rating(Explaining):
     above_gpus: Annotated[
         int,
         typer.Option("--above-gpus", metavar="N", min=0, help="Jobs with more GPUs are large."),
-        times.OF_LOGS,
+        OF_LOGS,
         needs(Input.LARGE_JOBS),
     ] = LARGE_JOB_GPUS
     confidence: Annotated[
@@ -148,7 +290,7 @@ class Rating(Explaining):
             min=1,
             help="Number of nodes in the fleet, if the logs do not name them all.",
         ),
-        times.OF_LOGS,
+        OF_LOGS,
     ] = None
 
     def assumptions(self, gpus_per_node: int | None = None) -> Assumptions:
@@ -208,10 +350,10 @@ class AnalysisOptions(Rating):
             metavar="FILE",
             help="TOML file with budgets in [[slo]] tables; default those of ettr.toml.",
         ),
-        times.OF_LOGS,
+        OF_LOGS,
     ] = None
-    preemption_window: Annotated[str, times.PREEMPTION_WINDOW] = q.typed_time(PREEMPTION_WINDOW_S)
-    preemption_tolerance: Annotated[str, times.PREEMPTION_TOLERANCE] = q.typed_time(
+    preemption_window: Annotated[str, PREEMPTION_WINDOW] = q.typed_time(PREEMPTION_WINDOW_S)
+    preemption_tolerance: Annotated[str, PREEMPTION_TOLERANCE] = q.typed_time(
         PREEMPTION_TOLERANCE_S
     )
 
@@ -225,14 +367,14 @@ class AnalysisOptions(Rating):
         from ettr.metrics.run_rules import RunRule
 
         interval_s, restart_s, write_s = (
-            q.if_typed(times.limited_time_s, f"--{name}", getattr(self, name))
+            q.if_typed(limited_time_s, f"--{name}", getattr(self, name))
             for name in ("interval", "restart", "write")
         )
         made = replace(
             Rating.assumptions(self, gpus_per_node),
             run_rule=RunRule(comment_pattern=_pattern("--run-id", self.run_id)),
-            checkpoints=times.checkpoints(interval_s, restart_s, write_s),
-            preemption=times.preemption_rule(self.preemption_window, self.preemption_tolerance),
+            checkpoints=checkpoints(interval_s, restart_s, write_s),
+            preemption=preemption_rule(self.preemption_window, self.preemption_tolerance),
             objectives=() if self.slo is None else read_objectives(self.slo),
         )
         if interval_s is None:

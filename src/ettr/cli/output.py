@@ -6,20 +6,28 @@ import codecs
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast
 
 import typer
 
+from ettr.cli.groups import Input, OptionGroup, needs
 from ettr.errors import UsageError
+from ettr.files import write_text
 from ettr.words import harmless
 
 if TYPE_CHECKING:
     import click
+    from _typeshed import DataclassInstance
 
     from ettr.analysis.selecting import SelectionHead
+    from ettr.plan.cost import Price
+    from ettr.report.rows import FlatRows, JsonValue
+    from ettr.report.section import Section
+
 
 LONGEST_MESSAGE = 3000
 _PLAIN_ERRORS = "ettr-plain"
@@ -180,3 +188,244 @@ def reading_bar(size_bytes: int, place: str) -> Iterator[Callable[[str, int, int
             bar.update(task, description=words, completed=bytes_read, records=records)
 
         yield advance
+
+
+# -- how a command prints what it found: as text, as JSON, or as CSV -------------------------------
+
+
+ResultT = TypeVar("ResultT", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile(OptionGroup):
+    """A page of the answer."""
+
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Also write the answer as a page."),
+    ] = None
+
+    def check(self) -> None:
+        """Find out before the work that the page can be written.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        if self.html is not None:
+            check_writable("--html", self.html)
+
+    def write(
+        self,
+        section: Section,
+        title: str,
+        confidence: float | None,
+        head: SelectionHead | None,
+        printing: Printing,
+        caution: str | None = None,
+    ) -> None:
+        """Write the page, if one is asked for, and say where it is."""
+        if self.html is None:
+            return
+        from ettr.report.html import answer_page, render
+        from ettr.report.text import selection_line
+
+        selection = "" if head is None else selection_line(head)
+        write_text(self.html, render(answer_page(section, title, confidence, selection, caution)))
+        if printing.as_text:
+            say(f"\nPage: {self.html}")
+
+
+@dataclass(frozen=True, slots=True)
+class Printing(OptionGroup):
+    """Forms other than text."""
+
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of text.")] = False
+
+    def __post_init__(self) -> None:
+        """Accept one form at a time.
+
+        Raises:
+            UsageError: both are given.
+        """
+        if self.json and self.csv:
+            raise UsageError("--json and --csv: a command prints one format; give one of them")
+
+    @property
+    def as_text(self) -> bool:
+        """Whether text is asked for."""
+        return not (self.json or self.csv)
+
+    def main_list(self, found: DataclassInstance, usual: str) -> str:
+        """The list that CSV has."""
+        return usual
+
+    def say_sections(self, sections: Sequence[Section], head: SelectionHead | None) -> None:
+        """Print sections as text, below what is selected."""
+        from ettr.report.text import joined
+
+        if head is not None:
+            say_selection(head)
+        say(joined(sections))
+
+    def show(
+        self,
+        name: str,
+        found: ResultT,
+        section: Callable[[ResultT], Section],
+        main: str = "",
+        head: SelectionHead | None = None,
+        price: Price | None = None,
+    ) -> None:
+        """Print a result as text, as a JSON document, or as CSV.
+
+        Args:
+            name: Of the document's format.
+            found: The result.
+            section: Makes text of it.
+            main: The list that is the CSV; where empty, two columns, key and value.
+            head: The selection of the store that it rests on; None where it rests on none.
+            price: Of a GPU-hour, for money next to GPU-hours; None for none.
+        """
+        from ettr.report.money import object_with_costs, priced
+        from ettr.report.rows import plain, plain_fields, rows_of, summary_rows
+
+        if self.as_text:
+            self.say_sections([priced(section(found), price)], head)
+            end_of_selection(head)
+            return
+        document = object_with_costs(plain_fields(found), price)
+        if self.csv:
+            if head is not None:
+                complain_of_selection(head)
+            main = self.main_list(found, main)
+            say_csv(rows_of(found, document, main) if main else summary_rows(document))
+        else:
+            selection = {} if head is None else {"selection": plain(head)}
+            if price is not None:
+                selection["price"] = plain(price)
+            say_json({"format": name, "version": 1, **selection, **document})
+        end_of_selection(head)
+
+    def summary(self, document: JsonValue) -> bool:
+        """Print a document as JSON or as two columns; False where text is asked for."""
+        from ettr.report.rows import summary_rows
+
+        if self.csv:
+            say_csv(summary_rows(document))
+        elif self.json:
+            say_json(document)
+        return not self.as_text
+
+    def listed(self, entries: Sequence[dict[str, JsonValue]]) -> bool:
+        """Print a list as JSON or with one row an entry; False where text is asked for."""
+        from ettr.report.rows import json_rows
+
+        if self.csv:
+            say_csv(json_rows(entries))
+        elif self.json:
+            say_json(list(entries))
+        return not self.as_text
+
+
+@dataclass(frozen=True, slots=True)
+class FiledPrinting(Printing):
+    """The same, into a file where one is named."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the output to this file."),
+    ] = None
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Write what is printed to the file, if one is named, and say where it is.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        if self.output is not None:
+            check_writable("--output", self.output)
+        with written_to(self.output):
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Answering(FiledPrinting):
+    """The same, and how much text: the answer in one line with its table, or all of it."""
+
+    detail: Annotated[
+        bool,
+        typer.Option("--detail", help="Print everything: intervals, every table and note."),
+        needs(Input.TEXT),
+    ] = False
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="With --csv: print this list of the JSON."),
+        needs(Input.CSV),
+    ] = None
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Write what is printed to the file, if one is named, and say where it is.
+
+        Raises:
+            UsageError: it cannot be written, or a list of CSV is named without CSV.
+        """
+        if self.table is not None and not self.csv:
+            raise UsageError(f"--table {self.table}: names a list for --csv; give that too")
+        with FiledPrinting.around(self):
+            yield
+
+    def main_list(self, found: DataclassInstance, usual: str) -> str:
+        """The list that CSV has."""
+        from ettr.report.rows import known_list
+
+        return usual if self.table is None else known_list(found, self.table)
+
+    def say_sections(self, sections: Sequence[Section], head: SelectionHead | None) -> None:
+        """Print the answer of the first section and its table, or all of it."""
+        from ettr.report.text import brief_text
+
+        if self.detail:
+            Printing.say_sections(self, sections, head)
+            if self.site_file:
+                say(f"\nFrom {self.site_file[0]}: {', '.join(self.site_file[1:])}.")
+            return
+        if head is not None and head.simulated:  # before any number
+            say(head.simulated)
+        about = "" if head is None else head.sentence
+        notes = () if head is None else head.notes
+        say(brief_text(sections, about, notes[0] if notes else ""))
+
+
+@contextmanager
+def written_to(output: Path | None) -> Iterator[None]:
+    """Write what is printed within to a file, and say where it is; print it without a file."""
+    if output is None:
+        yield
+        return
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        yield
+    write_text(output, printed.getvalue())
+    say(f"Written: {output}")
+
+
+def say_csv(rows: FlatRows) -> None:
+    """Print rows as CSV to stdout; what could steer a terminal is made visible on one."""
+    from ettr.report.rows import csv_text
+
+    csv_output().write(csv_text(rows))
+
+
+class _OnTerminal(io.TextIOBase):
+    """Stdout with every character visible that could steer a terminal."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(harmless(text))
+
+
+def csv_output() -> TextIO:
+    """Where CSV goes: stdout, as it is for a program and harmless on a terminal."""
+    return cast("TextIO", _OnTerminal()) if sys.stdout.isatty() else sys.stdout

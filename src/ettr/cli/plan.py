@@ -14,14 +14,11 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
-from ettr.cli.computing import OnEngine
 from ettr.cli.groups import Input, TypedOptions
-from ettr.cli.output import check_writable, say
-from ettr.cli.plan_questions import PlanQuestions, node_type, overridden
-from ettr.cli.plan_simulation import SimulationOptions
-from ettr.cli.printing import Answering
-from ettr.cli.scheme_options import SchemeOptions
-from ettr.cli.selecting import Selecting
+from ettr.cli.output import Answering, check_writable, say
+from ettr.cli.plan_questions import PlanQuestions, SimulationOptions, node_type, overridden
+from ettr.cli.rates import SchemeOptions
+from ettr.cli.selecting import OnEngine, Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.files import write_text

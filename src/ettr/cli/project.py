@@ -11,11 +11,10 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli import rates
-from ettr.cli.computing import OnEngine
-from ettr.cli.groups import Input, OptionGroup, TypedOptions, needs
-from ettr.cli.printing import Answering, PageFile
+from ettr.cli.groups import Input, Only, OptionGroup, TypedOptions, needs
+from ettr.cli.output import Answering, PageFile
 from ettr.cli.quantities import MOST_GPUS_PER_NODE
-from ettr.cli.selecting import Selecting
+from ettr.cli.selecting import OnEngine, Selecting
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.models.registry import LAWS_OF_AGE, MODELS
@@ -307,3 +306,46 @@ def _stored(
         spans = stored_spans(analysis, planned_above_gpus(analysis))
         fitted = models.fitted(evidence, spans, rating.confidence)
         return evidence, fitted, rate_cautions(analysis), analysis.selection_head
+
+
+# -- `ettr forecast`: how many failures will come, and how well such forecasts held in the past ----
+
+
+def forecast(
+    store: opt.StoreArgument,
+    *,
+    ahead: Annotated[
+        str,
+        typer.Option("--ahead", metavar="LIST", help="How far ahead, such as 1d,7d,28d."),
+    ] = "7d,28d",
+    nodes: Annotated[
+        float | None,
+        typer.Option("--nodes", metavar="N", help="Nodes that will run; default as last."),
+    ] = None,
+    on: OnEngine,
+    selecting: Selecting,
+    rating: Annotated[
+        opt.Rating,
+        Only(
+            *("taxonomy", "believe", "window"),
+            *("burst_gap", "sticky_gap", "log_tolerance", "confidence"),
+        ),
+    ],
+    printing: Answering,
+) -> None:
+    """Forecast failures: how many will come, with bands, and how often such bands held.
+
+    Each length of time is forecast from windows of that length in the store's past, twelve at
+    least. Every past window from the thirteenth on is forecast from what came before it alone.
+    """
+    from ettr.analysis import Analysis
+    from ettr.analysis.forecasting import forecast_failures
+    from ettr.report.sections.projection import forecast_section
+
+    lengths = [q.time_days("--ahead", part.strip()) for part in ahead.split(",")]
+    q.positive("--nodes", nodes, "nodes")
+    with on.open(store) as opened:
+        analysis = Analysis(opened, rating.assumptions(), selecting.selection())
+        found = forecast_failures(analysis, opened.where, lengths, nodes)
+        head = analysis.selection_head
+    printing.show("ettr-forecast", found, forecast_section, "ahead", head)

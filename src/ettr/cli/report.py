@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ettr.cli import options as opt
-from ettr.cli.anonymising import Anonymising
-from ettr.cli.computing import OnEngine
-from ettr.cli.file_options import Reading, existing_files
+from ettr.cli.file_options import Reading, existing_files, ingest_all
 from ettr.cli.groups import Input, Only, TypedOptions
-from ettr.cli.output import check_writable, complain, end_of_selection, progress_bar, say
-from ettr.cli.pricing import Pricing
-from ettr.cli.printing import Printing, written_to
-from ettr.cli.reading import ingest_all
-from ettr.cli.selecting import Selecting
+from ettr.cli.output import (
+    Printing,
+    check_writable,
+    complain,
+    end_of_selection,
+    progress_bar,
+    say,
+    written_to,
+)
+from ettr.cli.selecting import Anonymising, OnEngine, Pricing, Selecting
 from ettr.errors import UsageError
 from ettr.files import write_text
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ettr.cli.output import complain, say
-from ettr.cli.pricing import Pricing
-from ettr.cli.printing import FiledPrinting, PageFile, Printing
+from ettr.cli.output import FiledPrinting, PageFile, Printing, complain, say
+from ettr.cli.selecting import Pricing
 from ettr.cli.simulate_site import (
     backtest,
     document_of_show,

@@ -10,8 +10,15 @@ from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ettr.cli.output import check_writable, complain_of_selection, progress_bar, say, say_selection
-from ettr.cli.printing import PageFile, Printing
+from ettr.cli.output import (
+    PageFile,
+    Printing,
+    check_writable,
+    complain_of_selection,
+    progress_bar,
+    say,
+    say_selection,
+)
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,8 +1,10 @@
-"""`ettr records`: pack images as progressive records, check them, say what each fidelity wins."""
+"""`ettr input trace`: the time of each stage of an input pipeline."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import chain
@@ -11,15 +13,138 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ettr.cli.output import say
-from ettr.cli.printing import Printing
-from ettr.cli.quantities import bytes_per_s, seconds, whole_numbers
+from ettr.cli.output import Printing, complain, say
+from ettr.cli.quantities import bytes_per_s, if_given, n_bytes, seconds, whole_numbers
+from ettr.cli.training import user_function
 from ettr.errors import UsageError
 from ettr.words import counted
 
 if TYPE_CHECKING:
     from ettr.records import Damage, Gain, ImageRecords, Sample
     from ettr.report.rows import JsonValue
+
+
+def input_trace(
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="Function without arguments that returns a list (a source and functions), an "
+            "SPDL PipelineBuilder or a torch DataLoader; FILE.py:FUNCTION works too.",
+        ),
+    ],
+    stages: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write the stages to, as JSON lines."
+        ),
+    ],
+    batches: Annotated[int, typer.Option(help="Number of items to draw from the pipeline.")] = 200,
+    *,
+    printing: Printing,
+) -> None:
+    """Time each stage of an input pipeline, for `ettr input plan`. It runs your code."""
+    from dataclasses import asdict
+
+    from ettr.adapters.input_trace import trace_input
+    from ettr.progress.stages import write_stages
+
+    try:
+        made = _function(pipeline)()
+        table, notes = trace_input(made, batches=batches, run=Path(pipeline).stem)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{pipeline}: needs {error.name}, which is not installed") from error
+    write_stages(stages, table.stages, table.host)
+    for note in notes:
+        complain(note)
+    if printing.summary(
+        {"host": asdict(table.host), "stages": [asdict(one) for one in table.stages]}
+    ):
+        return
+    say(f"{stages}: {len(table.stages)} stages. Next: ettr input plan {stages}")
+    for one in table.stages:
+        say(
+            f"  {one.stage}: {one.wall_s * 1e3:.3g} ms per item, {one.cpu_s * 1e3:.3g} ms of CPU,"
+            f" {one.gil_share:.0%} of it holding the GIL, {one.visits:g} calls per item delivered"
+            + (", random" if one.random else "")
+        )
+
+
+def _function(name: str) -> Any:
+    """The function of the user's module or file.
+
+    Raises:
+        UsageError: there is no such module, file or function.
+    """
+    module, _, function = name.rpartition(":")
+    if module.endswith(".py") or not module:
+        return user_function(name)
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109  where a module of the user's is looked for
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except ModuleNotFoundError as error:
+        if error.name and module.split(".")[0] != error.name.split(".")[0]:
+            raise
+        raise UsageError(
+            f"{name}: no module {module!r} here; give MODULE:FUNCTION or FILE.py:FUNCTION"
+        ) from error
+    if not callable(found):
+        raise UsageError(f"{module}: has no function {function!r}")
+    return found
+
+
+# -- `ettr input plan`: the settings of an input pipeline, and the rate that they reach ------------
+
+
+def input_plan(
+    stages: Annotated[Path, typer.Argument(help="Stages, as `ettr input trace` writes them.")],
+    rate: Annotated[
+        float | None, typer.Option(help="Rate at which the training consumes items, per second.")
+    ] = None,
+    cores: Annotated[
+        float | None, typer.Option(help="Cores for the pipeline; default those of the trace.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory for queues, workers and a cache, such as 64GB.")
+    ] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option(help="Bandwidth of the disk or network, such as 200MB/s.")
+    ] = None,
+    items: Annotated[
+        float | None, typer.Option(help="Items in an epoch; a cache would hold all of them.")
+    ] = None,
+    *,
+    printing: Printing,
+) -> None:
+    """Plan the concurrency, workers, queues and cache of an input pipeline, and predict its rate.
+
+    Exit 1 if no plan reaches --rate.
+    """
+    from ettr.progress.stages import read_stages
+    from ettr.projection.input_plan import InputLimits, plan_input
+    from ettr.report.rows import plain_fields
+
+    table = read_stages(stages)
+    for line in table.bad_lines:
+        complain(f"left out: {line}")
+    limits = InputLimits(
+        rate=rate,
+        cores=cores,
+        memory_bytes=if_given(n_bytes, "--memory", memory),
+        bandwidth_bytes=if_given(bytes_per_s, "--bandwidth", bandwidth),
+        dataset_items=items,
+    )
+    plan = plan_input(table, limits)
+    if not printing.summary(plain_fields(plan)):
+        for sentence in plan.says:
+            say(sentence)
+    if not plan.reaches:
+        complain(f"no plan reaches {rate:g} items/s within these limits")
+        raise typer.Exit(1)
+
+
+# -- `ettr records`: pack images as progressive records, check them, say what each fidelity wins
+
 
 _SHOWN_DAMAGE = 10
 _WORTH = 1.1
