@@ -16,7 +16,9 @@ from scipy.special import bdtri
 from campaigns import Table
 from ettr.estimates.interval import Interval
 from ettr.gates.grades import (
+    RULES,
     WANTED_CHANCE,
+    Edge,
     TemplateCounts,
     items_needed,
     likeliest_correlation,
@@ -24,7 +26,6 @@ from ettr.gates.grades import (
     side_of,
     sum_at_most,
 )
-from ettr.gates.rules import RULES, Edge
 
 TITLE = "Grades at the edges of bands"
 SIZE = 334

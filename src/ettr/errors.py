@@ -1,5 +1,7 @@
 """The errors that reach a user. Each says what was given, what is allowed and what to do next."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 
@@ -43,3 +45,14 @@ class ChangedStoreError(StoreError):
 
 class AccountingError(EttrError):
     """Records of a log were lost, or counted twice: a bug of a reader, never of the log."""
+
+
+# -- the errors of checkpoints. Each says what was found, what is allowed and what to do next ------
+
+
+class CheckpointError(EttrError):
+    """A checkpoint cannot be written, read, or trusted."""
+
+
+class FencedError(CheckpointError):
+    """Another process of a later generation owns the slot; this one may not write into it."""

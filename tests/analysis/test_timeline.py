@@ -19,8 +19,8 @@ from ettr.analysis.timeline import (
     timeline,
 )
 from ettr.errors import UsageError
+from ettr.report.pages import RowRun, picture_data, row_runs
 from ettr.report.sections.timeline import timeline_section
-from ettr.report.timeline_page import RowRun, picture_data, row_runs
 from ettr.selection import Selection
 from ettr.store import open_store
 

@@ -406,7 +406,7 @@ def test_sources_lists_every_format():
 
 def test_the_status_that_a_command_exits_with_is_the_programs(monkeypatch: pytest.MonkeyPatch):
     """`ettr verify` prints what it found and ends with 1, as scripts need."""
-    monkeypatch.setattr("ettr.cli.sources.say", _exits_1)
+    monkeypatch.setattr("ettr.cli.ingest.say", _exits_1)
     assert ettr("sources").code == 1
 
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli.program import ettr
+from ettr.cli.groups import site_file
 from ettr.cli.main import commands
-from ettr.cli.site_file import site_file
 from ettr.report.section import Section, TextTable
 from ettr.report.text import brief_text, without_intervals
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ettr.collect import running
-from ettr.collect.commands import CollectCommand, collect_commands
-from ettr.collect.running import CollectError, collect
+from ettr.collect.running import CollectCommand, CollectError, collect, collect_commands
 
 TWO_LINES = "JobID|State\\n1|COMPLETED\\n"
 

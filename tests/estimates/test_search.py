@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize_scalar
 
-from ettr.estimates.search import minimum, root
+from ettr.models.base import minimum, root
 
 
 def _functions(rng):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr
-from ettr.facts.node_names import joined_names
+from ettr.facts.naming import joined_names
 
 JOBS = """JobID|JobName|User|State|ExitCode|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES
 1|a|u|FAILED|1:0|2026-03-01T06:00:00|2026-03-01T06:05:00|2026-03-01T12:00:00|21300|1|gpu-a01|gres/gpu=8

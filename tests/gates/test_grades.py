@@ -11,6 +11,7 @@ from scipy.stats import betabinom, binomtest
 from campaigns import grades as campaign
 from ettr.estimates.interval import Interval
 from ettr.gates.grades import (
+    RULES,
     GradedItem,
     TemplateCounts,
     compared,
@@ -19,8 +20,8 @@ from ettr.gates.grades import (
     rate_interval,
     side_of,
     sum_at_most,
+    taxonomy,
 )
-from ettr.gates.rules import RULES, taxonomy
 
 V05, V10 = RULES["v0.5"], RULES["ailuminate-1.0"]
 

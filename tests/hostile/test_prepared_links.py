@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from ettr.chaos import run
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.durable_io import slot_file_name, slot_folder
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
 from ettr.checkpoint.slots.writer import SlotWriter
+from ettr.errors import CheckpointError
 from ettr.files import new_file, write_text
 from ettr.recovery import restore_costs
 from ettr.recovery.restore_costs import RunTimings, write_timings

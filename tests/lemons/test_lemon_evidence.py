@@ -13,7 +13,7 @@ import pytest
 
 from cli.program import Done, ettr
 from ettr.lemons.candidates import onset
-from ettr.report.lemon_page import evidence_file
+from ettr.report.pages import evidence_file
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ettr.analysis import Assumptions
 from ettr.errors import UsageError
-from ettr.live.catalogue import FAMILIES
-from ettr.live.exposition import STATE, Counted, Moment, openmetrics
+from ettr.live.exposition import FAMILIES, STATE, Counted, Moment, openmetrics
 from ettr.live.server import Address, Served, serve
 from ettr.live.watching import StoreWatch, WatchPlan
 from ettr.report.registry import PARTS

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from ettr.plan.assumed import inputs_of, with_inputs
+from ettr.plan.assumed import inputs_of, run_with_state, with_inputs
 from ettr.plan.cost import Price
 from ettr.plan.outlook import RunPlan, plan_run, typed_rate
 from ettr.plan.questions import Questions
 from ettr.plan.renewal import time_shares
 from ettr.plan.run import RunShape
 from ettr.plan.schemes import Domain, JobShape
-from ettr.plan.state_run import run_with_state
 from ettr.report.planner_page import assumed_job, given
 
 SCRIPT = """

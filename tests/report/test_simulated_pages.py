@@ -16,7 +16,7 @@ from ettr.analysis.calibration.back_test import BackTest, PlacedQuantity, _resul
 from ettr.estimates import Interval
 from ettr.plan.cost import Price
 from ettr.report.html import answer_page, render
-from ettr.report.money import priced
+from ettr.report.rows import priced
 from ettr.report.section import Figure, Section
 from ettr.report.sections.what_if import back_test_section, sensitivity_section, what_if_section
 from ettr.sim.cluster.run import ClusterHours

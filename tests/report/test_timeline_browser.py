@@ -21,7 +21,7 @@ from ettr.analysis.timeline import (
     TimelineNode,
 )
 from ettr.report.html import render
-from ettr.report.timeline_page import timeline_page
+from ettr.report.pages import timeline_page
 from report.browser import chromium, not_accessible, opened
 
 pytestmark = pytest.mark.browser

@@ -27,7 +27,7 @@ from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_text
 from ettr.sim.cluster.sensitivity import HEADLINES, sensitivity, varied_values
 from ettr.sim.cluster.whatif import difference_interval, hours_of, mean_hours, what_if
-from ettr.sim.sweeps import on_backend, results_of
+from ettr.sim.compiled import on_backend, results_of
 from ettr.store import open_store
 
 
@@ -218,7 +218,7 @@ def test_what_processes_of_ray_write_stays_out_of_the_output(tmp_path: Path):
     asks = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from ettr.sim.sweeps import on_backend, results_of\n"
+        "from ettr.sim.compiled import on_backend, results_of\n"
         "if __name__ == '__main__':\n"
         "    with on_backend('ray'):\n"
         "        import ray\n"

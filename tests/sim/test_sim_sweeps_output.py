@@ -22,7 +22,7 @@ ray.shutdown = lambda: print("last words")
 bridge.register_ray = lambda: register_parallel_backend("ray", ThreadingBackend)
 sys.modules.update({"ray": ray, "ray.util": util, "ray.util.joblib": bridge})
 
-from ettr.sim.sweeps import on_backend, results_of
+from ettr.sim.compiled import on_backend, results_of
 
 def task(n):
     print("warns")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ettr.analysis.assumptions import AnswerT, Given, answer, is_of_covered_time, taken_by
 from ettr.analysis.shared import SharedStages
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
-from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
+from ettr.facts.stored import NO_GPUS, kinds_of_nodes
 from ettr.metrics.rates import GPU, ClassRate, with_spread
 from ettr.metrics.status import StatusMix, status_mix
 from ettr.selection import Selection
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ettr.analysis.evidence import EvidenceCoverage
     from ettr.analysis.failure_list import FailureList
     from ettr.analysis.fleet import FleetModels
-    from ettr.analysis.node_names import OtherName
+    from ettr.analysis.selecting import OtherName
     from ettr.attribution.background import CoOccurrences, FalseAttribution, FalseFailuresBySize
     from ettr.attribution.job_history import JobHistory
     from ettr.lemons.candidates import LemonReport
@@ -314,7 +314,7 @@ class Analysis(SharedStages):
     @cached_property
     def other_names(self) -> tuple[OtherName, ...]:
         """Nodes whose events go by another name than their jobs."""
-        from ettr.analysis.node_names import other_names
+        from ettr.analysis.selecting import other_names
 
         return other_names(self.facts)
 

@@ -14,17 +14,18 @@ from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
 from ettr.facts import Facts
-from ettr.facts.node_lives import NO_GPUS, nodes_of_types
+from ettr.facts.stored import NO_GPUS, nodes_of_types
 from ettr.metrics.availability import Service, clipped
 from ettr.metrics.instants import Period, to_seconds
 from ettr.selection import Selection
 from ettr.sources.node_lists import expand_nodes
 from ettr.tables.rows import SIMULATION, SITE_NOTE
 from ettr.units import SECONDS_PER_DAY
-from ettr.words import by_number
+from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
     from ettr.metrics.availability import LogsRead
+
 
 MOST_NAMED = 10
 _PLACES = ("rack", "pod", "switch")
@@ -388,3 +389,36 @@ def last_day(period: Period, selection: Selection, day_s: float) -> int:
     if selection.until is not None and end_s == to_seconds(selection.until):
         return max(math.ceil(end_s / day_s) - 1, int(to_seconds(period.start) // day_s))
     return int(end_s // day_s)
+
+
+# -- nodes of logs under other names than the scheduler's: joined, or of several perhaps -----------
+
+
+@dataclass(frozen=True, slots=True)
+class OtherName:
+    """One node under two names."""
+
+    in_events: str
+    in_jobs: str
+
+
+def other_names(facts: Facts) -> tuple[OtherName, ...]:
+    """Names that could not be joined (`ettr.facts.naming`), each with the first candidate."""
+    first: dict[str, str] = {}
+    for row in sorted(facts.rows("unsure_aliases"), key=lambda row: tuple(row.values())):
+        first.setdefault(row["node"], row["scheduler_node"])
+    return tuple(OtherName(node, of) for node, of in sorted(first.items()))
+
+
+def joined_names(facts: Facts) -> str | None:
+    """A sentence on names taken as those of the scheduler; None where none was."""
+    rows = facts.rows("node_aliases")
+    if not rows:
+        return None
+    one = min(rows, key=lambda row: (row["cluster"], row["node"]))
+    nodes = len({(row["cluster"], row["scheduler_node"]) for row in rows})
+    return (
+        f"Logs call {counted(nodes, 'node')} by another name than the scheduler, such as "
+        f"{one['node']} for {one['scheduler_node']}: an inventory links the names, or no "
+        "other node has that host name. Their rows count for the scheduler's nodes."
+    )

@@ -16,7 +16,7 @@ from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import LogStages, facts_of
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.verdicts import LogMatching
-from ettr.facts.node_lives import kinds_of_nodes
+from ettr.facts.stored import kinds_of_nodes
 from ettr.metrics.availability import Service, service
 from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows
 from ettr.metrics.exposure import (

@@ -13,7 +13,7 @@ import numpy as np
 
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
-from ettr.facts.node_lives import nodes_of_types
+from ettr.facts.stored import nodes_of_types
 from ettr.lemons.slow_runs import (
     MIN_SLOW,
     RunSegments,

@@ -129,7 +129,7 @@ class Fleet(FleetAnswers):
     def _repr_html_(self) -> str:
         """What a notebook shows: the answers of the report, without their tables."""
         from ettr.report.findings import caution
-        from ettr.report.notebook import cards_html
+        from ettr.report.html import cards_html
         from ettr.report.page import cards
 
         known = (self.analysis.selection_head.simulated, caution(self.analysis))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ettr.api.rows import pandas_frame, polars_frame
 from ettr.errors import UsageError
-from ettr.report.money import rows_with_costs
-from ettr.report.rows import FlatRows, JsonValue, lists_of, rows_of
+from ettr.report.rows import FlatRows, JsonValue, lists_of, rows_of, rows_with_costs
 from ettr.report.section import Section
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Result(Generic[ValueT]):
         Raises:
             UsageError: there is no such figure.
         """
-        from ettr.report.notebook import plotly_figure
+        from ettr.report.html import plotly_figure
 
         drawn = [one for section in self._sections() for one in section.figures]
         chosen = [one for one in drawn if figure in {None, one.slug}]
@@ -112,7 +111,7 @@ class Result(Generic[ValueT]):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from ettr.report.notebook import sections_html
+        from ettr.report.html import sections_html
 
         return sections_html(self._sections())
 

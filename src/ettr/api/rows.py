@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from ettr.facts.engine import FactEngine
+    from ettr.facts.files import FactEngine
 
 
 _SHOWN = 10

@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ettr.checkpoint.errors import CheckpointError, FencedError
+from ettr.errors import CheckpointError, FencedError
 
 if TYPE_CHECKING:
     from ettr.checkpoint.dcp import CheckedReader, CheckedWriter, verify_dcp

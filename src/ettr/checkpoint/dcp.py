@@ -44,11 +44,11 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import make_folder, replacing, sync_folder, write_all
 from ettr.checkpoint.slots.reader import BadBlock
 from ettr.checkpoint.tensors.shards import dtype_name, flat_bytes
+from ettr.errors import CheckpointError
 
 FORMAT = "ettr-dcp"
 FORMAT_VERSION = 1

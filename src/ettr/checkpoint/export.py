@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.durable_io import replacing, write_all
 from ettr.checkpoint.slots.layout import RESERVED, Component
 from ettr.checkpoint.slots.reader import PayloadReader, Record
@@ -30,6 +29,7 @@ from ettr.checkpoint.slots.record_selection import (
     open_checkpoint,
 )
 from ettr.checkpoint.tensors.shards import PARAM, as_tensor, flat_bytes
+from ettr.errors import CheckpointError
 from ettr.files import write_text
 
 _SAFE_TYPES = {

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.durable_io import slot_folder, slot_of
 from ettr.checkpoint.slots.record_selection import (
     live_name,
@@ -29,7 +28,7 @@ from ettr.checkpoint.tensors.objects import (
     unmatched_groups,
 )
 from ettr.checkpoint.tensors.typed_values import SavedValues
-from ettr.errors import UsageError
+from ettr.errors import CheckpointError, UsageError
 
 PARAMETER_GROUPS = "parameter groups"  # their name where missing ones are listed
 

@@ -32,13 +32,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restoring import restore
 from ettr.checkpoint.rounds.selection import Budget
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint
 from ettr.checkpoint.state import as_state
 from ettr.checkpoint.tensors.shards import Shard
-from ettr.errors import UsageError
+from ettr.errors import CheckpointError, UsageError
 from ettr.estimates.interval import Interval
 
 TrainStep = Callable[[int], object]

@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.slots.durable_io import sync_folder
+from ettr.errors import CheckpointError, FencedError
 from ettr.files import DRAFT_ENDING
 from ettr.object_storage import TRIES, ObjectStorage, at_once, manifest_name
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from ettr.checkpoint import restore_report as perturbations
 from ettr.checkpoint.coverage import Mismatch, RestoreCoverage, mismatch
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.object_selection import ObjectChoice, choose_objects
 from ettr.checkpoint.remote import at_hand
 from ettr.checkpoint.restore_report import Perturbation, RestoredBlock, RestoreReport, first_names
@@ -48,7 +47,7 @@ from ettr.checkpoint.tensors.shards import (
     region_view,
     unpack_number,
 )
-from ettr.errors import UsageError
+from ettr.errors import CheckpointError, UsageError
 
 
 def restore(

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import RestoreReport
 from ettr.checkpoint.restoring import RestoreOptions, restorable_steps, restore_with
 from ettr.checkpoint.retention import kept_root, kept_steps
@@ -20,7 +19,7 @@ from ettr.checkpoint.slots.reader import EarlierRecords, open_slot, slot_names, 
 from ettr.checkpoint.slots.record_selection import MODES
 from ettr.checkpoint.state import State
 from ettr.checkpoint.tensors.objects import ObjectRecord
-from ettr.errors import UsageError
+from ettr.errors import CheckpointError, UsageError
 
 _LOG = logging.getLogger("ettr.checkpoint")
 EXISTING = ("resume", "keep", "stop")

@@ -31,7 +31,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.restoring import RestoreOptions
 from ettr.checkpoint.resuming import Start, StartQuestion, start_run
 from ettr.checkpoint.retention import Keep
@@ -43,7 +42,7 @@ from ettr.checkpoint.state import State, TrainingState, as_state
 from ettr.checkpoint.tensors.objects import ObjectRecord, RandomStates, encode_objects
 from ettr.checkpoint.tensors.shards import counts_versions
 from ettr.checkpoint.verification import BlockAge
-from ettr.errors import EttrError, UsageError
+from ettr.errors import CheckpointError, EttrError, FencedError, UsageError
 
 # -- what a training loop keeps outside of its checkpoint, where that can be seen: it is warned of
 # A checkpoint holds what it was given. A scheduler that was not given begins again at step 0 after

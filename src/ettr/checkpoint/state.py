@@ -11,7 +11,6 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.restore_report import first_names
 from ettr.checkpoint.tensors.objects import LiveGroup, Stateful, check_stateful
 from ettr.checkpoint.tensors.optimizers import (
@@ -38,6 +37,7 @@ from ettr.checkpoint.tensors.shards import (
     shards_of,
     tensor_signature,
 )
+from ettr.errors import CheckpointError
 
 _T = TypeVar("_T")
 _HELD = ("model", "optimizer")

@@ -17,7 +17,7 @@ from ettr.cli.output import Printing, complain, say
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from ettr.collect.commands import CollectCommand, CollectPeriod
+    from ettr.collect.running import CollectCommand, CollectPeriod
     from ettr.report.rows import JsonValue
 
 # what a shell makes of SIGTERM
@@ -65,8 +65,8 @@ def collect(
     by its owner alone; the first command that fails ends it. With --store the period begins where
     the accounting in the store ends, so that a timer needs no dates.
     """
-    from ettr.collect.commands import collect_commands
     from ettr.collect.running import collect as run_all
+    from ettr.collect.running import collect_commands
 
     period = _period(since, until, store, overlap, cluster)
     commands = collect_commands(period.since, period.until, cluster)
@@ -101,7 +101,7 @@ def collect(
 def _period(
     since: str | None, until: str | None, store: str | None, overlap: str, cluster: str | None
 ) -> CollectPeriod:
-    from ettr.collect.commands import CollectPeriod, period_after
+    from ettr.collect.running import CollectPeriod, period_after
     from ettr.store import open_store
 
     end = datetime.now(UTC).replace(microsecond=0)
@@ -118,7 +118,7 @@ def _period(
 def _say_script(
     folder: Path, period: CollectPeriod, commands: tuple[CollectCommand, ...], store: str | None
 ) -> None:
-    from ettr.collect.commands import by_hand
+    from ettr.collect.running import by_hand
 
     say(f"# from {period.since:%Y-%m-%dT%H:%M:%SZ} ({_comment(period.basis)})")
     say(f"# until {period.until:%Y-%m-%dT%H:%M:%SZ}")

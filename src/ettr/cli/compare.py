@@ -212,7 +212,7 @@ def _show_previous(
     from ettr.analysis import Analysis
     from ettr.analysis.comparing import period_trend
     from ettr.analysis.fleet_evidence import common_above_gpus
-    from ettr.report.money import priced
+    from ettr.report.rows import priced
     from ettr.report.sections.compare import previous_section
 
     with on.open(where) as store:

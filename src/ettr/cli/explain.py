@@ -124,8 +124,7 @@ def _explain_job(
 ) -> None:
     from ettr.analysis import Analysis
     from ettr.analysis.evidence import evidence_of_job
-    from ettr.analysis.job_arrays import job_array
-    from ettr.report.job_history import job_array_section, job_history_text, job_section
+    from ettr.report.job_history import job_array, job_array_section, job_history_text, job_section
     from ettr.report.rows import plain, plain_fields, rows_of
 
     with on.open(store) as opened:
@@ -248,8 +247,8 @@ def timeline(
     from ettr.analysis import Analysis
     from ettr.analysis import timeline as spans
     from ettr.report.html import render
+    from ettr.report.pages import timeline_page
     from ettr.report.sections.timeline import timeline_section
-    from ettr.report.timeline_page import timeline_page
 
     typed.check({Input.STORE: True, Input.REPORT_PAGE: printing.as_text})
     if printing.as_text:

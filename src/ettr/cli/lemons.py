@@ -164,7 +164,7 @@ def _show_evidence(
 ) -> None:
     from ettr.analysis.lemon_evidence import FailedJob
     from ettr.report.html import render
-    from ettr.report.lemon_page import evidence_document, evidence_file, evidence_page
+    from ettr.report.pages import evidence_document, evidence_file, evidence_page
     from ettr.report.rows import flat_rows
     from ettr.report.sections.lemons import verdict_section
     from ettr.report.text import selection_text, with_selection

@@ -21,10 +21,18 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 import typer
 import typer.core
 
-from ettr.cli.groups import ALL_SHOWN, HELP_ALL, flattened, is_expert, with_help_all
+from ettr.cli.groups import (
+    ALL_SHOWN,
+    HELP_ALL,
+    SITE_FILE,
+    SiteFile,
+    flattened,
+    is_expert,
+    site_file,
+    with_help_all,
+)
 from ettr.cli.output import complain, complain_of_use, write_any_text
 from ettr.cli.quantities import check_withdrawn, check_words
-from ettr.cli.site_file import SITE_FILE, SiteFile, site_file
 from ettr.errors import ChangedStoreError, EttrError, UsageError
 from ettr.report.registry import Command, Registered, registered
 from ettr.version import __version__
@@ -50,16 +58,16 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "timeline", "explain"),
     ("From logs to answers", "export", "export"),
     ("From logs to answers", "sql", "export"),
-    ("From logs to answers", "sources", "sources"),
+    ("From logs to answers", "sources", "ingest"),
     ("From logs to answers", "demo", "ingest"),
-    ("From logs to answers", "catalog", "sources"),
+    ("From logs to answers", "catalog", "ingest"),
     ("One metric at a time", "failures", "metrics"),
     ("One metric at a time", "causes", "explain"),
     ("One metric at a time", "nodes", "metrics"),
     ("One metric at a time", "node", "lemons"),
     ("One metric at a time", "lemons", "lemons"),
     ("One metric at a time", "slow", "lemons"),
-    ("One metric at a time", "checks", "checks"),
+    ("One metric at a time", "checks", "metrics"),
     ("At the scale you plan", "forecast", "project"),
     ("At the scale you plan", "plan", "plan"),
     ("At the scale you plan", "project", "project"),

@@ -363,8 +363,7 @@ class AnalysisOptions(Rating):
         Raises:
             UsageError: an option cannot be understood.
         """
-        from ettr.metrics.objectives import read_objectives
-        from ettr.metrics.run_rules import RunRule
+        from ettr.metrics.run_rules import RunRule, read_objectives
 
         interval_s, restart_s, write_s = (
             q.if_typed(limited_time_s, f"--{name}", getattr(self, name))

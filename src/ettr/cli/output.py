@@ -287,8 +287,14 @@ class Printing(OptionGroup):
             head: The selection of the store that it rests on; None where it rests on none.
             price: Of a GPU-hour, for money next to GPU-hours; None for none.
         """
-        from ettr.report.money import object_with_costs, priced
-        from ettr.report.rows import plain, plain_fields, rows_of, summary_rows
+        from ettr.report.rows import (
+            object_with_costs,
+            plain,
+            plain_fields,
+            priced,
+            rows_of,
+            summary_rows,
+        )
 
         if self.as_text:
             self.say_sections([priced(section(found), price)], head)

@@ -215,8 +215,8 @@ def _around(
 
 
 def _made(options: _Options, by_node: _NodeRate) -> RunPlan:
+    from ettr.plan.assumed import run_with_state
     from ettr.plan.outlook import plan_run
-    from ettr.plan.state_run import run_with_state
 
     rate, seen_gpus_per_node = by_node.rate, by_node.gpus_per_node
     size, times, schemes = options.size, options.times, options.schemes

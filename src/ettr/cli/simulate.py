@@ -342,11 +342,11 @@ def _what_if(
     patterns: tuple[str, ...] | None = None,
 ) -> None:
     """Compare changes; where patterns are given, with what that owes to such assumed values."""
-    from ettr.report.money import priced
+    from ettr.report.rows import priced
     from ettr.report.sections.what_if import varied_what_if_section
     from ettr.sim.cluster.sensitivity import effect_plan, with_effects
     from ettr.sim.cluster.whatif import what_if
-    from ettr.sim.sweeps import on_backend
+    from ettr.sim.compiled import on_backend
 
     plan = None if patterns is None else effect_plan(made, changes, patterns, replay)
     with on_backend(backend):
@@ -380,7 +380,7 @@ def _sensitivity(
 ) -> None:
     from ettr.report.sections.what_if import sensitivity_section
     from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
-    from ettr.sim.sweeps import on_backend
+    from ettr.sim.compiled import on_backend
 
     n = n_simulations(made, patterns, len(seeds), replay)
     with on_backend(backend), simulating_bar(n, "runs") as advance:
@@ -432,7 +432,7 @@ def _run(
     """Simulate into a store, and answer a question about the scenario."""
     from ettr.report.rows import plain_fields
     from ettr.sim.cluster.run import check_run, simulate_into
-    from ettr.sim.sweeps import on_backend
+    from ettr.sim.compiled import on_backend
     from ettr.store import open_store
 
     if store is None:

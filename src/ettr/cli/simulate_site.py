@@ -92,7 +92,7 @@ def backtest(
     from ettr.files import write_text
     from ettr.report.sections.what_if import back_test_section
     from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, with_validation
-    from ettr.sim.sweeps import on_backend
+    from ettr.sim.compiled import on_backend
     from ettr.store import open_store
 
     if hold_back is None:

@@ -13,9 +13,8 @@ import typer
 
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
-from ettr.cli.groups import Only
+from ettr.cli.groups import SITE_FILE, WATCH, Only
 from ettr.cli.output import check_writable, complain, say
-from ettr.cli.site_file import SITE_FILE, WATCH
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:

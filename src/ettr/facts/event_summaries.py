@@ -18,11 +18,10 @@ from collections.abc import Callable
 
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
-from ettr.facts.node_names import under_one_name
+from ettr.facts.naming import under_one_name
 from ettr.facts.stored import selected
 from ettr.tables.columns import Kind
-from ettr.tables.event_summaries import EVENT_SUMMARIES
-from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.tables.rows import DEFAULT_CLUSTER, EVENT_SUMMARIES
 
 _SUMMARIES = {
     "event_census": "event_census",

@@ -16,7 +16,7 @@ from ettr.facts.files import Columns, Fact, fact, is_fact
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ettr.facts.engine import FactEngine
+    from ettr.facts.files import FactEngine
 
 Given = Mapping[str, Any]
 _NUMBER = count()

@@ -13,13 +13,17 @@ fact made in Python: a function under `made`, which names what it reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 SQL = Path(__file__).parent / "sql"
 _READS = re.compile(r"\b(FROM|JOIN)(\s+)([a-z_][a-z0-9_]*)\b(?!\s*\()", re.IGNORECASE)
@@ -130,3 +134,31 @@ def _of_file(name: str) -> Fact:
         tuple(other for other in named if other not in steps),
         tuple(dict.fromkeys(_TAKES.findall(code))),
     )
+
+
+# -- what an engine of facts does; statements are in DuckDB's dialect ------------------------------
+
+
+class FactEngine(Protocol):
+    """Statements on one engine, which keeps facts under names."""
+
+    def create(self, name: str, sql: str, bound: Mapping[str, Any], *, view: bool) -> None:
+        """Keep what a statement selects, as rows or as a view."""
+
+    def put(self, name: str, columns: Sequence[tuple[str, str]], rows: Rows) -> None:
+        """Keep few rows that were made elsewhere."""
+
+    def put_arrow(self, name: str, rows: pa.Table) -> None:
+        """Keep rows that were made elsewhere, in Arrow's types."""
+
+    def names(self, sql: str) -> list[str]:
+        """Names of the columns of a statement."""
+
+    def rows(self, sql: str, bound: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Rows of a statement as dictionaries."""
+
+    def columns(self, sql: str, bound: Mapping[str, Any]) -> Columns:
+        """Columns of a statement as arrays."""
+
+    def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
+        """Rows of a statement as an Arrow table."""

@@ -17,14 +17,17 @@ from typing import Any, NoReturn
 from ettr.errors import SourceError, UsageError
 from ettr.estimates.interval import Interval
 from ettr.gates.grades import (
+    RULES,
     GradedItem,
     GradeResult,
+    GradeRule,
+    Hazard,
     HazardGrade,
     counts_by_hazard,
     grade,
     rate_interval,
+    taxonomy,
 )
-from ettr.gates.rules import RULES, GradeRule, Hazard, taxonomy
 
 # -- results of graders: inspect-ai logs, lm-eval-harness samples, modelbench records, CSV ---------
 # A file that is cut off, or whose run did not end, is refused: no part is graded in silence.

@@ -16,7 +16,7 @@ import numpy as np
 
 from ettr.estimates.special import gammaincinv, pdtrc
 from ettr.facts import Facts, made
-from ettr.facts.node_lives import NO_GPUS, kinds_of_nodes
+from ettr.facts.stored import NO_GPUS, kinds_of_nodes
 from ettr.lemons.model import (
     FleetSignals,
     Floats,

@@ -19,12 +19,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from ettr.analysis import Analysis, Assumptions
-from ettr.collect.commands import collect_commands, period_after
-from ettr.collect.running import collect
+from ettr.collect.running import collect, collect_commands, period_after
 from ettr.errors import ChangedStoreError, EttrError, NoRecordError, UsageError
 from ettr.live.exposition import STATE, Counted, Moment, Samples, openmetrics, samples_of
-from ettr.live.following import Follower, names_of, read_as
-from ettr.live.journal import drop_read_pieces, take_journal
+from ettr.live.following import Follower, drop_read_pieces, names_of, read_as, take_journal
 from ettr.live.server import Served
 from ettr.report.html import render
 from ettr.report.page import document, page

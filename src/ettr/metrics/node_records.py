@@ -14,7 +14,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.facts import Facts
 from ettr.facts.files import Columns
-from ettr.facts.node_lives import kinds_of_nodes
+from ettr.facts.stored import kinds_of_nodes
 from ettr.metrics.availability import Service
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.metrics.instants import moment, to_datetime

@@ -14,7 +14,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.facts import Facts, made
-from ettr.facts.node_lives import nodes_of_types
+from ettr.facts.stored import nodes_of_types
 from ettr.metrics.instants import Floats, Period, moment, to_seconds
 from ettr.metrics.stitching import with_run_jobs
 from ettr.metrics.survival import Durations, durations

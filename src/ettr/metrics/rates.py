@@ -14,7 +14,7 @@ from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.estimates.exact import FailureRate, FleetSpread, Spread, rate_interval
 from ettr.estimates.interval import Interval
 from ettr.facts import Facts
-from ettr.facts.node_lives import NO_GPUS, in_life
+from ettr.facts.stored import NO_GPUS, in_life
 from ettr.units import SECONDS_PER_DAY
 
 PER_NODE_DAYS = 1000.0

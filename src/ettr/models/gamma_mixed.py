@@ -11,7 +11,6 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, inflated_interval
-from ettr.estimates.search import minimum, root
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -20,6 +19,8 @@ from ettr.models.base import (
     Parameter,
     checked_values,
     chi_square_tail,
+    minimum,
+    root,
     verdict,
 )
 from ettr.models.data import Counts, Floats, LifeLaw

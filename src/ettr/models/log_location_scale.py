@@ -18,7 +18,6 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate, inflated_interval
-from ettr.estimates.search import minimum, root
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,
@@ -26,6 +25,8 @@ from ettr.models.base import (
     Parameter,
     age_test,
     checked_values,
+    minimum,
+    root,
     verdict,
 )
 from ettr.models.data import Floats, LifeLaw, Lifetimes

@@ -14,8 +14,7 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.estimates.search import root
-from ettr.models.base import FEW_FAILURES, Fit
+from ettr.models.base import FEW_FAILURES, Fit, root
 from ettr.models.data import Floats, Lifetimes, RepairLaw, at_risk
 from ettr.models.log_location_scale import LogLocationScale
 from ettr.models.piecewise import PiecewiseConstant, local_spread

@@ -18,7 +18,6 @@ from ettr.estimates.interval import Interval
 from ettr.metrics.mttf import SizeMttf
 from ettr.metrics.node_records import NodeRecord
 from ettr.report.findings import has_false, lower_bound, projecting_rate
-from ettr.report.money import money
 from ettr.report.numbers import (
     NO_GPUS,
     SAY_GPUS,
@@ -32,6 +31,7 @@ from ettr.report.numbers import (
     p_value,
     percent,
 )
+from ettr.report.rows import money
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 

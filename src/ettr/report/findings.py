@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
 from ettr.analysis import Analysis
-from ettr.analysis.node_names import joined_names
+from ettr.analysis.selecting import joined_names
 from ettr.facts import Facts
 from ettr.metrics.availability import LogsRead
 from ettr.metrics.black_holes import BlackHole, HungRun
@@ -26,7 +26,7 @@ from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
     from ettr.analysis.evidence import EvidenceCoverage
-    from ettr.analysis.node_names import OtherName
+    from ettr.analysis.selecting import OtherName
     from ettr.metrics.coverage import DumpWindow
     from ettr.metrics.quality import LeftOut, Runaways
 

@@ -15,7 +15,7 @@ import marshal
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +29,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from ettr.report.answers import Answer
+from ettr.report.charts import INK
 from ettr.report.numbers import legend
 from ettr.report.rows import JsonValue
 from ettr.report.section import Figure, Section, TextTable
@@ -37,6 +38,8 @@ from ettr.version import __version__
 from ettr.words import cut, harmless
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from ettr.report.first_screen import FirstScreen
 
 
@@ -330,3 +333,48 @@ def answer_page(
         selection=selection,
         legend="" if confidence is None else legend(confidence),
     )
+
+
+# -- sections of a report in a notebook: as HTML without a script, and their figures as Plotly's
+
+
+NOTEBOOK_ROWS_SHOWN = 50
+_TEMPLATE = "plotly_white"
+_INK = "#2a3f5f"  # the text of that template
+
+
+def sections_html(sections: Sequence[Section]) -> str:
+    """Leads, tables and notes of sections; whatever came from a log is escaped."""
+    return (
+        environment()
+        .get_template("notebook.html.j2")
+        .render(sections=sections, rows_shown=NOTEBOOK_ROWS_SHOWN)
+    )
+
+
+def cards_html(title: str, caution: str | None, cards: Sequence[Card]) -> str:
+    """The key numbers of a report, and what must be read before them."""
+    return (
+        environment()
+        .get_template("notebook_cards.html.j2")
+        .render(title=title, caution=caution, cards=cards)
+    )
+
+
+def plotly_figure(figure: Figure) -> go.Figure:
+    """A figure of the report as Plotly's own object, with its title over it."""
+    import plotly.graph_objects as go
+
+    made = go.Figure(
+        {"data": [_inked(escaped(trace)) for trace in figure.traces], "layout": figure.layout}
+    )
+    made.update_layout(escaped(figure.layout), template=_TEMPLATE)
+    made.update_layout(title={"text": str(escaped(figure.title, is_text=True))})
+    return made
+
+
+def _inked(trace: object) -> object:
+    """The trace with the colour of the text, which the page puts in by its theme."""
+    if isinstance(trace, dict):
+        return {key: _inked(value) for key, value in trace.items()}
+    return _INK if trace == INK else trace

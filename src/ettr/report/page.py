@@ -15,7 +15,6 @@ from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest
 from ettr.report.findings import caution, findings, lower_bound, short_logs
 from ettr.report.first_screen import first_screen
 from ettr.report.html import Card, Page
-from ettr.report.money import money, price_words
 from ettr.report.numbers import (
     NO_GPUS,
     SAY_GPUS,
@@ -31,7 +30,7 @@ from ettr.report.numbers import (
 )
 from ettr.report.parts import part_document, part_sections
 from ettr.report.registry import PARTS
-from ettr.report.rows import REPORT_FORMAT, REPORT_VERSION, plain
+from ettr.report.rows import REPORT_FORMAT, REPORT_VERSION, money, plain, price_words
 from ettr.report.section import Section
 from ettr.report.sections.goodput import lost_in_all
 from ettr.report.text import selection_line, simulation_line, wrapped

@@ -7,10 +7,19 @@ from dataclasses import is_dataclass, replace
 from typing import Any
 
 from ettr.analysis import Analysis
-from ettr.report.money import priced, rows_with_costs, with_costs
 from ettr.report.numbers import DASH
 from ettr.report.registry import NO_JOBS, PARTS, Part
-from ettr.report.rows import FlatRows, JsonValue, known_list, plain, plain_fields, rows_of
+from ettr.report.rows import (
+    FlatRows,
+    JsonValue,
+    known_list,
+    plain,
+    plain_fields,
+    priced,
+    rows_of,
+    rows_with_costs,
+    with_costs,
+)
 from ettr.report.section import Section, TextTable
 
 # -- what the logs do not bear is null in the JSON document and a dash in tables, never 0 ----------

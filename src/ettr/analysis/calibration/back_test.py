@@ -28,7 +28,7 @@ from ettr.sim.cluster.run import AnyCluster, simulated_cluster
 from ettr.sim.cluster.scenario import QUANTITIES, REPAIR_SPREAD, SAVES, ClusterScenario, Validation
 from ettr.sim.cluster.scenario_parts import SimulatedPeriod
 from ettr.sim.cluster.standing import ScenarioStanding, drawn_scenario, standing_of, values_digest
-from ettr.sim.sweeps import results_of
+from ettr.sim.compiled import results_of
 from ettr.tables import TABLES
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.restore_report import first_names
 from ettr.checkpoint.retention import Retention
 from ettr.checkpoint.slots.durable_io import slot_files
@@ -36,6 +35,7 @@ from ettr.checkpoint.slots.layout import (
 from ettr.checkpoint.slots.plan import SlotPlan
 from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.checkpoint.tensors.shards import Shard, block_view, flat_bytes, pack_number
+from ettr.errors import CheckpointError, FencedError
 
 _ALIGN = 64
 _MOST_COPY_THREADS = 4  # more do not make memory faster

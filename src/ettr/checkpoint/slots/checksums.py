@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.errors import CheckpointError
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 

@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.errors import CheckpointError
 from ettr.files import DRAFT_ENDING, new_file
 
 

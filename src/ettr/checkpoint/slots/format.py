@@ -22,10 +22,10 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import read_at
 from ettr.checkpoint.slots.layout import LayoutJson, SlotLayout, aligned
+from ettr.errors import CheckpointError
 
 FORMAT_VERSION = 3
 MAGIC = b"ETTRSLOT"

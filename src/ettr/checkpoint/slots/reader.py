@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import make_folder, read_at, slot_files, slot_of, sync_folder
 from ettr.checkpoint.slots.format import (
@@ -26,6 +25,7 @@ from ettr.checkpoint.slots.format import (
     unpack_header,
 )
 from ettr.checkpoint.slots.layout import RESERVED, Key, difference, region_of
+from ettr.errors import CheckpointError
 
 _PIECE_BYTES = 1 << 19
 

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import slot_of
 from ettr.checkpoint.slots.layout import MOVEMENT, OBJECTS, RESERVED, Key
@@ -32,7 +31,7 @@ from ettr.checkpoint.slots.reader import (
     superseded,
 )
 from ettr.checkpoint.tensors.objects import ObjectRecord, unpack_objects
-from ettr.errors import UsageError
+from ettr.errors import CheckpointError, UsageError
 
 MODES = ("newest", "consistent")
 

@@ -11,7 +11,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ettr.checkpoint.errors import CheckpointError, FencedError
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import (
     Disk,
@@ -36,6 +35,7 @@ from ettr.checkpoint.slots.format import (
     pack_superblock,
 )
 from ettr.checkpoint.slots.layout import RESERVED, SlotLayout
+from ettr.errors import CheckpointError, FencedError
 from ettr.files import new_file
 
 

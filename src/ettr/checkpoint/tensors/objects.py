@@ -22,10 +22,9 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.layout import aligned
 from ettr.checkpoint.tensors.typed_values import decode, encode
-from ettr.errors import UsageError
+from ettr.errors import CheckpointError, UsageError
 
 # -- random states as values that a checkpoint can save, and their way back ------------------------
 # RunningCheckpoint(root, {"model": model, "random": RandomStates(), ...})

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ettr.checkpoint.errors import CheckpointError
+from ettr.errors import CheckpointError
 
 _ZERO = "ZeroRedundancyOptimizer"
 

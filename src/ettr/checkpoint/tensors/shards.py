@@ -23,7 +23,6 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.layout import (
     DTYPE_BYTES,
     Component,
@@ -34,6 +33,7 @@ from ettr.checkpoint.slots.layout import (
 )
 from ettr.checkpoint.slots.reader import Record
 from ettr.checkpoint.tensors.objects import Stateful
+from ettr.errors import CheckpointError
 
 # -- the parameters and persistent buffers of a model: canonical names for the live objects --------
 # Names are those of `torch.distributed.checkpoint.state_dict`, so that they are the same under DDP,

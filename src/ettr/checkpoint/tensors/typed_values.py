@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ettr.checkpoint.errors import CheckpointError
 from ettr.checkpoint.slots.durable_io import replacing, write_all
 from ettr.checkpoint.slots.layout import DTYPE_BYTES, aligned
-from ettr.errors import UsageError
+from ettr.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor

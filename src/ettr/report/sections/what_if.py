@@ -11,8 +11,8 @@ from ettr.analysis.calibration.fit import SiteFit
 from ettr.estimates import Interval
 from ettr.plan.cost import Price
 from ettr.report.charts import BarSeries, row_chart, waits_chart
-from ettr.report.money import price_words
 from ettr.report.numbers import DASH, between, duration, number, p_value, percent
+from ettr.report.rows import price_words
 from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.sensitivity import (

@@ -34,7 +34,7 @@ from ettr.sim.cluster.workload import (
     overfull_series,
     replaced_by,
 )
-from ettr.sim.sweeps import results_of
+from ettr.sim.compiled import results_of
 
 LESS, MORE = 0.5, 1.5
 HEADLINES = (

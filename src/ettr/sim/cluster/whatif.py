@@ -30,7 +30,7 @@ from ettr.sim.cluster.workload import (
     repairs_note,
     replaced_by,
 )
-from ettr.sim.sweeps import results_of
+from ettr.sim.compiled import results_of
 from ettr.units import HOURS_PER_DAY
 
 LEAST_SEEDS = 3
