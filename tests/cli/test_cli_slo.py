@@ -10,7 +10,7 @@ import pytest
 from cli.program import ettr
 from ettr.analysis import Analysis, Assumptions
 from ettr.analysis.objectives import objectives_held
-from ettr.metrics.run_rules import read_objectives
+from ettr.metrics.objectives import read_objectives
 from ettr.store import open_store
 
 HEADER = "JobID|Cluster|User|Partition|State|Submit|Start|End|ElapsedRaw|NNodes|AllocTRES|NodeList"

@@ -20,7 +20,7 @@ from cli.program import ettr
 from ettr.analysis import Assumptions
 from ettr.live.exposition import FAMILIES
 from ettr.live.watching import backfill, shipped
-from ettr.metrics.run_rules import Objective
+from ettr.metrics.objectives import Objective
 
 SHIPPED = {name: json.loads(text) for name, text in shipped().items()}
 DASHBOARDS = {name: made for name, made in SHIPPED.items() if name.endswith(".json")}

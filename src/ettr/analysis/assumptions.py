@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 from ettr.attribution import FoldingRules, LogMatching, Window
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
 from ettr.facts import Facts
+from ettr.metrics.objectives import Objective
 from ettr.metrics.run_rules import (
     LOST_CAP_MIN,
     CheckpointAssumptions,
-    Objective,
     PreemptionRule,
     RunRule,
 )

@@ -20,7 +20,7 @@ from ettr.estimates.interval import Interval
 from ettr.metrics.coverage import HOLE_CHANCE, LEAST_DAYS, coverage
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.metrics.instants import Floats, to_datetime, to_seconds
-from ettr.metrics.run_rules import Objective
+from ettr.metrics.objectives import Objective
 from ettr.metrics.trend import cumulative_node_days
 from ettr.units import (
     DAYS_PER_YEAR,

@@ -22,7 +22,7 @@ from typer.models import OptionInfo
 
 from ettr.cli.quantities import check_value
 from ettr.errors import UsageError
-from ettr.metrics.run_rules import TABLE
+from ettr.metrics.objectives import TABLE
 
 _CONTEXT = "typer_context"
 

@@ -363,7 +363,8 @@ class AnalysisOptions(Rating):
         Raises:
             UsageError: an option cannot be understood.
         """
-        from ettr.metrics.run_rules import RunRule, read_objectives
+        from ettr.metrics.objectives import read_objectives
+        from ettr.metrics.run_rules import RunRule
 
         interval_s, restart_s, write_s = (
             q.if_typed(limited_time_s, f"--{name}", getattr(self, name))
