@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from campaigns import Table
-from ettr.estimates.exact import FailureRate, Spread, fleet_spread
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import Spread, fleet_spread
 from ettr.models.compare import compare_spread
 from ettr.models.data import Counts
 from ettr.models.dispersion import (

@@ -9,7 +9,7 @@ import pytest
 from attribution.attribution_tables import Cluster, at
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution.background import background, false_failures_by_size
-from ettr.attribution.verdicts import Window
+from ettr.attribution.rules import Window
 from ettr.facts import Facts
 from fact_tables import attributed
 

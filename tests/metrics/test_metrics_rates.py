@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate, Spread, mean_time_interval, rate_interval
+from ettr.estimates.exact import FailureRate, mean_time_interval, rate_interval
+from ettr.estimates.spread import Spread
 from ettr.metrics.instants import observed_period, to_seconds
 from ettr.metrics.mttf import mttf_by_size, project, restarts_within_attempts
 from ettr.metrics.rates import estimated_rate, failure_rates, window_rate

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate, fleet_spread
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import fleet_spread
 from ettr.models.data import Counts
 from ettr.models.dispersion import (
     FailureTimeline,

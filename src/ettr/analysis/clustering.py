@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.defaults import CONFIDENCE
-from ettr.estimates.exact import FleetSpread, Spread, fleet_spread
+from ettr.estimates.spread import FleetSpread, Spread, fleet_spread
 from ettr.facts import Facts
 from ettr.facts.files import Columns
 from ettr.metrics.availability import Service

@@ -13,8 +13,9 @@ from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.clustering import FLEET
 from ettr.analysis.fleet_evidence import FleetEvidence, period_evidence, same_nodes
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate, Spread, sum_interval
+from ettr.estimates.exact import FailureRate, sum_interval
 from ettr.estimates.interval import Interval
+from ettr.estimates.spread import Spread
 from ettr.metrics.coverage import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution.background import FalseFailures, FalseFailuresBySize
-from ettr.estimates.exact import FleetSpread
+from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
 from ettr.facts.facts import at
 from ettr.metrics.availability import LogsRead

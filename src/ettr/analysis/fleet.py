@@ -13,7 +13,8 @@ import numpy as np
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.clustering import BAND_SEED, FLEET
-from ettr.estimates.exact import FailureRate, FleetSpread
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
 from ettr.models.base import Fit
 from ettr.models.data import Counts

@@ -14,7 +14,8 @@ from ettr.analysis.clustering import FLEET, FailuresOfSize, clustering_of_all
 from ettr.analysis.node_faults import fault_counts, faults_of
 from ettr.analysis.without_jobs import gpus_of_a_node, recorded_hours, recorded_restarts
 from ettr.errors import UsageError
-from ettr.estimates.exact import FailureRate, FleetSpread, Spread
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import FleetSpread, Spread
 from ettr.facts import Facts
 from ettr.facts.chosen import facts_of_jobs
 from ettr.metrics.availability import clusters_of

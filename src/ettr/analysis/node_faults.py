@@ -9,7 +9,7 @@ import numpy as np
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.clustering import fault_clustering
 from ettr.errors import UsageError
-from ettr.estimates.exact import FleetSpread
+from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
 from ettr.metrics.availability import LogsRead, Service
 from ettr.metrics.faults import (

@@ -13,7 +13,8 @@ from ettr.analysis.model_choice import ChosenModels
 from ettr.defaults import GPUS_PER_NODE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate, dispersed_interval
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import dispersed_interval
 from ettr.metrics.rates import FailuresByConfidence
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD

@@ -15,7 +15,7 @@ import numpy as np
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.given_facts import LogStages, facts_of
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
-from ettr.attribution.verdicts import LogMatching
+from ettr.attribution.rules import LogMatching
 from ettr.facts.stored import kinds_of_nodes
 from ettr.metrics.availability import Service, service
 from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows

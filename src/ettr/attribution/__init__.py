@@ -1,5 +1,5 @@
 """Why attempts ended: end states, events folded into episodes, and the window that joins them."""
 
-from ettr.attribution.verdicts import Confidence, FoldingRules, LogMatching, Window
+from ettr.attribution.rules import Confidence, FoldingRules, LogMatching, Window
 
 __all__ = ["Confidence", "FoldingRules", "LogMatching", "Window"]

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.estimates.exact import FleetSpread, Spread, share_interval
+from ettr.estimates.exact import share_interval
+from ettr.estimates.spread import FleetSpread, Spread
 from ettr.facts import Facts
 from ettr.metrics.availability import Service
 from ettr.metrics.instants import Floats, Period, to_seconds

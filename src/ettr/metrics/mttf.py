@@ -15,7 +15,8 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate, Spread, mean_time_interval
+from ettr.estimates.exact import FailureRate, mean_time_interval
+from ettr.estimates.spread import Spread
 from ettr.facts import Facts
 from ettr.metrics.instants import Floats
 from ettr.metrics.rates import (

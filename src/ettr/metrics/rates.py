@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
-from ettr.estimates.exact import FailureRate, FleetSpread, Spread, rate_interval
+from ettr.estimates.exact import FailureRate, rate_interval
 from ettr.estimates.interval import Interval
+from ettr.estimates.spread import FleetSpread, Spread
 from ettr.facts import Facts
 from ettr.facts.stored import NO_GPUS, in_life
 from ettr.units import SECONDS_PER_DAY

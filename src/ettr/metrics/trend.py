@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.exact import Spread
+from ettr.estimates.spread import Spread
 from ettr.facts import Facts
 from ettr.metrics.instants import Floats, Period, moment, to_datetime, to_seconds
 from ettr.metrics.rates import PER_NODE_DAYS, EstimatedRate, window_rate

@@ -12,8 +12,9 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates.exact import SURE, Axis, FailureRate, Spread, beta_quantile, beta_share
+from ettr.estimates.exact import FailureRate, beta_quantile, beta_share
 from ettr.estimates.interval import check_confidence
+from ettr.estimates.spread import SURE, Axis, Spread
 from ettr.models.base import FEW_FAILURES
 from ettr.models.data import Counts, Floats
 from ettr.models.dispersion import FailureTimeline, spread_index, spread_over_time

@@ -11,14 +11,8 @@ import numpy as np
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.exact import (
-    SUSPECT,
-    Axis,
-    FailureRate,
-    Spread,
-    inflated_interval,
-    student_factor,
-)
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import SUSPECT, Axis, Spread, inflated_interval, student_factor
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
 from ettr.models.data import Counts, Floats, counts_by_window
 from ettr.units import HOURS_PER_DAY

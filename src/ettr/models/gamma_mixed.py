@@ -10,7 +10,8 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate, inflated_interval
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.estimates.exact import SUSPECT, FailureRate, Spread
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import SUSPECT, Spread
 from ettr.models.base import (
     FEW_FAILURES,
     FailureModel,

@@ -16,6 +16,7 @@ from ettr.analysis.timeline import JobEnd, Timeline, TimelineJob
 from ettr.metrics.instants import to_seconds
 from ettr.metrics.run_rules import LOST_CAP_MIN
 from ettr.report.answers import Answer
+from ettr.report.head import selection_line
 from ettr.report.html import Card, Page, Picture
 from ettr.report.numbers import DASH, duration, moment, number
 from ettr.report.rows import JsonValue, plain_fields
@@ -28,7 +29,6 @@ from ettr.report.sections.timeline import (
     timeline_section,
     unit_words,
 )
-from ettr.report.text import selection_line
 from ettr.units import SECONDS_PER_MINUTE
 from ettr.version import __version__
 from ettr.words import counted, cut, harmless

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ettr.analysis.node_faults import faults_of
-from ettr.attribution.verdicts import LogMatching
+from ettr.attribution.rules import LogMatching
 from ettr.estimates import Interval
 from ettr.metrics.instants import Floats, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN

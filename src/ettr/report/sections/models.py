@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ettr.analysis import failure_questions
 from ettr.analysis.fleet import FleetModels, fleet_models
 from ettr.estimates import Interval
-from ettr.estimates.exact import FailureRate, FleetSpread, Spread, clustered_interval
+from ettr.estimates.exact import FailureRate
+from ettr.estimates.spread import FleetSpread, Spread, clustered_interval
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.rates import RateWithoutFalse
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
