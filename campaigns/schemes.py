@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from campaigns import Table
 from ettr.estimates import Interval
+from ettr.plan.ranking import rank
 from ettr.plan.schemes import Domain, JobShape
-from ettr.plan.standing import rank
 
 TITLE = "Checkpoint schemes against a Monte Carlo of their descriptions"
 SIZE = 4000

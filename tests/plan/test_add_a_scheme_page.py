@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ettr.estimates import Interval
+from ettr.plan.ranking import rank
 from ettr.plan.schemes import SCHEMES, Domain, Scheme, Terms
-from ettr.plan.standing import rank
 from plan.test_plan_schemes import JOB
 from plan.test_scheme_contract import departures
 

@@ -7,6 +7,7 @@ import pytest
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
+from ettr.plan.ranking import Ranked, rank
 from ettr.plan.schemes import (
     SCHEMES,
     Asynchronous,
@@ -32,7 +33,6 @@ from ettr.plan.schemes import (
     terms_for,
 )
 from ettr.plan.schemes.base import levels_of, lost_by_domain_s
-from ettr.plan.standing import Ranked, rank
 from ettr.units import SECONDS_PER_DAY
 
 # a dense model of 400e9 parameters with Adam in mixed precision, about 14 bytes each

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ettr.plan.assumed import JOB_RANGES, JOB_SHARE, Setting, assumptions_of
+from ettr.plan.ranking import NodeRate, Ranked, Standing, rank, rank_by_shares, standing
 from ettr.plan.schemes import SCHEMES, JobShape
-from ettr.plan.standing import NodeRate, Ranked, Standing, rank, rank_by_shares, standing
 
 RATE = NodeRate(6.5e-3, 5e-3, 8e-3)
 NODES = {"node": 1.0}

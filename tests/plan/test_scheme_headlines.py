@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ettr.estimates import Interval
+from ettr.plan.ranking import rank
 from ettr.plan.schemes import (
     Asynchronous,
     Concurrent,
@@ -23,7 +24,6 @@ from ettr.plan.schemes import (
     Synchronous,
 )
 from ettr.plan.schemes.base import lost_by_domain_s
-from ettr.plan.standing import rank
 from printed_digits import printed
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "checkpoint-schemes.md"

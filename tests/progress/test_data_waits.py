@@ -165,7 +165,7 @@ def test_the_idle_time_of_a_device_is_what_it_did_not_work_while_the_host_waited
     tmp_path: Path, wait_s: float, work_s: float, idle_s: float
 ) -> None:
     pytest.importorskip("torch")
-    from ettr.adapters.loop import DeviceIdle
+    from ettr.adapters.device_idle import DeviceIdle
 
     clock = Clock()
     stream = Stream(clock)

@@ -13,10 +13,10 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.plan.intervals import exact_interval_s, required, second_form_ettr
 from ettr.plan.outlook import PlanningRate, counted_rate, plan_run
+from ettr.plan.ranking import rank
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, RunShape
 from ettr.plan.schemes import SCHEMES, Domain, JobShape
-from ettr.plan.standing import rank
 from ettr.report.planner_page import given, planner_html
 from report.browser import LIMIT_MS, chromium, not_accessible
 

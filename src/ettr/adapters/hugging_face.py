@@ -25,7 +25,8 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import TrainOutput
 
-from ettr.adapters.loop import CheckpointedRun, FrameworkCallback, idle_of, rank_of_process
+from ettr.adapters.device_idle import idle_of
+from ettr.adapters.loop import CheckpointedRun, FrameworkCallback, rank_of_process
 from ettr.checkpoint import CheckpointError, saved_objects
 from ettr.errors import UsageError
 

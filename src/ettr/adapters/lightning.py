@@ -22,7 +22,8 @@ from typing import Any
 
 from torch import nn
 
-from ettr.adapters.loop import CheckpointedRun, FrameworkCallback, idle_of
+from ettr.adapters.device_idle import idle_of
+from ettr.adapters.loop import CheckpointedRun, FrameworkCallback
 from ettr.errors import UsageError
 from ettr.progress.recorder import EPOCH_START, TRAINING, DataWaits
 

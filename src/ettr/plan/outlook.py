@@ -22,6 +22,15 @@ from ettr.plan.intervals import (
     with_best_interval,
 )
 from ettr.plan.questions import Answers, NodeType, Questions, answers, mixed_rate
+from ettr.plan.ranking import (
+    NodeRate,
+    Ranked,
+    SchemeChoice,
+    Standing,
+    rank_by_shares,
+    shown,
+    standing,
+)
 from ettr.plan.renewal import (
     TimeShares,
     ettr_by_rate,
@@ -33,15 +42,6 @@ from ettr.plan.renewal import (
 from ettr.plan.run import PlannedRun, RunShape, SimulatedRun, cautions, changed
 from ettr.plan.schemes import Domain, JobShape
 from ettr.plan.schemes.base import levels_of
-from ettr.plan.standing import (
-    NodeRate,
-    Ranked,
-    SchemeChoice,
-    Standing,
-    rank_by_shares,
-    shown,
-    standing,
-)
 from ettr.plan.wallclock import ENDLESS, WallclockQuantiles, ends, wallclock_quantiles
 from ettr.units import HOURS_PER_DAY, SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import significant, spell

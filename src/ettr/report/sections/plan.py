@@ -10,9 +10,9 @@ from ettr.plan.cost import Cost
 from ettr.plan.network import NetworkPlan
 from ettr.plan.outlook import RunPlan, SecondPlan
 from ettr.plan.questions import GatePlan, NodeType, PhasedRun
+from ettr.plan.ranking import SchemeChoice, Standing
 from ettr.plan.renewal import Maintained, TimeShares
 from ettr.plan.run import SimulatedRun
-from ettr.plan.standing import SchemeChoice, Standing
 from ettr.plan.wallclock import DeadlinePlan, SizedRun, WallclockQuantiles, ends
 from ettr.report.charts import BarSeries, row_chart
 from ettr.report.numbers import (
