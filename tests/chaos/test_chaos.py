@@ -260,7 +260,7 @@ def command_line(*arguments: str):
     from ettr.cli.groups import flattened
 
     app = typer.Typer()
-    app.command("chaos", **module.CHAOS_SETTINGS["chaos"])(flattened(module.chaos))
+    app.command("chaos", **module.SETTINGS["chaos"])(flattened(module.chaos))
     return CliRunner().invoke(app, list(arguments))
 
 
