@@ -21,8 +21,7 @@ from datetime import UTC, datetime, timedelta
 from ettr.facts.facts import Facts
 from ettr.facts.files import made
 from ettr.facts.het_jobs import PARTS_HELD_S
-from ettr.facts.node_lives import NO_GPUS, in_life
-from ettr.facts.stored import kept, narrow_columns, raw_sql, selected
+from ettr.facts.stored import NO_GPUS, in_life, kept, narrow_columns, raw_sql, selected
 from ettr.selection import Selection
 from ettr.tables import TABLES
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS

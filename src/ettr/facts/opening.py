@@ -8,16 +8,15 @@ from typing import Any
 
 from ettr.errors import UsageError
 from ettr.facts.duck import Duck
-from ettr.facts.engine import FactEngine
 from ettr.facts.facts import Deferred, Facts
-from ettr.facts.files import made
+from ettr.facts.files import FactEngine, made
 from ettr.facts.het_jobs import PARTS_HELD_S, het_jobs_of
 from ettr.facts.naming import naming_of
 from ettr.facts.stored import gpuless_of, kept, narrow_columns, raw_sql, selected
 from ettr.store import Store
 from ettr.store.computing import DUCKDB
 from ettr.tables import NODE_STATES, TABLES
-from ettr.tables.event_summaries import EVENT_SUMMARIES
+from ettr.tables.rows import EVENT_SUMMARIES
 
 
 def facts_of_store(store: Store, **given: Any) -> Facts:
