@@ -39,7 +39,7 @@ class _Piece(NamedTuple):
     of: str
 
 
-class _Lines:
+class _YamlLines:
     """The lines of a piece; no more than it may have."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ def of_kind(item: Json, of_list: dict[str, Json]) -> Json:
 
 def _pieces(origin: Origin) -> Iterator[_Piece]:
     """Documents; of those with items in lines of their own first these, then what is around."""
-    around, item, of = _Lines(), _Lines(), "document"
+    around, item, of = _YamlLines(), _YamlLines(), "document"
     # what an item of the list under way begins with; nothing before its first
     dash: bytes | None = None
     for number, line in numbered_lines(origin):
