@@ -33,6 +33,7 @@ NAMES = (
     "lemons",
     "long-lines",
     "memory-schemes",
+    "mutants",
     "new-checks",
     "node-kills",
     "object-store",

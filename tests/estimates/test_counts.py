@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from ettr.estimates.exact import (
+    FailureRate,
     negative_binomial_probability,
     negative_binomial_quantile,
     poisson_probability,
@@ -49,3 +50,10 @@ def test_probability_of_a_negative_binomial_count():
     counts = np.arange(60)
     expected = stats.nbinom.pmf(counts, 2.5, 0.2)
     assert negative_binomial_probability(counts, 2.5, 0.2) == pytest.approx(expected, rel=1e-11)
+
+
+def test_a_job_fails_as_often_as_all_its_nodes_together() -> None:
+    """10 failures in 1,000 node-days, 8 nodes: one in 12.5 days."""
+    rate = FailureRate(10, 1000.0)
+    assert rate.mttf_h(8).estimate == pytest.approx(300.0)
+    assert rate.mttf_h(8).low == pytest.approx(rate.mttf_h(1).low / 8)
