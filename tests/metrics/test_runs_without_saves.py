@@ -60,3 +60,13 @@ def test_with_a_save_it_is_measured(tmp_path: Path):
     run = _run(tmp_path, _record(tmp_path, saved=True), tmp_path / "sacct.psv")
     assert run["ettr_ratio"]["estimate"] == pytest.approx(0.9)
     assert run["split"]["checkpoints"] == 1
+
+
+@pytest.mark.slow
+def test_a_run_that_completed_is_assumed_to_lose_its_restart_and_saves_alone(tmp_path: Path):
+    """Of 30 h: 5 min; at worst 15 min and 5 of each 120 min; at best 1 min."""
+    (tmp_path / "sacct.psv").write_text(SACCT.replace("FAILED", "COMPLETED"))
+    productive = _run(tmp_path, tmp_path / "sacct.psv")["productive_h"]
+    assert productive["estimate"] == pytest.approx(30 - 5 / 60)
+    assert productive["low"] == pytest.approx((30 - 15 / 60) * 115 / 120)
+    assert productive["high"] == pytest.approx(30 - 1 / 60)
