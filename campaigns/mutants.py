@@ -69,7 +69,7 @@ MUTANTS = (
         _WINDOW,
     ),
     Mutant(
-        "of several causes the more telling leads, then the earlier",
+        "of several causes the one of lower rank leads, then the earlier",
         "o.rank, o.first_us, o.node",
         "o.first_us, o.rank, o.node",
         (*_FAILURES, *_WINDOW, *_EPISODES),
@@ -105,7 +105,7 @@ MUTANTS = (
         _EPISODES,
     ),
     Mutant(
-        "a lone XID 45 is no fault, one beside another is its echo",
+        "a lone XID 45 is no fault, one with another is its echo",
         "WHERE (s.fault OR s.down) AND a.episode_id IS NULL",
         "WHERE (s.fault OR s.down)",
         _EPISODES,
