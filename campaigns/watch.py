@@ -47,7 +47,10 @@ ETTR = Path(sys.executable).with_name("ettr")
 _COUNTER = re.compile(r"^(ettr_\w+_total(?:\{.*\})?) (\S+)$", re.MULTILINE)
 _OF_FILES = {"file_id", "line", "ingested"}
 _END = {"sacct.psv": 12, "events.psv": 3}
-VERDICT = "nothing lost or counted twice; memory is not flat: 214 to 262 MiB over the week"
+VERDICT = (
+    "no row lost or counted twice; memory follows the store, 246 to 322 MiB over the week, and "
+    "does not rise while the store stays as large; stopped before counters and gauges were compared"
+)
 
 
 def run(size: int) -> Table:
