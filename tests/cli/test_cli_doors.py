@@ -14,7 +14,7 @@ from ettr.analysis import Analysis
 from ettr.report.export import export
 from ettr.store import open_store
 
-PROGRAM = [sys.executable, "-c", "from ettr.cli.main import main; main()"]
+PROGRAM = [sys.executable, "-c", "from ettr.cli.main import main_alone; main_alone()"]
 ESCAPES = "\x1b[31m\x9b\u202e"
 
 

@@ -5,6 +5,7 @@ Exit status: 0 done, 1 could not, 2 wrong use. Text goes to stdout, diagnostics 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import inspect
@@ -287,6 +288,28 @@ def main() -> None:
             raise
         complain(f"memory ran out ({str(error) or type(error).__name__}); {_MORE_MEMORY}")
         sys.exit(1)
+
+
+def main_alone() -> None:
+    """Run the command line as a process of its own, which ends as it stands.
+
+    An interpreter that ends takes apart all that it loaded, a tenth of a short command's CPU time.
+    Threads are waited for before, and what libraries have to do at the end is done.
+    """
+    status = 1
+
+    def end() -> None:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+    atexit.register(end)  # the first to be registered is the last to be called
+    try:
+        main()
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 1
+        raise
 
 
 REST = "-- CMD..."
