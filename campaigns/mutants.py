@@ -256,9 +256,9 @@ MUTANTS = (
     ),
     Mutant(
         "exposure counts each node of a job",
-        "sum(elapsed_s * n_nodes) AS exposure_s, count(*)",
-        "sum(elapsed_s) AS exposure_s, count(*)",
-        ("metrics/test_metrics_nodes.py", "metrics/test_metrics_rates.py", "lemons/"),
+        "CASE WHEN node_list IS NOT NULL AND n_nodes > 0 THEN elapsed_s * n_nodes END",
+        "CASE WHEN node_list IS NOT NULL AND n_nodes > 0 THEN elapsed_s END",
+        ("metrics/test_listed_nodes.py",),
     ),
     Mutant(
         "an open repair is no end: Kaplan and Meier's curve",
