@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from lzma import LZMAError
@@ -304,8 +305,11 @@ def read_once(sample: Sample) -> list[Batch]:
 
 
 def is_one_document(sample: Sample) -> bool:
+    text = sample.path.read_bytes()
+    if sample.path.suffix == ".yaml":
+        return not re.search(rb"^(items:|---)", text, re.MULTILINE)
     try:
-        return isinstance(json.loads(sample.path.read_bytes()), dict)
+        return isinstance(json.loads(text), dict)
     except ValueError:
         return False
 
