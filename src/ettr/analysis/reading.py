@@ -61,8 +61,10 @@ def ingest_all(
     with ExitStack() as spools:
         logs = [spools.enter_context(log_file(path, complain)) for path in files]
         refuse_idle_options(logs, options, source)
+        # on few cores blocks take longer: only where processes were asked for
+        shared = together(logs, options, source, jobs or 1)
         jobs = jobs_for(logs) if jobs is None else jobs
-        for one in _outcomes(store, logs, options, source, progress, jobs):
+        for one in _outcomes(store, logs, options, source, progress, jobs, shared):
             if isinstance(one, SourceError):
                 (empty if isinstance(one, NoRecordError) else failed).append(one)
                 continue
@@ -95,9 +97,9 @@ def _outcomes(
     source: str | None,
     progress: Callable[[int, str], AbstractContextManager[Progress]],
     jobs: int,
+    shared: Sequence[bool],
 ) -> Iterator[Ingested | SourceError]:
     """What became of each log, in the order given; what is wrong with one is its own."""
-    shared = together(logs, options, source, jobs)
     place = 0
     for is_shared, pairs in groupby(zip(logs, shared, strict=True), lambda pair: pair[1]):
         some = [log for log, _ in pairs]

@@ -47,8 +47,8 @@ def ingest(
             metavar="N",
             min=1,
             max=1024,
-            help="Processes that read files, or blocks of a large `sacct` file; default one a core "
-            "where the files are large enough.",
+            help="Processes that read files; where given, also blocks of one large `sacct` file. "
+            "Default one a core for large files.",
         ),
     ] = None,
     on: Annotated[OnEngine, Only("memory_limit")],

@@ -62,7 +62,7 @@ def cores() -> int:
 def jobs_for(logs: Sequence[LogFile]) -> int:
     """Processes that are worth their start for these logs."""
     size_bytes = sum(log.path.stat().st_size for log in logs)
-    return max(1, min(cores(), size_bytes // WORTH_A_PROCESS_BYTES))
+    return max(1, min(cores(), len(logs), size_bytes // WORTH_A_PROCESS_BYTES))
 
 
 def together(
