@@ -1,4 +1,4 @@
-"""`ettr explain`: the history of one job, or the verdict on its flight records."""
+"""`ettr explain`, `ettr causes`, `ettr timeline`: what ended jobs, one by one and over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ettr gate grade` and `ettr gate items`: grades of results by hazard; items from templates."""
+"""`ettr gate query`, `ettr gate grade`, `ettr gate items`: whether a run should go on."""
 
 from __future__ import annotations
 

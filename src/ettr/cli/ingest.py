@@ -1,4 +1,4 @@
-"""`ettr ingest`: read logs into a store."""
+"""`ettr ingest`, and what leads to it: `ettr sources`, `ettr catalog`, `ettr demo`."""
 
 from __future__ import annotations
 

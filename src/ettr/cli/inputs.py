@@ -1,4 +1,4 @@
-"""`ettr input trace`: the time of each stage of an input pipeline."""
+"""`ettr input trace`, `ettr input plan`, `ettr records`: what feeds a training run."""
 
 from __future__ import annotations
 

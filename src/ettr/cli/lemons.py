@@ -1,4 +1,4 @@
-"""`ettr lemons`: nodes that fail their jobs again and again, with what speaks against each."""
+"""`ettr lemons`, `ettr slow`, `ettr node`: nodes that fail or slow their jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ettr project`: a fleet's failure rate at another scale, with bands and warnings."""
+"""`ettr project` and `ettr forecast`: failures at another scale and in time to come, with bands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ettr elastic`: run ranks under a supervisor that replaces those that die."""
+"""`ettr elastic`, `ettr chaos`, `ettr measure-recovery`, `ettr verify`: commands around a training run."""
 
 from __future__ import annotations
 

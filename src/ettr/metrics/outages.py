@@ -1,4 +1,4 @@
-"""Outages, each node's overlapping states merged; failures of which no more is known."""
+"""Outages, each node's overlapping states merged; how long recovery took; incidents that people recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job sizes: classes that double, and how much time each class holds."""
+"""Job sizes by classes that double, the time each holds; failures of users' own making."""
 
 from __future__ import annotations
 

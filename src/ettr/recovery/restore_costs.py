@@ -1,4 +1,4 @@
-"""The timings of one run, and the predicted time of a restore from them or from a prior.
+"""The timings of a run, the predicted time of a restore, and the cheapest recovery.
 
 Standard library only.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from ettr.tables.rows import EventSummary
+    from ettr.tables.event_summaries import EventSummary
 
 
 STORE_FORMAT = "ettr-store"

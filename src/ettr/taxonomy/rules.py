@@ -1,4 +1,4 @@
-"""The rules that turn a check and its code into a symptom, and a drain's reason into a class."""
+"""The rules from checks, XIDs and drain reasons to symptoms and classes; Slurm's words."""
 
 from __future__ import annotations
 

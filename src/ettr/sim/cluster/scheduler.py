@@ -1,4 +1,4 @@
-"""The scheduler: the queue, who starts where, who is preempted, and what an end leaves."""
+"""The scheduler: the queue, starts, preemption, links that jobs share, and what an end leaves."""
 
 from __future__ import annotations
 
