@@ -14,7 +14,7 @@ from ettr.checkpoint.slots.layout import MOVEMENT, Key, Region
 from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record
 from ettr.checkpoint.slots.record_selection import OpenCheckpoint, reserved_records
 from ettr.checkpoint.tensors.shards import Shard, local_view, stored_parameter
-from ettr.recovery.restore_costs import RecoveryPolicy, iteration_cost
+from ettr.recovery.planner import RecoveryPolicy, iteration_cost
 
 # -- the distance ‖δ‖ of a restored state from the one that was lost, measured or estimated --------
 # It is estimated: each block is assumed to have moved on as it last did, in a straight line.

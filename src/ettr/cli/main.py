@@ -60,7 +60,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "export", "export"),
     ("From logs to answers", "sql", "export"),
     ("From logs to answers", "sources", "ingest"),
-    ("From logs to answers", "demo", "ingest"),
+    ("From logs to answers", "demo", "demo"),
     ("From logs to answers", "catalog", "ingest"),
     ("One metric at a time", "failures", "metrics"),
     ("One metric at a time", "causes", "explain"),

@@ -1,4 +1,4 @@
-"""`ettr elastic`, `ettr chaos`, `ettr measure-recovery`, `ettr verify`: commands around a training run."""
+"""`ettr elastic`, `ettr chaos`, `ettr measure-recovery`, `ettr verify`: for a training run."""
 
 from __future__ import annotations
 

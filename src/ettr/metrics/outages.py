@@ -1,4 +1,4 @@
-"""Outages, each node's overlapping states merged; how long recovery took; incidents that people recorded."""
+"""Outages, each node's overlapping states merged; recovery times; incidents that people noted."""
 
 from __future__ import annotations
 

@@ -5,23 +5,20 @@
 Standard library only.
 """
 
-from ettr.recovery.restore_costs import (
+from ettr.recovery.planner import (
     RESTORE_PRIORS,
     Decision,
     RecoveryOption,
     RecoveryPolicy,
     RecoverySource,
     RecoveryTimes,
-    RestorePrior,
-    RestoreTimings,
-    RunTimings,
     Situation,
     decide,
     iteration_cost,
     predicted_perturbation,
-    predicted_s,
     recovery_times,
 )
+from ettr.recovery.restore_costs import RestorePrior, RestoreTimings, RunTimings, predicted_s
 
 __all__ = [
     "RESTORE_PRIORS",

@@ -16,31 +16,31 @@ from typing import Any
 
 from ettr.errors import UsageError
 from ettr.taxonomy.rules import (
-    CONFLICT_VENDORS,
-    KINDS,
     REASON_CATALOGUE,
     SEVERITIES,
     SHORTEST_MARK,
-    VENDORS,
     XID_CATALOGUE,
-    JobState,
     KernelForm,
     ReasonRule,
     ReasonVerdict,
-    Role,
     Rule,
     Symptom,
-    Xid,
-    XidCode,
     lowered,
-    parse_xid_code,
-    read_job_states,
     read_reasons,
     read_rules,
-    read_subcodes,
     read_symptoms,
-    read_xids,
     rules_of_kernel,
+)
+from ettr.taxonomy.slurm import KINDS, JobState, read_job_states
+from ettr.taxonomy.xid import (
+    CONFLICT_VENDORS,
+    VENDORS,
+    Role,
+    Xid,
+    XidCode,
+    parse_xid_code,
+    read_subcodes,
+    read_xids,
 )
 
 # linear: one word, a device and a few characters of limited length, at most four digits
