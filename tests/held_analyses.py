@@ -125,6 +125,10 @@ class Memory:
     def forget(self) -> None:
         """Let go of every store, as before the process ends."""
         self.is_on = False
+        self.drop_all()
+
+    def drop_all(self) -> None:
+        """Hold no store of those so far."""
         while self.stores:
             self._drop_oldest()
 
@@ -211,6 +215,22 @@ def _install(memory: Memory) -> None:
                 stage.func = _held(memory, name, stage.func)
     _hold_taken_stages(memory, Analysis)
     _hold_engines(memory, FolderStore)
+    _hold_no_locked_engine(memory)
+
+
+def _hold_no_locked_engine(memory: Memory) -> None:
+    """`ettr sql` locks its engine for good: nobody else may get it."""
+    from ettr.facts import asking
+
+    ask = asking.ask
+
+    def asked(*words: Any, **limits: Any) -> Any:
+        try:
+            return ask(*words, **limits)
+        finally:
+            memory.drop_all()
+
+    asking.ask = asked
 
 
 def _held(memory: Memory, name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
