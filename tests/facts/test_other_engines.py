@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,12 +17,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 
+import duckdb
 import pytest
 
 from cli.program import ettr
 from ettr.analysis import back_test  # noqa: F401 - facts made in Python
 from ettr.facts import Facts
-from ettr.facts.files import SQL, Fact
+from ettr.facts.files import SQL, Fact, fact_names
+from ettr.facts.files import fact as fact_of
 from ettr.facts.translate import translated
 from ettr.store import folder as folder_store
 from ettr.store.folder import FolderStore
@@ -41,7 +44,7 @@ SPARK = {
     # nothing runs often enough to be worth the second compiler: two fifths of the CPU seconds
     "driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-NAMES = sorted(path.stem for path in SQL.glob("*.sql"))
+NAMES = sorted(name for name in fact_names() if fact_of(name).code)
 NOT_TRANSLATED = {"node_lists": "hash(), DuckDB's own of 64 bits"}
 TRANSLATED = [name for name in NAMES if name not in NOT_TRANSLATED]
 MOST_ROWS = 5000
@@ -251,6 +254,22 @@ def postgres() -> Iterator[Others]:
 def test_each_fact_in_a_file_has_rows_in_a_store(asked: dict[str, Asked]):
     assert sorted(asked) == NAMES
     assert not [name for name, one in asked.items() if not one.n_rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(SQL.glob("*.sql")), ids=lambda path: path.stem)
+def test_a_file_as_a_whole_runs_in_plain_duckdb(path: Path, asked: dict[str, Asked]):
+    """What stands above in the file is there; of what stands elsewhere the columns suffice."""
+    parts = [fact_of(name) for name in re.findall(r"^CREATE \w+ (\w+) AS$", path.read_text(), re.M)]
+    with duckdb.connect() as plain:
+        for other in {other for one in parts for other in one.reads} - {one.name for one in parts}:
+            one = next(asked[part.name] for part in parts if other in part.reads)
+            columns = one.duck.execute(f"DESCRIBE {one.inputs[other]}").fetchall()
+            listed = ", ".join(f'"{name}" {kind}' for name, kind, *_ in columns)
+            plain.execute(f"CREATE TABLE {other} ({listed})")
+        for part, statement in zip(parts, plain.extract_statements(path.read_text()), strict=True):
+            given = {name: asked[part.name].given[name] for name in part.takes}
+            plain.execute(statement, given or None)
 
 
 @pytest.mark.spark

@@ -1,10 +1,11 @@
-"""The files behind the facts, and what each of them depends on, read off its text.
+"""The files behind the facts, and what each fact depends on, read off its text.
 
-A fact is `sql/NAME.sql`, written in DuckDB's dialect: a header of comments (one row is ...;
-columns, units, what null means), then one statement. What it reads are the names after FROM and
-JOIN; what it takes are the names after `$`. A line `-- keep: view` in the header keeps it as a
-view, which takes nothing, `-- keep: small` as one unless the store has few attempts, and
-`-- keep: no` keeps no table of it, only what was fetched; the rest are tables.
+A file in `sql/` holds the facts of one subject, in DuckDB's dialect, one after the other, each a
+header of comments (one row is ...; columns, units, what null means) and one `CREATE TABLE NAME AS`.
+What it reads are the names after FROM and JOIN; what it takes are the names after `$`. A line
+`-- keep: view` in the header keeps it as a view, which takes nothing, `-- keep: small` as one
+unless the store has few attempts, and `-- keep: no` keeps no table of it, only what was fetched;
+the rest are tables.
 
 A rule that SQL would make unreadable (a state machine over few rows, a taxonomy's verdicts) is a
 fact made in Python: a function under `made`, which names what it reads.
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 
 SQL = Path(__file__).parent / "sql"
+_PART = re.compile(
+    r"((?:^--[^\n]*\n)*)CREATE (?:TABLE|VIEW) (\w+) AS\n(.*?);$(?=\n\n|\n?\Z)",
+    re.DOTALL | re.MULTILINE,
+)
 _READS = re.compile(r"\b(FROM|JOIN)(\s+)([a-z_][a-z0-9_]*)\b(?!\s*\()", re.IGNORECASE)
 _TAKES = re.compile(r"\$([a-z_][a-z0-9_]*)")
 _COMMENT = re.compile(r"--[^\n]*")
@@ -84,7 +89,7 @@ def made(
 
 def fact_names() -> frozenset[str]:
     """Names of all facts."""
-    return _in_files() | _MADE.keys()
+    return frozenset((*_in_files(), *_MADE))
 
 
 def load_when_unknown(load: Callable[[], None]) -> None:
@@ -109,16 +114,19 @@ def fact(name: str) -> Fact:
 
 
 @cache
-def _in_files() -> frozenset[str]:
-    return frozenset(path.stem for path in SQL.glob("*.sql"))
+def _in_files() -> dict[str, tuple[str, str]]:
+    """Of each fact in a file its part of the file, and its statement."""
+    return {
+        part[2]: (part[0], part[3])
+        for path in SQL.glob("*.sql")
+        for part in _PART.finditer(path.read_text(encoding="utf-8"))
+    }
 
 
 @cache
 def _of_file(name: str) -> Fact:
-    if name not in _in_files():
-        raise KeyError(name)
-    text = (SQL / f"{name}.sql").read_text(encoding="utf-8")
-    code = _COMMENT.sub("", text).strip().rstrip(";")
+    text, statement = _in_files()[name]
+    code = _COMMENT.sub("", statement).strip()
     keep = _KEEP.search(text)
     named = dict.fromkeys(found[3] for found in _READS.finditer(code))
     steps = set(

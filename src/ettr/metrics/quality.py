@@ -279,7 +279,7 @@ def node_down_lags_s(facts: Facts) -> list[float]:
 # A dump that is older than others, an inventory of one day, or an event that slurmdbd never
 # closed leaves a node DOWN or drained for good: one outage to the end of the logs, into which
 # every later one falls. That it is over shows where a job began on the node long after, or where
-# the same log goes on with another state of it (`known_ends.sql`).
+# the same log goes on with another state of it (`known_ends`).
 
 
 @dataclass(frozen=True, slots=True)

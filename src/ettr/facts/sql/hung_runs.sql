@@ -1,9 +1,12 @@
+-- Attempts that hung, and those that no log ends.
+
 -- One row is a selected attempt that probably hung: it was cancelled, or ran into its time limit, or put
 -- itself back into the queue, after a fault on one of its nodes (node), which was then taken out of service
 -- for no planned work before $hung_out_us after the end had passed.
 -- fault_us: when the fault was first seen in the run, symptom: which; out_us: since when the node was out.
 -- last_step_us: the last step that progress records of the attempt, null without any.
 -- keep: no
+CREATE TABLE hung_runs AS
 WITH outs AS (
   SELECT s.cluster, s.node, s.start_us
   FROM node_states s JOIN reasons r ON coalesce(s.reason, '') = r.reason_key
@@ -39,4 +42,46 @@ SELECT h.attempt_id, h.cluster, h.job_id, h.state, h.end_us, h.n_nodes, h.n_gpus
        h.fault_us, h.out_us, t.last_step_us
 FROM hung h LEFT JOIN stepped t ON h.attempt_id = t.attempt_id
 LEFT JOIN all_failures f ON h.attempt_id = f.attempt_id
-WHERE f.attempt_id IS NULL AND (t.last_step_us IS NULL OR t.last_step_us <= h.end_us - $hung_silent_us)
+WHERE f.attempt_id IS NULL AND (t.last_step_us IS NULL OR t.last_step_us <= h.end_us - $hung_silent_us);
+
+-- One row is an attempt without an end that is over: more than a day (86,400 s) beyond its limit, or on
+-- a node where an attempt that began later, and more than a day before the last time that this one is
+-- said to run, holds GPUs that the node has not beside its own. A suspended job leaves its GPUs to others.
+-- Of a node without an inventory, both must hold as many as any job ever held on a node of its cluster.
+-- node_s: node-seconds that it adds to the exposure, null where they are not known.
+-- keep: no
+CREATE TABLE runaways AS
+WITH lasting AS (
+  SELECT attempt_id, job_id, elapsed_s, time_limit_s,
+         coalesce(state = 'SUSPENDED' OR suspended_s > 0, FALSE) AS was_suspended
+  FROM attempts WHERE start_us IS NOT NULL AND end_us IS NULL AND elapsed_s > 86400),
+listed AS (SELECT cluster, node, max(n_gpus) AS has FROM nodes WHERE n_gpus > 0 GROUP BY cluster, node),
+most AS (
+  SELECT cluster, max(n_gpus) AS n_gpus FROM node_mentions
+  WHERE table_name = 'allocations' GROUP BY cluster),
+sizes AS (
+  SELECT cluster, node, has, 0 AS whole FROM listed
+  UNION ALL
+  SELECT m.cluster, m.node, m.n_gpus AS has, m.n_gpus AS whole
+  FROM node_mentions m
+  JOIN most c ON m.cluster = c.cluster AND m.n_gpus = c.n_gpus
+  LEFT JOIN listed l ON m.cluster = l.cluster AND m.node = l.node
+  WHERE m.table_name = 'allocations' AND m.n_gpus > 1 AND l.node IS NULL),
+theirs AS (
+  SELECT a.cluster, a.node, a.attempt_id, a.n_gpus, s.has, s.whole, a.start_us // 1000000 AS began_s,
+         a.start_us // 1000000 + a.elapsed_s - 86400 AS last_s
+  FROM allocations a
+  JOIN lasting l ON a.attempt_id = l.attempt_id
+  JOIN sizes s ON a.cluster = s.cluster AND a.node = s.node
+  WHERE a.n_gpus > 0 AND a.n_gpus >= s.whole AND NOT l.was_suspended),
+displaced AS (
+  SELECT DISTINCT t.attempt_id
+  FROM theirs t JOIN allocations o ON t.cluster = o.cluster AND t.node = o.node
+  WHERE o.n_gpus > 0 AND o.start_us // 1000000 > t.began_s AND o.start_us // 1000000 < t.last_s
+    AND t.n_gpus + o.n_gpus > t.has AND o.n_gpus >= t.whole)
+SELECT l.job_id, e.node_s
+FROM lasting l
+JOIN exposure e ON l.attempt_id = e.attempt_id
+LEFT JOIN displaced d ON l.attempt_id = d.attempt_id
+WHERE d.attempt_id IS NOT NULL OR l.elapsed_s > l.time_limit_s + 86400
+ORDER BY l.job_id;

@@ -1,3 +1,0 @@
--- One row is an ingested file: its key and its name.
--- keep: no
-SELECT file_id, name FROM files
