@@ -27,12 +27,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 PRELOADED = (
@@ -222,6 +223,29 @@ def serve(connection: socket.socket) -> Callable[[], object] | None:
             os.close(fd)
 
 
+def _run(program: Callable[[], object]) -> NoReturn:
+    """Run it, and end as it stands: taking apart what was loaded costs more than a small rank does.
+
+    Threads are waited for, and what libraries have to do at the end is done.
+    """
+    status: object = 0
+    try:
+        program()
+    except SystemExit as stop:
+        status = stop.code
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+    except BaseException:
+        status = 1
+        sys.excepthook(*sys.exc_info())
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else bool(status))
+
+
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
@@ -252,8 +276,7 @@ def _own_server(network: str | None) -> ForkServer:
         here.close()
         if (program := serve(there)) is None:
             os._exit(0)
-        program()
-        sys.exit()
+        _run(program)
     there.close()
     return ForkServer(here, network)
 
@@ -300,7 +323,7 @@ if __name__ == "__main__":
         preload(sys.argv[3:])
         program = serve(socket.socket(fileno=int(sys.argv[2])))
         if program is not None:
-            program()
+            _run(program)
     else:
         preload(())
-        _with_forked_workers(sys.argv[1:], _own_server(None))
+        _run(functools.partial(_with_forked_workers, sys.argv[1:], _own_server(None)))

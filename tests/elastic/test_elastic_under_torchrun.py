@@ -26,19 +26,17 @@ def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[st
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", run]
     command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
     with (folder / "output.txt").open("w") as output:
-        agent = subprocess.Popen(
+        agent = forked_python.fork_server().start(
             [*command, str(folder / "config.json")],
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
+            {**os.environ, "OMP_NUM_THREADS": "1"},
+            streams=(0, output.fileno(), output.fileno()),
         )
-        try:
-            status = agent.wait(timeout=300)
-        finally:
-            if agent.poll() is None:
-                os.killpg(agent.pid, signal.SIGKILL)
-                agent.wait()
+    try:
+        status = agent.wait(timeout=300)
+    finally:
+        if agent.poll() is None:
+            os.killpg(agent.pid, signal.SIGKILL)
+            agent.wait()
     assert status == 0, (folder / "output.txt").read_text()[-2000:]
     recovered = [
         one

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ NOTE = """\
 
 
 def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (script,) = re.findall(r"```python\n(# train.py\n.*?)```", PAGE.read_text("utf-8"), re.S)
     assert script.count(LOOP) == 1
@@ -36,25 +35,26 @@ def test_two_overlapping_kills_cost_at_most_the_steps_since_the_full_checkpoint(
     noted = script.replace(LOOP, NOTE + LOOP)
     (tmp_path / "train.py").write_text(noted)
     words = ["ettr", "elastic", "-n", "4", "--spares", "1", "--", sys.executable, "train.py"]
-    with subprocess.Popen(
-        [sys.executable, forked_python.__file__, *words],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as job:
-        try:
-            while not any(tmp_path.glob("full/step-*/checkpoint.json")):
-                assert job.poll() is None
-                time.sleep(0.01)
-            children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-            # after what forks them: slots 1 and 2, of which each holds the other's only copy
-            for pid in children[2:4]:
-                os.kill(int(pid), signal.SIGKILL)
-            printed, _ = job.communicate(timeout=500)
-        finally:
-            job.kill()
+    monkeypatch.chdir(tmp_path)
+    output = tmp_path / "output.txt"
+    with output.open("wb") as out:
+        job = forked_python.fork_server().start(
+            [sys.executable, forked_python.__file__, *words],
+            {**os.environ, "OMP_NUM_THREADS": "1"},
+            streams=(0, out.fileno(), out.fileno()),
+        )
+    try:
+        while not any(tmp_path.glob("full/step-*/checkpoint.json")):
+            assert job.poll() is None
+            time.sleep(0.01)
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        # after what forks them: slots 1 and 2, of which each holds the other's only copy
+        for pid in children[2:4]:
+            os.kill(int(pid), signal.SIGKILL)
+        job.wait(500)
+    finally:
+        job.kill()
+    printed = output.read_text()
     assert job.returncode == 0, printed
     notes = re.findall(r"slot (\d) of (\d+) goes on after (\d+)\n", printed)
     first = {slot: int(step) for slot, generation, step in notes if generation == "1"}
