@@ -46,6 +46,7 @@ PRELOADED = (
     "ettr.checkpoint.running_checkpoint",
     "ettr.cli.main",
     "ettr.elastic.supervision.agent",
+    "ettr.elastic.torchrun",
     "ettr.elastic.membership.abortable_gloo",
     "ettr.progress.recorder",
     "torch._dynamo.backends.debugging",
@@ -314,8 +315,8 @@ def preload(modules: Sequence[str]) -> None:
         with suppress(ImportError):  # an extra may be missing
             importlib.import_module(name)
     process_group.warm_up()
-    gc.collect()
-    gc.freeze()  # a fork that collects garbage would copy all that is loaded
+    process_group.rehearse()  # after which a fork that collects garbage copies nothing loaded
+    assert len(os.listdir("/proc/self/task")) == 1, "a fork would miss the other threads"
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def build(mesh):
         {"params": list(model.parameters())[:half]},
         {"params": list(model.parameters())[half:]},
     ]
-    return model, Mortal(groups, lr=CONFIG.get("lr", 1e-2))
+    return model, Mortal(groups, lr=CONFIG.get("lr", 1e-2), foreach=True)
 
 
 class Reader:
