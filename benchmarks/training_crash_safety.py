@@ -37,10 +37,16 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
-from ettr.checkpoint import CheckedReader, CheckedWriter, RunningCheckpoint, restore
+from ettr.checkpoint import (
+    CheckedReader,
+    CheckedWriter,
+    RestoreReport,
+    RunningCheckpoint,
+    restore,
+)
 from ettr.checkpoint.dcp import METADATA
 from ettr.checkpoint.slots.durable_io import OsDisk
-from ettr.errors import EttrError
+from ettr.errors import CheckpointError, EttrError
 
 OLD, NEW = 1, 2
 PAGE_BYTES = 4096
@@ -207,17 +213,21 @@ def values_of(step: int) -> dict[str, Any]:
     return {"at": step, "words": words, "raw": bytes([step % 251]) * 5000, "of": (step, None)}
 
 
-def object_outcome(folder: Path, into: State, newest: int = NEW) -> str:
-    """`newest`, `older`, `none` or `wrong`; wrong too where the label is of another step."""
+def restore_newest(folder: Path, into: State, newest: int = NEW) -> tuple[str, RestoreReport]:
+    """Restore what is there; the outcome of the object, and the report.
+
+    The outcome is `newest`, `older`, `none` or `wrong`; wrong too where the label is of another
+    step.
+    """
     values = Values()
     report = restore(folder, {**into, "values": values}, allow_missing=True)
     if values.held is None or report.objects_step is None:
-        return "none"
+        return "none", report
     expected = values_of(report.objects_step)
     words = values.held.pop("words", None)
     if not np.array_equal(words, expected.pop("words")) or values.held != expected:
-        return "wrong"
-    return "newest" if report.objects_step >= newest else "older"
+        return "wrong", report
+    return ("newest" if report.objects_step >= newest else "older"), report
 
 
 class RecordingDisk(OsDisk):
@@ -238,7 +248,7 @@ class Running(Format):
     name = "ettr running"
 
     def __init__(self) -> None:
-        self._disk = RecordingDisk()
+        self.disk = RecordingDisk()
         self._before = b""
         self.objects: Counter[str] = Counter()
 
@@ -246,12 +256,12 @@ class Running(Format):
         """Save OLD whole, then record the writes of NEW."""
         state, values = state_of(OLD), Values(OLD)
         with RunningCheckpoint(
-            folder, {**state, "values": values}, policy="full", block_bytes=8192, disk=self._disk
+            folder, {**state, "values": values}, policy="full", block_bytes=8192, disk=self.disk
         ) as checkpoint:
             checkpoint.step(OLD)
             checkpoint.wait()
             self._before = next(folder.glob("slot-0/blocks-*")).read_bytes()
-            self._disk.writes.clear()
+            self.disk.writes.clear()
             for name, tensor in state_of(NEW).items():
                 state[name].copy_(tensor)
             values.held = values_of(NEW)
@@ -261,8 +271,10 @@ class Running(Format):
     def load(self, folder: Path) -> State:
         """The newest step of which every block is whole; and no block may ever be wrong."""
         into = {name: torch.ones(shape) for name, shape in SHAPES.items()}
-        self.objects[object_outcome(folder, into)] += 1
-        restore(folder, into, mode="newest")
+        object_outcome, report = restore_newest(folder, into)
+        self.objects[object_outcome] += 1
+        if report.missing:
+            raise CheckpointError(f"not restored: {report.missing}")
         old, new = state_of(OLD), state_of(NEW)
         for name, tensor in into.items():
             if not ((tensor == old[name]) | (tensor == new[name])).all():
@@ -276,8 +288,8 @@ class Running(Format):
         if kind in {"bit flip", "truncation"}:
             return _spoil({name: whole}, kind, rng), True
         image = bytearray(self._before)
-        at = rng.randrange(sum(len(data) for _, data in self._disk.writes))
-        for offset, data in self._disk.writes:
+        at = rng.randrange(sum(len(data) for _, data in self.disk.writes))
+        for offset, data in self.disk.writes:
             part = data[:at]
             if kind == "power cut":
                 part = _keep_old_pages(part, offset, image, rng)
@@ -338,9 +350,11 @@ def write_files(folder: Path, files: Files) -> None:
         (folder / name).write_bytes(data)
 
 
-def trials(fmt: Format, kind: str, n: int, scratch: Path, seed: int) -> Counter[str]:
-    """Outcomes of `n` trials of one kind."""
-    rng = random.Random(f"{seed} {fmt.name} {kind}")
+def trials(
+    fmt: Format, kind: str, n: int, scratch: Path, seed: int, rng: random.Random | None = None
+) -> Counter[str]:
+    """Outcomes of `n` trials of one kind; `rng` draws the places, else one of the seed's own."""
+    rng = rng or random.Random(f"{seed} {fmt.name} {kind}")
     old_dir, new_dir, trial = (scratch / fmt.name / part for part in ("old", "new", "trial"))
     for folder in (old_dir, new_dir, trial):
         shutil.rmtree(folder, ignore_errors=True)
@@ -425,7 +439,7 @@ def _save_until_killed(root: Path, durable_steps: int) -> None:
 def _after_real_kill(root: Path, durable: int) -> tuple[str, str]:
     into = {"x": torch.zeros(3000), "y": torch.zeros(40, 50)}
     try:
-        held = object_outcome(root, into, durable)
+        held, _ = restore_newest(root, into, durable)
         report = restore(root, into, mode="consistent")
     except EttrError:
         return "none", "none"

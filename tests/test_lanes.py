@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cpu_seconds import Figures
-from lanes import LANES, Lane, lane_of, last_line, status_of
+from lanes import LANES, Lane, lane_of, last_line, rewrite, rewrite_assertions, status_of
 
 HERE = Path(__file__).parent
 
@@ -85,3 +85,15 @@ def test_figures_of_two_lanes_add_up(tmp_path: Path) -> None:
         "| all     |     4 |  14.0 |   1.5 |  2.5 |  10.0 |      0.0 |",
         "The largest worker took 1,234 MB.",
     ]
+
+
+def test_workers_find_modules_whose_assertions_are_rewritten(tmp_path: Path) -> None:
+    module = tmp_path / "test_one.py"
+    module.write_text("def test_one():\n    assert 1 == 2\n")
+    rewrite_assertions([module])
+    [kept] = tmp_path.rglob("*.pyc")
+    code = rewrite._read_pyc(module, kept)
+    assert code is not None
+    assert "@pytest_ar" in code.co_names
+    module.write_text("def test_one():\n    assert 1 == 3\n")
+    assert rewrite._read_pyc(module, kept) is None
