@@ -306,11 +306,11 @@ class FolderStore(Store):
     def _finish(self, parts: dict[str, list[str]], ingested: int) -> bool:
         """Add summaries to merged parts, see all on disk, and publish them."""
         parts |= self._summaries([self._folder / part for part in parts[EVENTS.name]])
-        for paths in parts.values():
-            for part in paths:
-                flush(self._folder / part)
+        here = {part for paths in parts.values() for part in paths}
+        for part in here - self._manifest.all_parts():
+            flush(self._folder / part)
         # a file is there after a power cut only if its folder was flushed too
-        for folder in {(self._folder / part).parent for paths in parts.values() for part in paths}:
+        for folder in {(self._folder / part).parent for part in here}:
             flush(folder)
         return self._publish(parts, ingested)
 
@@ -407,12 +407,19 @@ class _FolderIngestion(Ingestion):
         writer.write(pa.Table.from_pylist([row], schema=FILES.arrow_schema))
         writer.close()
         parts: dict[str, list[str]] = {}
-        for name, table in TABLES.items():
+        again = True
+        # that of files first: it knows whether an older part can hold rows of this one
+        for name in sorted(TABLES, key=FILES.name.__ne__):
+            if name not in new and not again:
+                parts[name] = self._store._manifest.parts.get(name, [])
+                continue
             try:
-                merge = Merge(duck, table, self._file_id, self._part)
+                merge = Merge(duck, TABLES[name], self._file_id, self._part)
+                if name == FILES.name:
+                    again = merge.is_in(self._store._verified_parts(name))
                 # first, so that the new rows are not compared with each of many small parts
                 few = compacted(merge, self._store._verified_parts(name))
-                merged = merge.run(few, new.get(name))
+                merged = merge.run(few, new.get(name), again=again)
             except duck_errors() as error:
                 self._store.check_integrity()
                 raise cannot_write(self._folder, error) from error

@@ -5,7 +5,7 @@ What only the other row knows of a submission is kept: see `ettr.store.keeping`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +34,14 @@ class Merge:
         self._key = ", ".join(f'"{name}"' for name in table.key)
         self._same_key = same_key(table)
 
-    def run(self, old: list[Path], new: Path | None) -> list[Path]:
-        """Paths that make up the table afterwards."""
-        kept = [self._without_file(index, path) for index, path in enumerate(old)]
+    def run(self, old: list[Path], new: Path | None, *, again: bool) -> list[Path]:
+        """Paths that make up the table afterwards; `again` where the store knows the file."""
+        kept = self._without_file(old) if again else [*old]
         if new is None:
             return [path for path in kept if path is not None]
         new = self._one_per_key(new)
         newest = self._without_reopened(new, [path for path in kept if path is not None])
-        left = [
-            path if path is None else self._without_keys(index, path, newest)
-            for index, path in enumerate(kept)
-        ]
+        left = self._without_keys(kept, newest)
         if left != old:
             newest = self._filled(newest, old, "kept")
         if newest != new:
@@ -54,6 +51,10 @@ class Merge:
                 for index, path in enumerate(left)
             ]
         return [path for path in left if path is not None] + ([newest] if _n_rows(newest) else [])
+
+    def is_in(self, paths: list[Path]) -> bool:
+        """Whether some parts hold rows of the file."""
+        return bool(self._holding(paths, f"WHERE file_id = '{self._file_id}'"))
 
     def together(self, paths: list[Path]) -> Path:
         """One part with the rows of several; row groups hold few clusters and little time."""
@@ -74,14 +75,31 @@ class Merge:
         )
         return target
 
-    def _without_file(self, index: int, path: Path) -> Path | None:
+    def _holding(self, paths: Sequence[Path | None], condition: str) -> set[str]:
+        """Those of some parts, of one table, that hold a row `old` for which a condition holds."""
+        there = [path for path in paths if path is not None]
+        if not there:
+            return set()
+        rows = in_parquet(*there).replace("union_by_name", "filename = true, union_by_name")
+        found = self._duck.execute(f"SELECT DISTINCT old.filename FROM {rows} old {condition}")  # noqa: S608
+        return {name for (name,) in found.fetchall()}
+
+    def _without_file(self, old: list[Path]) -> list[Path | None]:
         """Drop what an earlier reading of the same file left."""
         if "file_id" not in self._table.names:
-            return path
-        if not self._count(f"{in_parquet(path)} WHERE file_id = '{self._file_id}'"):
-            return path
-        query = f"SELECT * FROM {in_parquet(path)} WHERE file_id <> '{self._file_id}'"  # noqa: S608
-        return self._unless_empty(self._rewrite(query, f"refiled{index}"))
+            return [*old]
+        holding = self._holding(old, f"WHERE file_id = '{self._file_id}'")
+        return [
+            self._left(f"{in_parquet(path)} WHERE file_id <> '{self._file_id}'", f"refiled{index}")
+            if str(path) in holding
+            else path
+            for index, path in enumerate(old)
+        ]
+
+    def _left(self, rows: str, label: str) -> Path | None:
+        """A part of some rows, unless there are none."""
+        path = self._rewrite(f"SELECT * FROM {rows}", label)  # noqa: S608
+        return path if _n_rows(path) else None
 
     def _one_per_key(self, new: Path) -> Path:
         """Within one file the last of several rows with the same key stands."""
@@ -131,13 +149,16 @@ class Merge:
             "closed",
         )
 
-    def _without_keys(self, index: int, path: Path, new: Path) -> Path | None:
-        """What is left of an older part once the new part's keys are taken out."""
-        both = f"{in_parquet(path)} old {{}} JOIN {in_parquet(new)} new ON {self._same_key}"
-        if not self._count(both.format("SEMI")):
-            return path
-        query = f"SELECT * FROM {both.format('ANTI')}"  # noqa: S608
-        return self._unless_empty(self._rewrite(query, f"left{index}"))
+    def _without_keys(self, kept: list[Path | None], new: Path) -> list[Path | None]:
+        """What is left of older parts once the new part's keys are taken out."""
+        join = f"JOIN {in_parquet(new)} new ON {self._same_key}"
+        holding = self._holding(kept, f"SEMI {join}")
+        return [
+            self._left(f"{in_parquet(path)} old ANTI {join}", f"left{index}")
+            if path is not None and str(path) in holding
+            else path
+            for index, path in enumerate(kept)
+        ]
 
     def _filled(self, path: Path, givers: list[Path], label: str) -> Path:
         """The rows of a part, with what other rows of the same key know and they do not."""
@@ -153,9 +174,6 @@ class Merge:
         if not self._duck.execute(filling.count).fetchall()[0][0]:
             return path
         return self._rewrite(filling.query, label)
-
-    def _unless_empty(self, path: Path) -> Path | None:
-        return path if _n_rows(path) else None
 
 
 MOST_OF_A_LEVEL = 7
