@@ -66,10 +66,10 @@ REPAIR_S, SIGMA = 14_400.0, 0.8
 
 
 def site() -> ClusterScenario:
-    """32 days of 40 nodes that fail a lot."""
+    """32 days of 40 nodes that fail a lot; its queue has room, so that it soon is as ever."""
     return small(
         period={"days": 32.0},
-        arrivals={"jobs_per_day": 60.0},
+        arrivals={"jobs_per_day": 50.0},
         jobs=(JobClass(8, 0.7, 20_000.0, 0.0, "exponential"), JobClass(32, 0.3, 30_000.0, 0.7)),
         faults=tuple(
             fault(symptom, 30.0, repair_mean_s=REPAIR_S, repair_sigma=SIGMA, node_down_chance=0.0)
@@ -114,7 +114,7 @@ def test_a_fit_finds_what_was_planted(fitted: SiteFit):
     assert [job.gpus for job in made.jobs] == [8, 32]
     assert [job.law for job in made.jobs] == ["exponential", "lognormal"]
     truths = {
-        "arrivals.jobs_per_day": 60.0,
+        "arrivals.jobs_per_day": 50.0,
         "arrivals.day_amplitude": 0.3,
         "arrivals.weekend_factor": 0.7,
         "jobs[1].share": 0.7,
@@ -243,39 +243,48 @@ def test_quantities_of_a_cluster_that_can_be_counted_by_hand(reality: SiteRecord
     assert found["wait of 1 node, median"].value is None
 
 
+def nearly_idle(scenario: ClusterScenario) -> ClusterScenario:
+    """The same with hardly a job and no fault, which takes no time to simulate."""
+    arrivals = replace(scenario.arrivals, jobs_per_day=2.0)
+    return replace(scenario, arrivals=arrivals, faults=(), bursts=(), intervals={})
+
+
 @pytest.mark.slow
 def test_the_right_scenario_passes_and_one_that_fails_thrice_as_often_does_not(
     fitted: SiteFit, reality: SiteRecord
 ):
-    def tested(scenario: ClusterScenario):
-        return back_test(scenario, reality, "site", SPLIT, END, replicas=12)
+    def tested(scenario: ClusterScenario, replicas: int):
+        return back_test(scenario, reality, "site", SPLIT, END, replicas=replicas)
 
-    right = tested(fitted.scenario)
+    right = tested(fitted.scenario, 12)
     assert right.verdict == "passed", right.validation.failed
     assert {"failure rate", "utilisation", "jobs submitted"} <= {*right.validation.passed}
     faults = tuple(
         replace(one, per_1000_node_days=4 * one.per_1000_node_days)
         for one in fitted.scenario.faults
     )
-    wrong = tested(replace(fitted.scenario, faults=faults))
+    wrong = tested(replace(fitted.scenario, faults=faults), 8)
     assert wrong.verdict == "failed"
     assert {"failure rate", "outages per node"} & {*wrong.validation.failed}
 
 
 @pytest.mark.slow
 def test_two_workers_say_what_one_does(fitted: SiteFit, reality: SiteRecord):
+    made = nearly_idle(fitted.scenario)
     one, two = (
-        back_test(fitted.scenario, reality, "site", SPLIT, END, replicas=8, workers=workers)
+        back_test(made, reality, "site", SPLIT, END, replicas=8, workers=workers)
         for workers in (1, 2)
     )
+    counts = {quantity.name: quantity for quantity in one.quantities}["jobs submitted"]
+    assert counts.low < counts.predicted < counts.high, "replicas differ"
     assert one == two
 
 
 @pytest.mark.slow
 def test_the_offered_load_is_what_jobs_ask_for(reality: SiteRecord):
-    """60 jobs of (.7 x 8 GPUs x 20,000 s + .3 x 32 x 30,000 s) in 320 GPU-days."""
-    assert offered_load(site()) == pytest.approx(60 * 400_000 / (320 * 86_400))
-    full = replace(site(), arrivals=replace(site().arrivals, jobs_per_day=66.0))
+    """50 jobs of (.7 x 8 GPUs x 20,000 s + .3 x 32 x 30,000 s) in 320 GPU-days; few large ones."""
+    assert offered_load(site()) == pytest.approx(50 * 400_000 / (320 * 86_400))
+    full = replace(nearly_idle(site()), jobs=one_size(320, 0.95 * 43_200.0))
     begin = END - timedelta(days=1)
     found = back_test(full, reality, "site", begin, END, replicas=8)
     assert any("95 % of the GPU time" in one for one in found.notes)
@@ -314,7 +323,7 @@ def test_a_fit_to_the_same_days_of_another_store_says_that_it_may_be_no_test(fit
 @pytest.mark.slow
 def test_a_back_test_has_the_note_on_days_that_overlap(fitted: SiteFit, reality: SiteRecord):
     begin = SPLIT - timedelta(days=1)
-    found = back_test(fitted.scenario, reality, "copy", begin, END, replicas=8)
+    found = back_test(nearly_idle(fitted.scenario), reality, "copy", begin, END, replicas=8)
     assert found.notes[0] == overlap_note(fitted.scenario, "copy", begin, END)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -161,15 +161,18 @@ def service_times(times: FaultTimes) -> ServiceTimes:
     )
 
 
-def log_likelihood(law: LogLocationScaleLife, seen: ServiceTimes) -> float:
+def log_likelihood(
+    law: LogLocationScaleLife, ages_s: tuple[Floats, Floats], seen: ServiceTimes
+) -> float:
     """Of a law that renews nodes at each fault, in a fleet that has been in service for long.
 
-    Gaps of less than an hour count as that alone: how long a check or an operator took is in them.
+    `ages_s` are its `service_ages`. Gaps of less than an hour count as that alone: how long a check
+    or an operator took is in them.
 
     Source:
         Cox (1962), Renewal Theory, section 5.2, for the first times and the nodes without faults.
     """
-    clock_s, lived_s = law.service_ages()
+    clock_s, lived_s = ages_s
     mean_s = float(lived_s[-1])
     short = seen.gap_s < _SHORT_S
     long_s = seen.gap_s[~short]
@@ -194,7 +197,8 @@ def fitted_law(times: FaultTimes, tests: int) -> FittedLaw | None:
     found = evenness(times)
     if found.n_nodes < LEAST_NODES or found.p_value * tests >= P_VALUE:
         return None
-    constant = log_likelihood(law_of_age("weibull").law_with_mean(1.0, seen.mean_s), seen)
+    even = law_of_age("weibull").law_with_mean(1.0, seen.mean_s)
+    constant = log_likelihood(even, even.service_ages(), seen)
     likely, form, law = max((*_best_form(name, seen)[::-1], name) for name in FORMS)
     clusters = form < 1.0 if law == "weibull" else form > _EVEN_SIGMA
     if likely - constant < _LEAST_GAIN or clusters != (found.z > 0):
@@ -211,11 +215,14 @@ def fitted_law(times: FaultTimes, tests: int) -> FittedLaw | None:
 
 def _likely(law: str, seen: ServiceTimes, log_form: float) -> float:
     """Log-likelihood of a form at the mean life that suits it best."""
-    model, form = law_of_age(law), math.exp(log_form)
+    life = law_of_age(law).law_with_mean(math.exp(log_form), seen.mean_s)
+    clock_s, lived_s = life.service_ages()
 
     def at(log_share: float) -> float:
-        life = model.law_with_mean(form, seen.mean_s * math.exp(log_share))
-        return -log_likelihood(life, seen)
+        # another mean is another unit of time
+        share = math.exp(log_share)
+        moved = replace(life, location=life.location + log_share)
+        return -log_likelihood(moved, (clock_s * share, lived_s * share), seen)
 
     found = optimize.minimize_scalar(
         at, bounds=(-_MOST_OFF, _MOST_OFF), method="bounded", options={"xatol": 1e-2}
