@@ -10,12 +10,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ettr.analysis.assumptions import AnswerT, Given, answer, is_of_covered_time, taken_by
+from ettr.analysis.assumptions import (
+    AnswerT,
+    Given,
+    answer,
+    asked,
+    is_of_covered_time,
+    taken_by,
+)
 from ettr.analysis.shared import SharedStages
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.facts.stored import NO_GPUS, kinds_of_nodes
 from ettr.metrics.rates import GPU, ClassRate, with_spread
-from ettr.metrics.status import StatusMix, status_mix
 from ettr.selection import Selection
 
 if TYPE_CHECKING:
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from ettr.metrics.rates import RatesBySymptom, RatesWithoutFalse
     from ettr.metrics.runs import JobRuns
     from ettr.metrics.sizes import SizeMix, UserFailures
+    from ettr.metrics.status import StatusMix
     from ettr.metrics.stitching import Preemption, PreemptionLinks, RunJobs
     from ettr.metrics.trend import RateTrend
 
@@ -50,6 +57,50 @@ class Analysis(SharedStages):
 
     A single metric costs only the stages that it needs; a report asks for all of them.
     """
+
+    # what a question finds
+    failure_rows: cached_property[list[dict[str, Any]]] = asked("analysis.questions.failure_rows")
+    failure_list: cached_property[FailureList] = asked("analysis.failure_list.failure_list")
+    co_occurrence: cached_property[CoOccurrences] = asked(
+        "analysis.failure_questions.co_occurrence"
+    )
+    false_attribution: cached_property[FalseAttribution] = asked(
+        "analysis.failure_questions.false_attribution"
+    )
+    false_failures: cached_property[FalseFailuresBySize] = asked(
+        "analysis.failure_questions.false_failures"
+    )
+    rates_without_false: cached_property[RatesWithoutFalse | None] = asked(
+        "analysis.failure_list.rates_without_false"
+    )
+    status: cached_property[StatusMix] = asked("metrics.status.status_mix")
+    user_failures: cached_property[UserFailures] = asked("analysis.questions.user_failures")
+    sizes: cached_property[SizeMix] = asked("analysis.questions.sizes")
+    rates: cached_property[RatesBySymptom] = asked("analysis.failure_questions.rates")
+    trend: cached_property[RateTrend] = asked("analysis.failure_questions.trend")
+    mttf: cached_property[MttfBySize] = asked("analysis.failure_questions.mttf")
+    runs: cached_property[JobRuns] = asked("analysis.loss_questions.runs")
+    goodput: cached_property[LostGoodput] = asked("analysis.loss_questions.goodput")
+    nodes: cached_property[Availability] = asked("analysis.loss_questions.nodes")
+    node_records: cached_property[NodeRecords] = asked("analysis.node_history.records_of")
+    recovery_times: cached_property[tuple[SymptomTimes, ...]] = asked(
+        "analysis.node_history.recovery_of"
+    )
+    faults: cached_property[FleetFaults | None] = asked("analysis.node_faults.node_faults")
+    other_names: cached_property[tuple[OtherName, ...]] = asked("analysis.selecting.other_names")
+    evidence: cached_property[EvidenceCoverage] = asked("analysis.evidence.evidence_coverage")
+    quality: cached_property[DataQuality] = asked("analysis.loss_questions.quality")
+    clock_shifts: cached_property[tuple[ClockShift, ...]] = asked(
+        "metrics.clock_shifts.clock_shifts"
+    )
+    black_holes: cached_property[tuple[BlackHole, ...]] = asked("metrics.black_holes.black_holes")
+    hung_runs: cached_property[tuple[HungRun, ...]] = asked("metrics.black_holes.hung_runs")
+    set_down: cached_property[SetDown | None] = asked("metrics.outages.set_down")
+    runaways: cached_property[Runaways | None] = asked("metrics.quality.runaways")
+    models: cached_property[FleetModels] = asked("analysis.fleet.fleet_models")
+    checkpoint_advice: cached_property[CheckpointAdvice | None] = asked(
+        "analysis.checkpoint_advice.checkpoint_advice"
+    )
 
     def ask(self, question: Callable[..., AnswerT]) -> AnswerT:
         """What a question finds, computed once.
@@ -94,48 +145,6 @@ class Analysis(SharedStages):
             return super().clustering
         return replace(super().clustering, direction=self.covered.clustering.direction)
 
-    @cached_property
-    def failure_rows(self) -> list[dict[str, Any]]:
-        """Each failure with its cause and the ids of its evidence, in order of time."""
-        from ettr.analysis import questions
-
-        return self.ask(questions.failure_rows)
-
-    @cached_property
-    def failure_list(self) -> FailureList:
-        """Each failure with whose it was, what it lost, and the log lines behind its cause."""
-        from ettr.analysis.failure_list import failure_list
-
-        return self.ask(failure_list)
-
-    @cached_property
-    def co_occurrence(self) -> CoOccurrences:
-        """Which symptoms come together in one failure."""
-        from ettr.analysis import failure_questions
-
-        return self.ask(failure_questions.co_occurrence)
-
-    @cached_property
-    def false_attribution(self) -> FalseAttribution:
-        """How often the window would blame a completed attempt."""
-        from ettr.analysis import failure_questions
-
-        return self.ask(failure_questions.false_attribution)
-
-    @cached_property
-    def false_failures(self) -> FalseFailuresBySize:
-        """How many failures chance explains, from the rate of faults that ended nothing."""
-        from ettr.analysis import failure_questions
-
-        return self.ask(failure_questions.false_failures)
-
-    @cached_property
-    def rates_without_false(self) -> RatesWithoutFalse | None:
-        """The failure rates without the failures that chance explains; None: no log of nodes."""
-        from ettr.analysis.failure_list import rates_without_false
-
-        return self.ask(rates_without_false)
-
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
         """One job's story; the id of a part of a heterogeneous job means the whole.
 
@@ -160,46 +169,6 @@ class Analysis(SharedStages):
         return not any(r["ran"] for r in rows) or any(r["names_gpus"] for r in rows)
 
     @cached_property
-    def status(self) -> StatusMix:
-        """How attempts end."""
-        return status_mix(self.facts)
-
-    @cached_property
-    def user_failures(self) -> UserFailures:
-        """Failures of the users' own making."""
-        from ettr.analysis import questions
-
-        return self.ask(questions.user_failures)
-
-    @cached_property
-    def sizes(self) -> SizeMix:
-        """Job sizes."""
-        from ettr.analysis import questions
-
-        return self.ask(questions.sizes)
-
-    @cached_property
-    def rates(self) -> RatesBySymptom:
-        """Failures per node-day by symptom."""
-        from ettr.analysis import failure_questions
-
-        return self.ask(failure_questions.rates)
-
-    @cached_property
-    def trend(self) -> RateTrend:
-        """Failures per node-day over time."""
-        from ettr.analysis import failure_questions
-
-        return self.ask(failure_questions.trend)
-
-    @cached_property
-    def mttf(self) -> MttfBySize:
-        """Time to failure by job size; from faults and progress alone where there are no jobs."""
-        from ettr.analysis import failure_questions
-
-        return self.ask(failure_questions.mttf)
-
-    @cached_property
     def gpus_per_node(self) -> float | None:
         """`mttf.gpus_per_node`, without the rest of it."""
         from ettr.metrics.mttf import gpus_of_a_node
@@ -209,33 +178,12 @@ class Analysis(SharedStages):
         given = self.assumptions.gpus_per_node
         return gpus_of_a_node(self.rate_facts, self.rate_unit, given, self.rate_gpus_of_nodes)
 
-    @cached_property
-    def runs(self) -> JobRuns:
-        """Job runs and their ETTR.
-
-        Logs of less than a week have no runs of a day worth speaking of, and small sites few of
-        many GPUs: there every run counts.
-
-        Of a selection they are those that ended in its period, whole, if any of their attempts is
-        selected. Where there are no jobs, the runs are those that progress records name.
-        """
-        from ettr.analysis import loss_questions
-
-        return self.ask(loss_questions.runs)
-
     def runs_listed(self, listed: int) -> JobRuns:
         """The same, with so many runs listed and measured by their progress."""
         from ettr.analysis import loss_questions
 
         given = Given(self.given, taken_by(loss_questions.runs))
         return loss_questions.runs_listed(self.facts, given, listed)
-
-    @cached_property
-    def goodput(self) -> LostGoodput:
-        """GPU-hours lost, first and second order."""
-        from ettr.analysis import loss_questions
-
-        return self.ask(loss_questions.goodput)
 
     @cached_property
     def logs_preemptions(self) -> PreemptionLinks:
@@ -265,13 +213,6 @@ class Analysis(SharedStages):
 
         return jobs_of_runs(self.facts, self.assumptions.run_rule)
 
-    @cached_property
-    def nodes(self) -> Availability:
-        """Node availability."""
-        from ettr.analysis import loss_questions
-
-        return self.ask(loss_questions.nodes)
-
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
         """Nodes that may be lemons."""
         from ettr.analysis.lemon_nodes import lemons_of
@@ -291,69 +232,6 @@ class Analysis(SharedStages):
         return cause_summary(self.given)
 
     @cached_property
-    def node_records(self) -> NodeRecords:
-        """Each node, and rates of the places they are in."""
-        from ettr.analysis.node_history import records_of
-
-        return self.ask(records_of)
-
-    @cached_property
-    def recovery_times(self) -> tuple[SymptomTimes, ...]:
-        """From the first error to a node that works again, by symptom."""
-        from ettr.analysis.node_history import recovery_of
-
-        return self.ask(recovery_of)
-
-    @cached_property
-    def faults(self) -> FleetFaults | None:
-        """Faults of the fleet; None where the logs hold none."""
-        from ettr.analysis.node_faults import node_faults
-
-        return self.ask(node_faults)
-
-    @cached_property
-    def other_names(self) -> tuple[OtherName, ...]:
-        """Nodes whose events go by another name than their jobs."""
-        from ettr.analysis.selecting import other_names
-
-        return other_names(self.facts)
-
-    @cached_property
-    def evidence(self) -> EvidenceCoverage:
-        """Whether evidence of nodes was arriving, and what was not found for want of it."""
-        from ettr.analysis.evidence import evidence_coverage
-
-        return self.ask(evidence_coverage)
-
-    @cached_property
-    def quality(self) -> DataQuality:
-        """How far the logs can be trusted."""
-        from ettr.analysis import loss_questions
-
-        return self.ask(loss_questions.quality)
-
-    @cached_property
-    def clock_shifts(self) -> tuple[ClockShift, ...]:
-        """Logs whose times differ by a constant, as after a wrong time zone."""
-        from ettr.metrics.clock_shifts import clock_shifts
-
-        return clock_shifts(self.facts)
-
-    @cached_property
-    def black_holes(self) -> tuple[BlackHole, ...]:
-        """Nodes that ended the selected jobs of many users within seconds of their start."""
-        from ettr.metrics.black_holes import black_holes
-
-        return black_holes(self.facts)
-
-    @cached_property
-    def hung_runs(self) -> tuple[HungRun, ...]:
-        """Selected runs that probably hung after a fault: failures that no log calls one."""
-        from ettr.metrics.black_holes import hung_runs
-
-        return hung_runs(self.facts)
-
-    @cached_property
     def spread_classes(self) -> tuple[ClassRate, ...]:
         """`classes` with intervals that admit clustering and the runs that hung."""
         if not self.classes:
@@ -368,20 +246,6 @@ class Analysis(SharedStages):
             [kinds.get((one.cluster, one.node), "") for one in self.hung_runs],
             self.assumptions.confidence,
         )
-
-    @cached_property
-    def set_down(self) -> SetDown | None:
-        """Selected failures whose node somebody set DOWN at their end."""
-        from ettr.metrics.outages import set_down
-
-        return set_down(self.facts)
-
-    @cached_property
-    def runaways(self) -> Runaways | None:
-        """Attempts that the accounting holds for running, though they are over."""
-        from ettr.metrics.quality import runaways
-
-        return runaways(self.facts)
 
     @cached_property
     def early_start(self) -> EarlyStart | None:
@@ -400,17 +264,3 @@ class Analysis(SharedStages):
         if not self.logs_read.jobs or not self.selection.is_everything:
             return None
         return left_out(self.facts, self.status)
-
-    @cached_property
-    def models(self) -> FleetModels:
-        """Whether failures are independent, and which model fits."""
-        from ettr.analysis.fleet import fleet_models
-
-        return self.ask(fleet_models)
-
-    @cached_property
-    def checkpoint_advice(self) -> CheckpointAdvice | None:
-        """The best checkpoint interval for each size of run; None where none was seen."""
-        from ettr.analysis.checkpoint_advice import checkpoint_advice
-
-        return self.ask(checkpoint_advice)

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -169,3 +170,13 @@ def answer(question: Question[AnswerT], analysis: HasAnswers) -> AnswerT:
     if len(question.__annotations__) < 3:
         return question(analysis.facts)
     return question(analysis.facts, Given(analysis, taken_by(question)))
+
+
+def asked(place: str) -> cached_property[Any]:
+    """A stage of an analysis: what a question, `MODULE.NAME` below `ettr`, finds when asked."""
+
+    def found(analysis: Any) -> Any:
+        module, _, name = place.rpartition(".")
+        return analysis.ask(getattr(import_module(f"ettr.{module}"), name))
+
+    return cached_property(found)

@@ -12,7 +12,7 @@ import ettr.attribution.shared_bursts
 import ettr.attribution.verdicts
 import ettr.facts.opening
 import ettr.metrics.outages  # noqa: F401
-from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.assumptions import Assumptions, asked
 from ettr.analysis.selecting import is_pattern, resolved, selected_period
 from ettr.errors import StoreError
 from ettr.facts import Facts, load_when_unknown
@@ -22,9 +22,9 @@ from ettr.facts.facts import Deferred
 from ettr.facts.het_jobs import HetJobs
 from ettr.facts.naming import Naming
 from ettr.facts.opening import facts_of_store
-from ettr.metrics.availability import LogsRead, clusters_of, logs_read, named_clusters
+from ettr.metrics.availability import LogsRead, clusters_of, logs_read
 from ettr.metrics.instants import Period, observed_period
-from ettr.metrics.outages import IncidentLedger, incident_ledger, selected_incidents
+from ettr.metrics.outages import IncidentLedger, incident_ledger
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.store.opening import on_duckdb
@@ -202,10 +202,7 @@ class LogStages:
         asked = self.selection.cluster
         return tuple(name for name in self.logs_clusters if not asked or name in asked)
 
-    @cached_property
-    def logs_clusters(self) -> tuple[str, ...]:
-        """Names of the clusters in the logs."""
-        return named_clusters(self.facts)
+    logs_clusters: cached_property[tuple[str, ...]] = asked("metrics.availability.named_clusters")
 
     @cached_property
     def logs_read(self) -> LogsRead:
@@ -228,7 +225,4 @@ class LogStages:
         placed = ("attempts", "nodes", "events", "node_states")
         return DEFAULT_CLUSTER in clusters_of(self.facts, *placed)
 
-    @cached_property
-    def incidents(self) -> IncidentLedger | None:
-        """What incident ledgers state of the period, clusters and nodes; None where nothing."""
-        return incident_ledger(selected_incidents(self.facts))
+    incidents: cached_property[IncidentLedger | None] = asked("analysis.questions.incidents")

@@ -329,13 +329,13 @@ def _writes(left_s: float, interval_s: float) -> float:
     return math.inf if math.isinf(left_s) else math.ceil(left_s / interval_s * (1.0 - 1e-12))
 
 
-def simulated_run(run: PlannedRun, law: FailureLaw, why: str, seed: int = SEED) -> SimulatedRun:
+def simulated_run(run: PlannedRun, law: FailureLaw, why: str) -> SimulatedRun:
     """A run under a failure law, at the rate of the run.
 
     The long-run ETTR is that of 60 draws of 500 expected failures each, the intervals are compared
     on the same draws, and a run of finite length is drawn up to 400 times.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     endless = replace(run, productive_s=math.inf)
     # waiting takes time in which nothing fails: look long enough to see that many failures
     horizon_s = _FAILURES_A_DRAW * (1.0 / run.failures_per_s + run.queue_s + run.restart_s)
@@ -360,7 +360,7 @@ def simulated_run(run: PlannedRun, law: FailureLaw, why: str, seed: int = SEED) 
         mean_s=mean_s,
         quantiles=quantiles,
         draws=_DRAWS,
-        seed=seed,
+        seed=SEED,
     )
 
 

@@ -366,18 +366,10 @@ def projection_of(analysis: Analysis) -> ScaleProjection | None:
     return project_store(analysis, ", ".join(analysis.clusters))
 
 
-def project_store(
-    analysis: Analysis,
-    name: str,
-    shape: RunShape | None = None,
-    *,
-    spares: int = 0,
-    repair_days: float | None = None,
-) -> ScaleProjection | None:
+def project_store(analysis: Analysis, name: str) -> ScaleProjection | None:
     """The store's own rate at the next scales; None where nothing ran.
 
-    Args:
-        shape: of the runs; write and restart of 5 min at the best interval where None.
+    Of runs with a write and restart of 5 min, at the best interval.
     """
     try:
         evidence = evidence_to_plan_with(analysis, name)
@@ -386,8 +378,6 @@ def project_store(
     return project_fleet(
         evidence,
         scales_for(evidence, evidence.gpus_per_node),
-        shape or RunShape(1),
-        spares=spares,
-        repair_days=repair_days,
+        RunShape(1),
         confidence=analysis.assumptions.confidence,
     )

@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.assumptions import Assumptions, asked
 from ettr.analysis.given_facts import LogStages, facts_of
 from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.rules import LogMatching
 from ettr.facts.stored import kinds_of_nodes
 from ettr.metrics.availability import Service, service
 from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows
-from ettr.metrics.exposure import (
-    ExposureBasis,
-    NodeJobs,
-    every_node_is_listed,
-    exposure_basis,
-    node_jobs,
-)
 from ettr.metrics.instants import Period
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.rates import (
@@ -35,8 +28,7 @@ from ettr.metrics.rates import (
     facts_of_class,
     main_class,
 )
-from ettr.metrics.sizes import SizeUnit, main_size_unit
-from ettr.metrics.status import Totals, totals
+from ettr.metrics.sizes import SizeUnit
 from ettr.selection import Selection
 from ettr.store import Store
 from ettr.units import MICROSECONDS_PER_SECOND
@@ -48,6 +40,8 @@ if TYPE_CHECKING:
     from ettr.lemons.candidates import Blame
     from ettr.lemons.fleet import Placement, Stratum
     from ettr.lemons.model import FleetSignals, LemonFit, NodeCounts, NodeName, NodeSignals
+    from ettr.metrics.exposure import ExposureBasis, NodeJobs
+    from ettr.metrics.status import Totals
     from ettr.plan.cost import Price
 
 
@@ -67,6 +61,18 @@ class SharedStages(LogStages):
     changes a verdict (`logs_read`, of the selected clusters, is part of none); the rest is of the
     selection.
     """
+
+    # what a question of all of the facts finds
+    exposure: cached_property[ExposureBasis] = asked("metrics.exposure.exposure_basis")
+    logs_list_every_node: cached_property[bool] = asked("metrics.exposure.every_node_is_listed")
+    node_jobs: cached_property[Mapping[tuple[str, str], NodeJobs]] = asked(
+        "metrics.exposure.node_jobs"
+    )
+    totals: cached_property[Totals] = asked("metrics.status.totals")
+    size_unit: cached_property[SizeUnit] = asked("metrics.sizes.main_size_unit")
+    workload_weights: cached_property[dict[str, float]] = asked(
+        "analysis.lemon_nodes.workload_weights"
+    )
 
     def __init__(
         self,
@@ -135,16 +141,6 @@ class SharedStages(LogStages):
         """Whether the logs name more nodes than those that had trouble."""
         return self.fleet.is_known
 
-    @cached_property
-    def exposure(self) -> ExposureBasis:
-        """Node-time that jobs ran, the denominator of every failure rate, and what it rests on."""
-        return exposure_basis(self.facts)
-
-    @cached_property
-    def logs_list_every_node(self) -> bool:
-        """Whether the allocations of all logs say no more than their attempts."""
-        return every_node_is_listed(self.facts)
-
     @property
     def every_node_is_listed(self) -> bool:
         """Whether that holds of the selected: of chosen nodes alone the lists say too much.
@@ -157,11 +153,6 @@ class SharedStages(LogStages):
         if not self.selection.has_period:
             return True
         return not any(row["open_suspended"] for row in self.facts.rows("ran_of_clusters"))
-
-    @cached_property
-    def node_jobs(self) -> Mapping[tuple[str, str], NodeJobs]:
-        """What the selected attempts ran on each node, over the whole of their time."""
-        return node_jobs(self.facts)
 
     @cached_property
     def logs_covered(self) -> CoveredTime | None:
@@ -263,13 +254,6 @@ class SharedStages(LogStages):
         return clustering_of_all(self.rate_facts, self.period, self.assumptions.confidence)
 
     @cached_property
-    def workload_weights(self) -> dict[str, float]:
-        """Part of each failure without a culprit that is put down to its nodes, by attempt."""
-        from ettr.analysis.lemon_nodes import workload_weights
-
-        return workload_weights(self.facts)
-
-    @cached_property
     def placement(self) -> Placement:
         """Node-days of each node, and the nodes of failures that blame none."""
         from ettr.analysis.lemon_nodes import placement_of
@@ -319,16 +303,6 @@ class SharedStages(LogStages):
         return blame_of(self.given)
 
     @cached_property
-    def totals(self) -> Totals:
-        """Jobs, attempts and hours."""
-        return totals(self.facts)
-
-    @cached_property
     def ran_gpu_hours(self) -> float | None:
         """`totals.gpu_hours`, without the rest of them."""
         return self.totals.gpu_hours
-
-    @cached_property
-    def size_unit(self) -> SizeUnit:
-        """GPUs where the cluster has any, else nodes."""
-        return main_size_unit(self.facts)

@@ -422,7 +422,6 @@ def lost_goodput(
     links: PreemptionLinks,
     *,
     cap_min: float = LOST_CAP_MIN,
-    crash_loop_failures: int = CRASH_LOOP_FAILURES,
     runs: Mapping[str, RunJobs] | None = None,
 ) -> LostGoodput:
     """GPU-hours lost by cause and by size of the failed job, and the jobs that failed repeatedly.
@@ -437,11 +436,8 @@ def lost_goodput(
         Kokolis et al. (2025): lost goodput as min(runtime, 30 min) times GPUs, once for failed
         jobs and again for those preempted to reschedule them.
     """
-    if cap_min < 0 or crash_loop_failures < 2:
-        raise UsageError(
-            f"cap_min {cap_min} must be 0 or more and crash_loop_failures {crash_loop_failures} "
-            "2 or more; give 30 and 3 for the usual ones"
-        )
+    if cap_min < 0:
+        raise UsageError(f"cap_min {cap_min} must be 0 or more; give 30 for the usual one")
     cap_s = cap_min * SECONDS_PER_MINUTE
     runs = runs or {}
     rows = [
@@ -454,7 +450,7 @@ def lost_goodput(
     whole, by_symptom, by_size, by_job = _losses(rows, links, cap_s, counting)
     rows = [row for row in rows if row["attempt_id"] in counting]
     repeated = {
-        job: loss for job, loss in by_job.items() if loss.failures.jobs >= crash_loop_failures
+        job: loss for job, loss in by_job.items() if loss.failures.jobs >= CRASH_LOOP_FAILURES
     }
     first, second = whole.failures.gpu_hours, whole.preemptions.gpu_hours
     second_share = None

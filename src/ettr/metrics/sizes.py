@@ -204,9 +204,7 @@ class UserFailures:
     listed: int
 
 
-def user_failures(
-    facts: Facts, listed: int = LISTED, *, several_clusters: bool = False
-) -> UserFailures:
+def user_failures(facts: Facts, *, several_clusters: bool = False) -> UserFailures:
     """Failures of users by state, user, account, exit code and node.
 
     Attempts for which attribution found a cause in the infrastructure do not count, nor do those
@@ -223,7 +221,7 @@ def user_failures(
         if several_clusters and row["cluster"] is not None and name is not None:
             name = f"{row['cluster']}/{name}"
         by_kind.setdefault(row["kind"], []).append((name, row["n"], row["known"], row["gpu_s"]))
-    states = _groups(by_kind.get("state", ()), listed)
+    states = _groups(by_kind.get("state", ()))
     total = sum(one.attempts for one in states)
     without = sum(one.attempts_without_gpus for one in states)
     return UserFailures(
@@ -233,21 +231,21 @@ def user_failures(
         else sum((one.gpu_hours or 0.0 for one in states), 0.0),
         attempts_without_gpus=without,
         by_state=states,
-        by_user=_groups(by_kind.get("user", ()), listed),
-        by_account=_groups(by_kind.get("account", ()), listed),
-        by_exit=_groups(by_kind.get("exit", ()), listed),
-        by_node=_groups(by_kind.get("node", ()), listed),
+        by_user=_groups(by_kind.get("user", ())),
+        by_account=_groups(by_kind.get("account", ())),
+        by_exit=_groups(by_kind.get("exit", ())),
+        by_node=_groups(by_kind.get("node", ())),
         one_node_attempts=sum(n for _, n, _, _ in by_kind.get("node", ())),
-        listed=listed,
+        listed=LISTED,
     )
 
 
-def _groups(found: Sequence[_Group], listed: int) -> tuple[FailureGroup, ...]:
+def _groups(found: Sequence[_Group]) -> tuple[FailureGroup, ...]:
     total = sum(n for _, n, _, _ in found)
     ranked = sorted(found, key=lambda one: (-one[1], one[0] is None, one[0] or ""))
     return tuple(
         FailureGroup(name, n, share(n, total), in_hours(gpu_s), n - known)
-        for name, n, known, gpu_s in ranked[:listed]
+        for name, n, known, gpu_s in ranked[:LISTED]
     )
 
 

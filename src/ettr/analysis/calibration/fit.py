@@ -49,9 +49,7 @@ class SiteFit:
     notes: tuple[str, ...]
 
 
-def fit_site(
-    analysis: Analysis, name: str, until: datetime | None = None, base: str = BASE
-) -> SiteFit:
+def fit_site(analysis: Analysis, name: str, until: datetime | None = None) -> SiteFit:
     """Fit a scenario to a store's logs.
 
     Args:
@@ -67,7 +65,7 @@ def fit_site(
     part = analysis.of(Selection(since=None if whole else begin, until=end))
     simulated = analysis.selection_head.simulated
     origin = f"simulated {name}" if simulated else name
-    maker = ScenarioMaker(scenario_of(scenario_text(base)[0]), origin)
+    maker = ScenarioMaker(scenario_of(scenario_text(BASE)[0]), origin)
     if simulated:
         maker.notes.append(f"{name} is not a real cluster. {simulated}")
     maker.notes.extend(_doubts(analysis))
