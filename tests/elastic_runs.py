@@ -1,4 +1,4 @@
-"""Runs of four real ranks (elastic/elastic_worker.py) for the tests that kill them."""
+"""Runs of real ranks (elastic/elastic_worker.py) for the tests that kill them."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Outcome:
         return sorted(found, key=lambda r: r["slot"])
 
 
-def train(folder: Path, **config) -> Outcome:
+def train(folder: Path, *, ranks: int = 4, **config) -> Outcome:
     from ettr.elastic import SupervisorOptions, supervise
 
     options = SupervisorOptions(
@@ -36,7 +36,7 @@ def train(folder: Path, **config) -> Outcome:
     with forked_workers():
         report = supervise(
             [sys.executable, str(WORKER), str(folder / "config.json")],
-            4,
+            ranks,
             options=options,
             environment={**os.environ, "OMP_NUM_THREADS": "1"},
         )
@@ -52,7 +52,7 @@ def train(folder: Path, **config) -> Outcome:
         report,
         [one for one in lines if one["event"] == "recovered"],
         sorted((o for o in lines if o["event"] == "step"), key=lambda o: o["time_s"]),
-        [json.loads((folder / f"final-{slot}.json").read_text())["hash"] for slot in range(4)],
+        [json.loads((folder / f"final-{slot}.json").read_text())["hash"] for slot in range(ranks)],
     )
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
-import gc
 import importlib
 import json
 import os
@@ -295,17 +294,20 @@ def _with_forked_workers(words: Sequence[str], forks: ForkServer) -> None:
 
     from ettr.cli.main import main as ettr
 
-    def start(_: object, command: Sequence[str], environment: Mapping[str, str]) -> ForkedProcess:
-        return forks.start(command, environment)
+    handler = subprocess_handler.SubprocessHandler
+    popen = handler._popen
+
+    def start(own: Any, command: Sequence[str], environment: Mapping[str, str]) -> Any:
+        is_python = command[0] == sys.executable and "--no-python" not in words
+        return (forks.start if is_python else functools.partial(popen, own))(command, environment)
 
     sys.argv = list(words)
-    handler = subprocess_handler.SubprocessHandler
     with forked_workers(forks), patch.object(handler, "_popen", start):
         {"ettr": ettr, "torchrun": torchrun}[words[0]]()
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Import, and build what is built only once, as far as no thread is started."""
+    """Import, and build what is built only once: a step is made, after which no thread is left."""
     import torch
 
     from ettr.elastic.membership import process_group
@@ -316,7 +318,7 @@ def preload(modules: Sequence[str]) -> None:
             importlib.import_module(name)
     process_group.warm_up()
     process_group.rehearse()  # after which a fork that collects garbage copies nothing loaded
-    assert len(os.listdir("/proc/self/task")) == 1, "a fork would miss the other threads"
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork would miss other threads"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The parts of the elastic group, without a group."""
 
+import os
 import signal
 import socket
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +51,7 @@ from ettr.elastic.restore.recover import full_steps  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.plan.intervals import exact_interval_s  # noqa: E402
 from ettr.recovery.restore_costs import Measuring  # noqa: E402
+from forked_python import fork_server  # noqa: E402
 
 
 def name_of(end: socket.socket) -> str:
@@ -288,7 +289,8 @@ def test_who_waited_in_vain_for_a_generation_meets_newcomers_in_the_next():
         # the other rank of generation 2 died before it came
         process_group.form(2, store, 0, 2, Timeouts(0.5, 1, 1.5), over=lambda: False)
     process_group.destroy()
-    newcomer = subprocess.Popen([sys.executable, "-c", NEWCOMER, str(served.port)])
+    words = [sys.executable, "-c", NEWCOMER, str(served.port)]
+    newcomer = fork_server().start(words, os.environ)
     try:
         store = prefixed("gen3", connect("127.0.0.1", served.port, 60))
         process_group.form(3, store, 0, 2, Timeouts(120, 180, 240), over=lambda: False)

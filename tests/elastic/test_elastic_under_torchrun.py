@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,25 +17,29 @@ pytest.importorskip("torch")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
-def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[str]]:
-    """What the ranks of later attempts recovered, and the hashes at the end."""
-    (folder / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
-    run = f"{folder.name}-{os.getpid()}"
-    command = [sys.executable, forked_python.__file__, "torchrun"]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", run]
-    command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
-    with (folder / "output.txt").open("w") as output:
+def torchrun(words: list[str], path: Path) -> tuple[int, int]:
+    """Exit status and pid of a torchrun that writes to a file; nothing of it is left behind."""
+    with path.open("w") as output:
         agent = forked_python.fork_server().start(
-            [*command, str(folder / "config.json")],
+            [sys.executable, forked_python.__file__, "torchrun", *words],
             {**os.environ, "OMP_NUM_THREADS": "1"},
             streams=(0, output.fileno(), output.fileno()),
         )
     try:
-        status = agent.wait(timeout=300)
+        return agent.wait(timeout=300), agent.pid
     finally:
         if agent.poll() is None:
             os.killpg(agent.pid, signal.SIGKILL)
             agent.wait()
+
+
+def under_torchrun(folder: Path, kills: list[dict]) -> tuple[list[dict], list[str]]:
+    """What the ranks of later attempts recovered, and the hashes at the end."""
+    (folder / "config.json").write_text(json.dumps({"steps": STEPS, "kills": kills}))
+    run = f"{folder.name}-{os.getpid()}"
+    command = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", run]
+    command += ["--nproc-per-node", "4", "--max-restarts", "4", str(WORKER)]
+    status = torchrun([*command, str(folder / "config.json")], folder / "output.txt")[0]
     assert status == 0, (folder / "output.txt").read_text()[-2000:]
     recovered = [
         one
@@ -66,17 +69,18 @@ def test_shards_outlive_a_restart_and_a_second_kill_during_one(tmp_path: Path) -
 ASKS = """
 import os
 os.environ["MASTER_PORT"] = "29999"
-from ettr.elastic.torchrun import torchrun_pid
+from ettr.elastic.membership.rendezvous import torchrun_pid
 print("torchrun is", torchrun_pid(), flush=True)
 assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
 """
 
 
 @pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@"; exit $?', "launch.sh"]])
-def test_a_rank_knows_its_torchrun_in_every_attempt(wrapper: list[str]) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
-    command += ["--max-restarts", "1", *wrapper, sys.executable, "-c", ASKS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as torchrun:
-        printed, _ = torchrun.communicate(timeout=300)
-    assert torchrun.returncode == 0
-    assert printed.splitlines() == [f"torchrun is {torchrun.pid}"] * 2
+def test_a_rank_knows_its_torchrun_in_every_attempt(wrapper: list[str], tmp_path: Path) -> None:
+    words = ["--standalone", "--no-python", "--max-restarts", "1", *wrapper]
+    path = tmp_path / "output.txt"
+    status, pid = torchrun([*words, sys.executable, "-c", ASKS], path)
+    printed = path.read_text()
+    assert status == 0, printed
+    said = [line for line in printed.splitlines() if line.startswith("torchrun is")]
+    assert said == [f"torchrun is {pid}"] * 2

@@ -1,9 +1,10 @@
-"""The recipe that users copy, run as it is and killed; the campaign has more kills."""
+"""The recipe that users copy, with one layer, and killed; the campaign has both and more kills."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,13 +15,20 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
+LAYERS = "LAYERS = 64, 32, 32, 4, 2"
+
 
 def test_a_killed_recipe_ends_with_the_losses_and_the_model_of_the_unkilled_one(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from campaigns import recipe_kills
 
-    forks = forked_python.fork_server()
+    recipe = recipe_kills.RECIPE.read_text()
+    assert recipe.count(LAYERS) == 1
+    one_layer = tmp_path / "recipe.py"  # the second is compiled as the first is
+    one_layer.write_text(recipe.replace(LAYERS, LAYERS[:-1] + "1"))
+    monkeypatch.setattr(recipe_kills, "RECIPE", one_layer)
+    forks = forked_python.fork_server("torch._inductor.compile_fx")
 
     def popen(command, *, stdout, env, **_):  # its own session, and errors among the output
         return forks.start(command, env, streams=(0, stdout.fileno(), stdout.fileno()))

@@ -51,6 +51,7 @@ from ettr.elastic.membership.rendezvous import (
     open_sockets,
     prefixed,
     shut_down_connections,
+    torchrun_pid,
 )
 from ettr.elastic.protection import Protection
 from ettr.elastic.restore.rank_inventory import RecoveryReport
@@ -294,34 +295,6 @@ def _on_sigterm(act: Callable[[], None]) -> None:
                 act()
 
     threading.Thread(target=wait, name="ettr-sigterm", daemon=True).start()
-
-
-_PROCESSES = Path("/proc")
-# torchrun gives them to a rank, and a wrapper between the two has them as well. Others, like
-# MASTER_PORT, a script may have changed before it asks.
-_OF_A_RANK = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "RANK")
-
-
-def torchrun_pid() -> int:
-    """The nearest ancestor that was not started for this rank and this attempt."""
-    pid = os.getppid()
-    while pid > 1 and _is_of_this_rank(pid):
-        pid = _parent_of(pid)
-    return pid
-
-
-def _is_of_this_rank(pid: int) -> bool:
-    """Whether a process was started with the environment that torchrun has given this one."""
-    try:
-        started_with = (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # of another user, or it has just ended
-        return False
-    return all(f"{name}={os.environ.get(name)}".encode() in started_with for name in _OF_A_RANK)
-
-
-def _parent_of(pid: int) -> int:
-    stat = (_PROCESSES / str(pid) / "stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])  # the name in parentheses may hold anything
 
 
 # -- Shards handed from one attempt of a job to the next through shared memory: whole, or not at
