@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+
+import torch.distributed as dist
+
+from ettr.elastic.flight import FlightWatcher
+from ettr.errors import UsageError
+
 pytestmark = pytest.mark.torch
 
 WORKER = """
@@ -19,42 +25,54 @@ import torch, torch.distributed as dist
 from ettr.elastic.flight import FlightWatcher
 from ettr.errors import UsageError
 
-folder, mode = sys.argv[1:]
+folder = sys.argv[1]
 try:
     FlightWatcher(folder)
 except UsageError as error:
     print(error)
 dist.init_process_group("gloo", init_method=f"file://{folder}.store", rank=0, world_size=1)
 x = torch.ones(4)
-with FlightWatcher(folder, 0.4, node="n1"):
+with FlightWatcher(folder + "/stalls", 0.4, node="n1"):
     dist.all_reduce(x)
-    if mode == "fails":
+    until = time.monotonic() + 60
+    while not os.path.exists(folder + "/stalls/rank_0.json") and time.monotonic() < until:
+        time.sleep(0.05)
+try:
+    with FlightWatcher(folder + "/fails", 0.4, node="n1"):
+        dist.all_reduce(x)
         raise ValueError("planted")
-    if mode == "stalls":
-        until = time.monotonic() + 60
-        while not os.path.exists(folder + "/rank_0.json") and time.monotonic() < until:
-            time.sleep(0.05)
-        os._exit(0)
+except ValueError:
+    pass
+with FlightWatcher(folder + "/ends", 60.0, node="n1"):
+    dist.all_reduce(x)
 dist.destroy_process_group()  # torch itself aborts now and then at exit where it is left
 """
 
 
-def worked(folder: Path, mode: str, buffer: str = "2000") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WORKER, str(folder), mode],
-        env={**os.environ, "TORCH_FR_BUFFER_SIZE": buffer, "OMP_NUM_THREADS": "1"},
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rank that stalls, one that fails and one that ends, one after the other in one process."""
+    folder = tmp_path_factory.mktemp("flight") / "records"
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, str(folder)],
+        env={**os.environ, "TORCH_FR_BUFFER_SIZE": "2000", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-
-
-@pytest.mark.parametrize(("mode", "reason"), [("stalls", "stall"), ("fails", "failure")])
-def test_a_record_is_written_whole_with_who_and_why(tmp_path: Path, mode: str, reason: str) -> None:
-    done = worked(tmp_path / "records", mode)
+    assert done.returncode == 0, done.stderr
     assert "call torch.distributed.init_process_group first" in done.stdout
-    (path,) = (tmp_path / "records").iterdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "collectives"), [("stalls", "stall", 1), ("fails", "failure", 2)]
+)
+def test_a_record_is_written_whole_with_who_and_why(
+    records: Path, how: str, reason: str, collectives: int
+) -> None:
+    (path,) = (records / how).iterdir()
     document = json.loads(path.read_bytes())
     added = document["ettr"]
     assert added.pop("written_ns") > 1_700_000_000_000_000_000
@@ -66,17 +84,23 @@ def test_a_record_is_written_whole_with_who_and_why(tmp_path: Path, mode: str, r
         "reason": reason,
         "groups": {"0": [0]},
     }
-    assert [one["profiling_name"] for one in document["entries"]] == ["gloo:all_reduce"]
+    names = [one["profiling_name"] for one in document["entries"]]
+    assert names == ["gloo:all_reduce"] * collectives
     assert "frames" not in document["entries"][0]
 
 
-def test_a_run_without_a_stall_leaves_nothing(tmp_path: Path) -> None:
-    done = worked(tmp_path / "records", "ends")
-    assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "records").iterdir()) == []
+def test_a_run_without_a_stall_leaves_nothing(records: Path) -> None:
+    assert list((records / "ends").iterdir()) == []
 
 
-def test_a_recorder_that_is_off_is_an_error(tmp_path: Path) -> None:
-    done = worked(tmp_path / "records", "ends", buffer="0")
-    assert done.returncode == 1
-    assert "set TORCH_FR_BUFFER_SIZE=2000" in done.stderr
+def test_a_recorder_that_is_off_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
+    monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(UsageError, match="set TORCH_FR_BUFFER_SIZE=2000"):
+            FlightWatcher(tmp_path)
+    finally:
+        dist.destroy_process_group()
