@@ -44,9 +44,9 @@ PRELOADED = (
     "ettr.checkpoint.resuming",
     "ettr.checkpoint.running_checkpoint",
     "ettr.cli.main",
-    "ettr.elastic.supervision.agent",
+    "ettr.elastic.agent",
     "ettr.elastic.torchrun",
-    "ettr.elastic.membership.abortable_gloo",
+    "ettr.elastic.abortable_gloo",
     "ettr.progress.recorder",
     "torch._dynamo.backends.debugging",
     "torchdata.stateful_dataloader",
@@ -143,9 +143,9 @@ def fork_server(*modules: str) -> ForkServer:
 @contextmanager
 def forked_workers(server: ForkServer | None = None) -> Iterator[None]:
     """Supervisors and agents of this process start their workers as forks."""
-    from ettr.elastic.membership.rendezvous import ENV_WORKER
-    from ettr.elastic.supervision import agent, nodes
-    from ettr.elastic.supervision.nodes import ExitWatch
+    from ettr.elastic import agent, nodes
+    from ettr.elastic.nodes import ExitWatch
+    from ettr.elastic.rendezvous import ENV_WORKER
 
     forks = server or fork_server()
 
@@ -310,7 +310,7 @@ def preload(modules: Sequence[str]) -> None:
     """Import, and build what is built only once: a step is made, after which no thread is left."""
     import torch
 
-    from ettr.elastic.membership import process_group
+    from ettr.elastic import process_group
 
     torch.set_num_threads(1)
     for name in (*PRELOADED, *modules):

@@ -16,7 +16,7 @@ class GlooRanks:
     def __init__(self, world: int) -> None:
         import torch.distributed as dist
 
-        from ettr.elastic.membership.abortable_gloo import AbortableGloo
+        from ettr.elastic.abortable_gloo import AbortableGloo
 
         self.lost: list[str] = []
         store, wait = dist.HashStore(), timedelta(seconds=300)

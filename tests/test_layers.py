@@ -61,7 +61,7 @@ HEAVY = ("torch", "scipy.stats", "pandas", "plotly", "duckdb", "pyarrow", "lifel
         ("ettr.taxonomy", ("numpy", "scipy", *HEAVY)),
         ("ettr.progress", ("numpy", "scipy", *HEAVY)),
         ("ettr.recovery", ("numpy", "scipy", *HEAVY)),
-        ("ettr.chaos.run", ("numpy", "scipy", *HEAVY)),
+        ("ettr.chaos", ("numpy", "scipy", *HEAVY)),
         ("ettr.checkpoint", ("numpy", "scipy", *HEAVY)),
         ("ettr.elastic", ("numpy", "scipy", *HEAVY)),
         ("ettr.sim.one_run", ("scipy.stats", "pandas", "duckdb", "plotly", *TRAINING)),

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from clocks import time_since
-from ettr.chaos import run as chaos_run
-from ettr.chaos.run import ChaosPlan, Fault, PlannedFault, run, schedule
+from ettr import chaos
+from ettr.chaos import ChaosPlan, Fault, PlannedFault, run, schedule
 from ettr.errors import UsageError
 
 # A parent with two children that wait for a file `end`; writes `both` when they are there, and ends
@@ -230,13 +230,13 @@ def test_faults_without_a_target_are_reported_as_such(tmp_path):
 def test_a_limit_on_files_is_set_and_lifted():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        process = chaos_run.descendants(child.pid)[0]
+        process = chaos.descendants(child.pid)[0]
         before = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)
-        what, held = chaos_run.limit(process, 1234)
+        what, held = chaos.limit(process, 1234)
         assert "to 1234 bytes" in what
         assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] == 1234
         assert held is not None
-        chaos_run.unlimit(process, held)
+        chaos.unlimit(process, held)
         assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE) == before
     finally:
         child.kill()

@@ -19,7 +19,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler  # noqa: E402
 
 from ettr.checkpoint import RunningCheckpoint, saved_objects  # noqa: E402
-from ettr.elastic.restore.running_source import ModelShard  # noqa: E402
+from ettr.elastic.running_source import ModelShard  # noqa: E402
 from held_value import HeldValue  # noqa: E402
 
 N_ROWS, BATCH = 24, 4

@@ -21,7 +21,7 @@ from torch import nn
 from ettr.checkpoint import Budget
 from ettr.checkpoint.slots.durable_io import OsDisk
 from ettr.elastic import Protection, Timeouts, group_from_env
-from ettr.elastic.buddies.shard_image import fingerprint, image_bytes, take_image
+from ettr.elastic.shard_image import fingerprint, image_bytes, take_image
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery import RESTORE_PRIORS, RecoveryPolicy, RecoverySource, RestorePrior
 

@@ -19,9 +19,13 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 
-from ettr.elastic import SupervisorOptions, Timeouts, supervise  # noqa: E402
-from ettr.elastic.membership import process_group  # noqa: E402
-from ettr.elastic.membership.abortable_gloo import (  # noqa: E402
+from ettr.elastic import (  # noqa: E402
+    SupervisorOptions,
+    Timeouts,
+    process_group,
+    supervise,
+)
+from ettr.elastic.abortable_gloo import (  # noqa: E402
     AbortableGloo,
     AbortableWork,
     GenerationOverError,
@@ -246,7 +250,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from ettr.elastic import Timeouts
-from ettr.elastic.membership import process_group
+from ettr.elastic import process_group
 
 process_group.warm_up()
 drawn = torch.get_rng_state()

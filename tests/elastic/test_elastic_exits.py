@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from ettr.elastic.supervision.nodes import ExitWatch
+from ettr.elastic.nodes import ExitWatch
 
 
 def test_a_killed_process_is_seen_to_end_before_its_status_is_there() -> None:

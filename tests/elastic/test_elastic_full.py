@@ -22,9 +22,9 @@ from ettr.checkpoint import (  # noqa: E402
 )
 from ettr.checkpoint.slots.writer import SlotWriter  # noqa: E402
 from ettr.elastic import Generation, Protection  # noqa: E402
-from ettr.elastic.buddies.shard_image import ShardStore  # noqa: E402
-from ettr.elastic.membership.rendezvous import Membership  # noqa: E402
-from ettr.elastic.restore.recover import full_steps, load_full, save_full  # noqa: E402
+from ettr.elastic.recover import full_steps, load_full, save_full  # noqa: E402
+from ettr.elastic.rendezvous import Membership  # noqa: E402
+from ettr.elastic.shard_image import ShardStore  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.recovery.restore_costs import Measuring  # noqa: E402
 

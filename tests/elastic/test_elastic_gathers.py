@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from ettr.elastic.membership.abortable_gloo import (  # noqa: E402
+from ettr.elastic.abortable_gloo import (  # noqa: E402
     _SMALL_BYTES,
     AbortableGloo,
     GenerationOverError,

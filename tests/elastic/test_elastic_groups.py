@@ -17,10 +17,10 @@ from ettr.elastic import (  # noqa: E402
     RecoveryReport,
     Timeouts,
     TorchrunGroup,
+    recover,
+    rendezvous,
 )
-from ettr.elastic.membership import rendezvous  # noqa: E402
-from ettr.elastic.membership.rendezvous import Cause, Membership  # noqa: E402
-from ettr.elastic.restore import recover  # noqa: E402
+from ettr.elastic.rendezvous import Cause, Membership  # noqa: E402
 from ettr.elastic.torchrun import Handoff, remove_handoff, save_to_shm  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.progress.recorder import ProgressRecorder  # noqa: E402

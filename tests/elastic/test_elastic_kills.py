@@ -160,7 +160,7 @@ sys.exit(not supervise(json.loads(arguments.read_text()), 2).finished)
 
 def test_kills_from_outside_at_random_moments_change_nothing(tmp_path: Path) -> None:
     """Any process below the supervisor, spares too, while it imports, regroups or trains."""
-    from ettr.chaos.run import ChaosPlan, Fault, run, schedule
+    from ettr.chaos import ChaosPlan, Fault, run, schedule
 
     # The ranks stay before the end until the last fault was done. Time stands still until they are
     # about to be started, and only they are named as `match` wants it: the launcher is no target.

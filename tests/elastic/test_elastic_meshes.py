@@ -11,8 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-from ettr.elastic import Timeouts  # noqa: E402
-from ettr.elastic.membership import process_group  # noqa: E402
+from ettr.elastic import Timeouts, process_group  # noqa: E402
 from forked_python import Ended, run_together  # noqa: E402
 
 RANK = """
@@ -25,8 +24,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from ettr.elastic import Timeouts
-from ettr.elastic.membership import process_group
-from ettr.elastic.membership.rendezvous import connect, prefixed
+from ettr.elastic import process_group
+from ettr.elastic.rendezvous import connect, prefixed
 
 port, slot, shape = int(sys.argv[1]), int(sys.argv[2]), tuple(map(int, sys.argv[3].split("x")))
 world = shape[0] if len(shape) == 1 else shape[0] * shape[1]

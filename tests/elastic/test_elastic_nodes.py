@@ -17,9 +17,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ettr.elastic.membership.rendezvous import PROTOCOL, Membership
-from ettr.elastic.supervision.agent import AgentReport, node_setting, serve_node
-from ettr.elastic.supervision.handshake import (
+from ettr.elastic.agent import AgentReport, node_setting, serve_node
+from ettr.elastic.handshake import (
     Channel,
     ChannelClosedError,
     Meeting,
@@ -28,8 +27,9 @@ from ettr.elastic.supervision.handshake import (
     proof,
     with_interface,
 )
-from ettr.elastic.supervision.nodes import LocalNode, NodePool, Roster, Worker, WorkerState
-from ettr.elastic.supervision.regrouping import Staffing
+from ettr.elastic.nodes import LocalNode, NodePool, Roster, Worker, WorkerState
+from ettr.elastic.regrouping import Staffing
+from ettr.elastic.rendezvous import PROTOCOL, Membership
 from ettr.errors import UsageError
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]

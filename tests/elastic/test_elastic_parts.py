@@ -26,9 +26,18 @@ from ettr.elastic import (  # noqa: E402
     Protection,
     SupervisorOptions,
     Timeouts,
+    process_group,
     supervise,
 )
-from ettr.elastic.buddies.shard_image import (  # noqa: E402  # noqa: E402
+from ettr.elastic.recover import full_steps  # noqa: E402
+from ettr.elastic.rendezvous import (  # noqa: E402
+    Membership,
+    connect,
+    open_sockets,
+    prefixed,
+    shut_down_connections,
+)
+from ettr.elastic.shard_image import (  # noqa: E402
     ShardHistory,
     ShardStore,
     fingerprint,
@@ -39,15 +48,6 @@ from ettr.elastic.buddies.shard_image import (  # noqa: E402  # noqa: E402
     put_parts,
     take_image,
 )
-from ettr.elastic.membership import process_group  # noqa: E402
-from ettr.elastic.membership.rendezvous import (  # noqa: E402  # noqa: E402
-    Membership,
-    connect,
-    open_sockets,
-    prefixed,
-    shut_down_connections,
-)
-from ettr.elastic.restore.recover import full_steps  # noqa: E402
 from ettr.errors import UsageError  # noqa: E402
 from ettr.plan.intervals import exact_interval_s  # noqa: E402
 from ettr.recovery.restore_costs import Measuring  # noqa: E402
@@ -271,8 +271,8 @@ import sys
 import torch
 import torch.distributed as dist
 from ettr.elastic import Timeouts
-from ettr.elastic.membership import process_group
-from ettr.elastic.membership.rendezvous import connect, prefixed
+from ettr.elastic import process_group
+from ettr.elastic.rendezvous import connect, prefixed
 store = prefixed("gen3", connect("127.0.0.1", int(sys.argv[1]), 60))
 process_group.form(3, store, 1, 2, Timeouts(120, 180, 240), over=lambda: False)
 dist.all_reduce(torch.ones(1))
@@ -335,7 +335,7 @@ def test_shards_that_a_rollback_left_apart_do_not_go_on_together(steps, expected
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with NCCL")
 def test_nccl_waits_end_with_its_abort():
-    from ettr.elastic.membership.process_group import backend, make_nccl_abort
+    from ettr.elastic.process_group import backend, make_nccl_abort
 
     assert backend() == "cpu:gloo,cuda:nccl"
     abort = make_nccl_abort()

@@ -12,9 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ettr.elastic.buddies import ring as ring_module  # noqa: E402
-from ettr.elastic.buddies.ring import NeighbourLostError, Ring  # noqa: E402
-from ettr.elastic.membership.rendezvous import open_sockets, shut_down_connections  # noqa: E402
+from ettr.elastic import ring as ring_module  # noqa: E402
+from ettr.elastic.rendezvous import open_sockets, shut_down_connections  # noqa: E402
+from ettr.elastic.ring import NeighbourLostError, Ring  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.elastic import TorchrunGroup  # noqa: E402
-from ettr.elastic.membership.rendezvous import open_sockets  # noqa: E402
+from ettr.elastic.rendezvous import open_sockets  # noqa: E402
 from ettr.elastic.torchrun import (  # noqa: E402
     Handoff,
     load_from_shm,

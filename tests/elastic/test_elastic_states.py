@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ettr.elastic.supervision.nodes import (
+from ettr.elastic.nodes import (
     ATTEMPT_TRANSITIONS,
     GENERATION_TRANSITIONS,
     RANK_TRANSITIONS,

@@ -16,8 +16,8 @@ from torch.distributed import HashStore
 
 from ettr.checkpoint import FencedError
 from ettr.elastic import SupervisorOptions, supervise
-from ettr.elastic.membership.rendezvous import own_error_key
-from ettr.elastic.supervision.supervisor import OwnError, OwnErrors, own_error
+from ettr.elastic.rendezvous import own_error_key
+from ettr.elastic.supervisor import OwnError, OwnErrors, own_error
 from forked_python import forked_workers
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

@@ -15,18 +15,18 @@ from ettr.elastic import (  # noqa: E402
     SupervisorOptions,
     SupervisorReport,
     Timeouts,
+    nodes,
+    rendezvous,
 )
-from ettr.elastic.membership import rendezvous  # noqa: E402
-from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
-from ettr.elastic.supervision import nodes  # noqa: E402
-from ettr.elastic.supervision import supervisor as supervising  # noqa: E402
-from ettr.elastic.supervision.handshake import this_node  # noqa: E402
-from ettr.elastic.supervision.nodes import (  # noqa: E402
+from ettr.elastic import supervisor as supervising  # noqa: E402
+from ettr.elastic.handshake import this_node  # noqa: E402
+from ettr.elastic.nodes import (  # noqa: E402
     SupervisionState,
     Worker,
     WorkerState,
 )
-from ettr.elastic.supervision.supervisor import Supervisor  # noqa: E402
+from ettr.elastic.rendezvous import Cause, Heartbeat, Membership  # noqa: E402
+from ettr.elastic.supervisor import Supervisor  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

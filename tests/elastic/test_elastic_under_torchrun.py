@@ -69,7 +69,7 @@ def test_shards_outlive_a_restart_and_a_second_kill_during_one(tmp_path: Path) -
 ASKS = """
 import os
 os.environ["MASTER_PORT"] = "29999"
-from ettr.elastic.membership.rendezvous import torchrun_pid
+from ettr.elastic.rendezvous import torchrun_pid
 print("torchrun is", torchrun_pid(), flush=True)
 assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
 """

@@ -18,12 +18,12 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from ettr.checkpoint import RunningCheckpoint
-from ettr.elastic.buddies.shard_image import ShardStore
-from ettr.elastic.buddies.shard_image import copied_parts
-from ettr.elastic.membership.rendezvous import RankMessages
-from ettr.elastic.restore.running_source import ModelShard
-from ettr.elastic.restore.rank_inventory import Holdings, RankInventory
-from ettr.elastic.restore.running_source import RunningSource
+from ettr.elastic.shard_image import ShardStore
+from ettr.elastic.shard_image import copied_parts
+from ettr.elastic.rendezvous import RankMessages
+from ettr.elastic.running_source import ModelShard
+from ettr.elastic.rank_inventory import Holdings, RankInventory
+from ettr.elastic.running_source import RunningSource
 from ettr.recovery import RunTimings
 
 warnings.filterwarnings("error", module=r"ettr\\.")

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from ettr.elastic.buddies.ring import NeighbourLostError, _connect, _sends_token
-from ettr.elastic.membership.rendezvous import Heartbeat
+from ettr.elastic.rendezvous import Heartbeat
+from ettr.elastic.ring import NeighbourLostError, _connect, _sends_token
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_an_address_that_cannot_be_read_is_a_lost_neighbour(address: object) -> 
 
 
 def test_a_token_has_one_deadline_however_slowly_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ettr.elastic.buddies.ring._GREETING_S", 0.3)
+    monkeypatch.setattr("ettr.elastic.ring._GREETING_S", 0.3)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"ab")

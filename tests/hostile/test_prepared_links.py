@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ettr.chaos import run
+from ettr import chaos
 from ettr.checkpoint.slots.durable_io import slot_file_name, slot_folder
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
 from ettr.checkpoint.slots.writer import SlotWriter
@@ -46,9 +46,9 @@ def test_a_taken_name_is_no_new_file(theirs: Path) -> None:
 
 def test_a_link_in_place_of_a_ballast_is_not_filled(theirs: Path) -> None:
     folder = theirs.parent / "folder"
-    (folder / f"{run.BALLAST_PREFIX}{NAME}").symlink_to(theirs)
+    (folder / f"{chaos.BALLAST_PREFIX}{NAME}").symlink_to(theirs)
     with pytest.raises(FileExistsError):
-        run.fill(folder, 5_000)
+        chaos.fill(folder, 5_000)
     assert theirs.read_text() == "theirs"
 
 

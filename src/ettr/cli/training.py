@@ -20,11 +20,11 @@ from ettr.files import write_text
 from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
-    from ettr.chaos.run import ChaosReport
+    from ettr.chaos import ChaosReport
     from ettr.checkpoint import BadBlock, BlockAge
     from ettr.checkpoint.recovery_cost import Build
-    from ettr.elastic.supervision.agent import AgentReport
-    from ettr.elastic.supervision.nodes import SupervisorReport
+    from ettr.elastic.agent import AgentReport
+    from ettr.elastic.nodes import SupervisorReport
 
 
 _RUNS_A_PROGRAM = {"context_settings": {"allow_extra_args": True, "allow_interspersed_args": False}}
@@ -100,10 +100,10 @@ def elastic(
     have saved the same step: start it again.
     """
     from ettr.checkpoint.notice import EXIT_STATUS, StopNotice
-    from ettr.elastic.supervision.agent import node_setting, run_node
-    from ettr.elastic.supervision.handshake import Meeting
-    from ettr.elastic.supervision.nodes import SupervisorOptions, SupervisorReport
-    from ettr.elastic.supervision.supervisor import supervise
+    from ettr.elastic.agent import node_setting, run_node
+    from ettr.elastic.handshake import Meeting
+    from ettr.elastic.nodes import SupervisorOptions, SupervisorReport
+    from ettr.elastic.supervisor import supervise
 
     options = SupervisorOptions(
         spares=spares,
@@ -242,7 +242,7 @@ def chaos(
     drawn from those below CMD (without --launcher CMD itself as long as it has had none); files
     only from --folder. Everything held is given back. Exit 1 if CMD did not end with status 0.
     """
-    from ettr.chaos.run import ChaosPlan, Fault, run, schedule
+    from ettr.chaos import ChaosPlan, Fault, run, schedule
     from ettr.report.rows import plain
 
     faults = schedule(

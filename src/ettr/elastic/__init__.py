@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ettr.elastic.elastic_group import ElasticGroup, EvictedError, Generation, RankFailedError
     from ettr.elastic.flight import FlightWatcher
-    from ettr.elastic.membership.process_group import Timeouts
+    from ettr.elastic.nodes import Loss, SupervisorOptions, SupervisorReport
+    from ettr.elastic.process_group import Timeouts
     from ettr.elastic.protection import Protection
-    from ettr.elastic.restore.rank_inventory import RecoveryReport
-    from ettr.elastic.supervision.nodes import Loss, SupervisorOptions, SupervisorReport
-    from ettr.elastic.supervision.supervisor import supervise
+    from ettr.elastic.rank_inventory import RecoveryReport
+    from ettr.elastic.supervisor import supervise
     from ettr.elastic.torchrun import TorchrunGroup, group_from_env
 
 __all__ = [
@@ -46,11 +46,11 @@ __all__ = [
 _NAMES = {
     "elastic_group": "ElasticGroup EvictedError Generation RankFailedError",
     "flight": "FlightWatcher",
-    "membership.process_group": "Timeouts",
+    "process_group": "Timeouts",
     "protection": "Protection",
-    "restore.rank_inventory": "RecoveryReport",
-    "supervision.supervisor": "supervise",
-    "supervision.nodes": "Loss SupervisorOptions SupervisorReport",
+    "rank_inventory": "RecoveryReport",
+    "supervisor": "supervise",
+    "nodes": "Loss SupervisorOptions SupervisorReport",
     "torchrun": "TorchrunGroup group_from_env",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}

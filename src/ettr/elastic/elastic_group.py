@@ -35,29 +35,29 @@ import torch
 import torch.distributed as dist
 
 from ettr.checkpoint.notice import RunStopped, StopNotice
-from ettr.elastic.buddies.ring import Ring
-from ettr.elastic.buddies.shard_image import (
-    BuddyExchange,
-    ParityExchange,
-    Piece,
-    ShardStore,
-    parity_groups,
-)
-from ettr.elastic.membership import process_group, rendezvous
-from ettr.elastic.membership.process_group import Timeouts, device
-from ettr.elastic.membership.rendezvous import HeartbeatThread, Membership, RankMessages
-from ettr.elastic.protection import Protection
-from ettr.elastic.restore.rank_inventory import RecoveryReport
-from ettr.elastic.restore.recover import FullSchedule, Recovery, RecoveryScope
-from ettr.elastic.restore.running_source import ModelShard, RunningGuard, keep_earlier_run
-from ettr.elastic.supervision.nodes import (
+from ettr.elastic import process_group, rendezvous
+from ettr.elastic.nodes import (
     GENERATION_TRANSITIONS,
     RANK_TRANSITIONS,
     GenerationState,
     RankState,
     transition,
 )
-from ettr.elastic.supervision.supervisor import OwnError, own_error
+from ettr.elastic.process_group import Timeouts, device
+from ettr.elastic.protection import Protection
+from ettr.elastic.rank_inventory import RecoveryReport
+from ettr.elastic.recover import FullSchedule, Recovery, RecoveryScope
+from ettr.elastic.rendezvous import HeartbeatThread, Membership, RankMessages
+from ettr.elastic.ring import Ring
+from ettr.elastic.running_source import ModelShard, RunningGuard, keep_earlier_run
+from ettr.elastic.shard_image import (
+    BuddyExchange,
+    ParityExchange,
+    Piece,
+    ShardStore,
+    parity_groups,
+)
+from ettr.elastic.supervisor import OwnError, own_error
 from ettr.errors import EttrError, UsageError
 from ettr.progress.recorder import ProgressRecorder
 from ettr.recovery import RecoverySource

@@ -39,12 +39,13 @@ from torch import Tensor
 
 from ettr.checkpoint import CheckpointError
 from ettr.checkpoint.slots import checksums
-from ettr.elastic.buddies.ring import Ring
-from ettr.elastic.buddies.shard_image import ShardStore
+from ettr.elastic import process_group
 from ettr.elastic.elastic_group import ElasticGroup, Generation, RankFailedError, RunRecord
-from ettr.elastic.membership import process_group
-from ettr.elastic.membership.process_group import Timeouts
-from ettr.elastic.membership.rendezvous import (
+from ettr.elastic.nodes import ATTEMPT_TRANSITIONS, AttemptState, transition
+from ettr.elastic.process_group import Timeouts
+from ettr.elastic.protection import Protection
+from ettr.elastic.rank_inventory import RecoveryReport
+from ettr.elastic.rendezvous import (
     ENV_STORE,
     Cause,
     Membership,
@@ -53,9 +54,8 @@ from ettr.elastic.membership.rendezvous import (
     shut_down_connections,
     torchrun_pid,
 )
-from ettr.elastic.protection import Protection
-from ettr.elastic.restore.rank_inventory import RecoveryReport
-from ettr.elastic.supervision.nodes import ATTEMPT_TRANSITIONS, AttemptState, transition
+from ettr.elastic.ring import Ring
+from ettr.elastic.shard_image import ShardStore
 from ettr.errors import UsageError
 from ettr.files import new_file
 from ettr.progress.recorder import ProgressRecorder

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-from ettr.elastic.membership.rendezvous import ENV_WORKER, PROTOCOL, Cause, Heartbeat, Membership
-from ettr.elastic.supervision.handshake import (
+from ettr.elastic.handshake import (
     Channel,
     ChannelClosedError,
     Hello,
@@ -35,6 +34,7 @@ from ettr.elastic.supervision.handshake import (
     read_hello,
     whole_number,
 )
+from ettr.elastic.rendezvous import ENV_WORKER, PROTOCOL, Cause, Heartbeat, Membership
 from ettr.errors import UsageError
 
 LEASE_SHARE = 0.6

@@ -51,7 +51,11 @@ from ettr.checkpoint.tensors.objects import (
     unpack_objects,
 )
 from ettr.checkpoint.tensors.shards import local_tensor
-from ettr.elastic.buddies.shard_image import (
+from ettr.elastic.protection import Protection
+from ettr.elastic.rank_inventory import Holdings, RankInventory, RecoveryReport
+from ettr.elastic.rendezvous import RankMessages
+from ettr.elastic.running_source import CopyAge, ModelShard, RunningSource
+from ettr.elastic.shard_image import (
     OBJECTS,
     BuddyExchange,
     ObjectBuffer,
@@ -66,10 +70,6 @@ from ettr.elastic.buddies.shard_image import (
     put_parts,
     take_image,
 )
-from ettr.elastic.membership.rendezvous import RankMessages
-from ettr.elastic.protection import Protection
-from ettr.elastic.restore.rank_inventory import Holdings, RankInventory, RecoveryReport
-from ettr.elastic.restore.running_source import CopyAge, ModelShard, RunningSource
 from ettr.recovery import RecoverySource, RunTimings, Situation, decide, predicted_perturbation
 from ettr.recovery.restore_costs import Measuring, RunTimingsJson, interval_steps, read_timings
 

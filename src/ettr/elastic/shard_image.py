@@ -21,8 +21,8 @@ from ettr.checkpoint.object_selection import choose_objects
 from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.tensors.objects import ObjectRecord, encode_objects, unpack_objects
 from ettr.checkpoint.tensors.shards import Shard, flat_bytes
-from ettr.elastic.buddies.ring import Ring, RingAddress
-from ettr.elastic.restore.rank_inventory import Holdings, RankInventory
+from ettr.elastic.rank_inventory import Holdings, RankInventory
+from ettr.elastic.ring import Ring, RingAddress
 from ettr.errors import UsageError
 
 _ALIGN = 16

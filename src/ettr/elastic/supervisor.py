@@ -19,16 +19,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ettr.checkpoint.notice import StopNotice
-from ettr.elastic.membership import rendezvous
-from ettr.elastic.membership.rendezvous import Cause, Heartbeat, Membership
-from ettr.elastic.supervision.handshake import (
+from ettr.elastic import rendezvous
+from ettr.elastic.handshake import (
     LOOPBACK,
     Gathering,
     serve_store,
     this_node,
     with_interface,
 )
-from ettr.elastic.supervision.nodes import (
+from ettr.elastic.nodes import (
     RUN_TRANSITIONS,
     LocalNode,
     Loss,
@@ -41,7 +40,8 @@ from ettr.elastic.supervision.nodes import (
     WorkerState,
     transition,
 )
-from ettr.elastic.supervision.regrouping import Regrouping, Staffing
+from ettr.elastic.regrouping import Regrouping, Staffing
+from ettr.elastic.rendezvous import Cause, Heartbeat, Membership
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:

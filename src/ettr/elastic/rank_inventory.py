@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ettr.elastic.buddies.ring import RingAddress
+from ettr.elastic.ring import RingAddress
 from ettr.recovery import Decision, RecoveryPolicy, RecoveryTimes, RunTimings, recovery_times
 from ettr.recovery.restore_costs import RunTimingsJson, combined_timings
 

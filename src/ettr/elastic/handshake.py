@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ettr.elastic.membership.rendezvous import PROTOCOL
+from ettr.elastic.rendezvous import PROTOCOL
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from ettr.elastic.membership import rendezvous
-from ettr.elastic.membership.rendezvous import Cause, Membership
-from ettr.elastic.supervision.nodes import NodePool, Roster, Worker, WorkerState
+from ettr.elastic import rendezvous
+from ettr.elastic.nodes import NodePool, Roster, Worker, WorkerState
+from ettr.elastic.rendezvous import Cause, Membership
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

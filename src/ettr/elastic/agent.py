@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ettr.checkpoint.notice import StopNotice
-from ettr.elastic.membership.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
-from ettr.elastic.supervision.handshake import (
+from ettr.elastic.handshake import (
     Channel,
     ChannelClosedError,
     Gathering,
@@ -36,14 +35,15 @@ from ettr.elastic.supervision.handshake import (
     whole_number,
     with_interface,
 )
-from ettr.elastic.supervision.nodes import (
+from ettr.elastic.nodes import (
     ProcessEnd,
     SupervisorOptions,
     SupervisorReport,
     WorkerProcess,
     start_process,
 )
-from ettr.elastic.supervision.supervisor import supervise
+from ettr.elastic.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
+from ettr.elastic.supervisor import supervise
 from ettr.errors import UsageError
 
 _POLL_S = 0.01

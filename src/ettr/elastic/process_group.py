@@ -41,7 +41,7 @@ def form(
 
     name, options = backend(), None
     if name == "gloo":
-        from ettr.elastic.membership import abortable_gloo
+        from ettr.elastic import abortable_gloo
 
         name, options = abortable_gloo.register(), over
     _count_groups_from(generation)
@@ -64,7 +64,7 @@ def destroy() -> None:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
-    from ettr.elastic.membership.abortable_gloo import AbortableGloo
+    from ettr.elastic.abortable_gloo import AbortableGloo
 
     for group in list(distributed_c10d._world.pg_map):
         if isinstance(group, AbortableGloo):

@@ -27,7 +27,10 @@ from ettr.checkpoint import (
 from ettr.checkpoint.slots.durable_io import slot_folder
 from ettr.checkpoint.slots.reader import keep_aside
 from ettr.checkpoint.tensors.shards import Shard
-from ettr.elastic.buddies.shard_image import (
+from ettr.elastic.protection import Protection
+from ettr.elastic.rank_inventory import RankInventory
+from ettr.elastic.rendezvous import RankMessages
+from ettr.elastic.shard_image import (
     ObjectBuffer,
     Piece,
     ShardStore,
@@ -37,9 +40,6 @@ from ettr.elastic.buddies.shard_image import (
     reset_step_counts,
     take_image,
 )
-from ettr.elastic.membership.rendezvous import RankMessages
-from ettr.elastic.protection import Protection
-from ettr.elastic.restore.rank_inventory import RankInventory
 from ettr.errors import EttrError, UsageError
 from ettr.recovery import Situation
 

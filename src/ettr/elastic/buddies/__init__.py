@@ -1,1 +1,0 @@
-"""Copies of a shard in other places of memory: the next rank's, and shared memory."""

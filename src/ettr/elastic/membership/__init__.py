@@ -1,1 +1,0 @@
-"""Who belongs to a group, and the process group that it forms."""

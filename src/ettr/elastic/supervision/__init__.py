@@ -1,1 +1,0 @@
-"""The parent of the ranks: states, processes, hangs, its report."""
