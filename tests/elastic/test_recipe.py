@@ -36,7 +36,7 @@ def test_a_killed_recipe_ends_with_the_losses_and_the_model_of_the_unkilled_one(
     monkeypatch.setattr(recipe_kills, "ETTR", [sys.executable, forked_python.__file__, "ettr"])
     processes = {"Popen": popen, "STDOUT": None, "TimeoutExpired": subprocess.TimeoutExpired}
     monkeypatch.setattr(recipe_kills, "subprocess", SimpleNamespace(**processes))
-    outcome = recipe_kills.row("2D", recipe_kills.BUDDY, 2, seed=11, steps=16)
-    assert (outcome.kills, outcome.lost) == (2, 0)
-    assert outcome.replaced == 2, "survivors keep their processes"
+    outcome = recipe_kills.row("2D", recipe_kills.BUDDY, 1, seed=11, steps=10)
+    assert (outcome.kills, outcome.lost) == (1, 0)
+    assert outcome.replaced == 1, "survivors keep their processes"
     assert outcome.other_losses == outcome.other_models == 0
