@@ -77,7 +77,7 @@ PLAIN = (
     *("ended_by_nodes", "failures_of_users", "last_times", "other_moments", "recorded_faults"),
     *("restarted_attempts", "restart_lines", "tickets"),
     *("away_states", "chosen_some", "error_sources", "event_ends"),
-    *("held_spans", "partitions", "recorded_attempts"),
+    "held_spans",
     *("rank_steps", "rank_steps_of_jobs", "run_segments", "run_segments_held"),
     "save_gaps",
 )

@@ -136,7 +136,7 @@ def _listed(
 
 def file_names(facts: Facts) -> dict[str, str]:
     """Names of ingested files by their keys."""
-    return {row["file_id"]: row["name"] for row in facts.rows("file_names")}
+    return dict(facts.distinct("files", "file_id", "name"))
 
 
 def owners_of(facts: Facts) -> dict[str, dict[str, Any]]:

@@ -291,7 +291,8 @@ def names_of(analysis: Analysis, column: str) -> tuple[str, ...]:
     """The partitions or clusters of the store's jobs."""
     if column == "cluster":
         return tuple(sorted(clusters_of(analysis.facts, "attempts")))
-    return tuple(sorted(row["partition"] for row in analysis.facts.rows("partitions")))
+    named = analysis.facts.distinct("attempts", "partition")
+    return tuple(sorted(name for (name,) in named if name is not None))
 
 
 def _nothing(analysis: Analysis, name: str, above_gpus: int | None) -> str:

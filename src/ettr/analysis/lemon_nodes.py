@@ -162,7 +162,7 @@ def _xid_episodes(stages: OfExclusions) -> _TimesOf | None:
     if not _has_check(stages, XID):
         return None
     made: _TimesOf = defaultdict(list)
-    rows = stages.facts.columns("fault_episodes")
+    rows = stages.facts.columns("all_episodes", "cluster", "node", "check", "first_us")
     times_s = rows["first_us"] / MICROSECONDS_PER_SECOND
     begin_s, end_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
     inside = (rows["check"] == XID) & (begin_s <= times_s) & (times_s <= end_s)

@@ -227,7 +227,7 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
         node_states=of_job.table("history_states"),
         event_kinds=of_job.table("history_kinds"),
     )
-    names = {row["file_id"]: row["name"] for row in facts.rows("file_names")}
+    names = dict(facts.distinct("files", "file_id", "name"))
     judged, lines = _judged(own), _LogLines(facts.given("taxonomy"), names)
     nodes: dict[str, list[str]] = defaultdict(list)
     for row in of_job.rows("history_held"):

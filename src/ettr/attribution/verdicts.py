@@ -74,7 +74,7 @@ def _verdicts(facts: Facts) -> list[tuple[object, ...]]:
 @made(
     "reasons",
     (("reason_key", "VARCHAR"), ("reason_class", "VARCHAR"), *_SAID, ("planned", "BOOLEAN")),
-    reads=("state_reasons",),
+    reads=("node_states",),
     takes=("taxonomy",),
 )
 def _reasons(facts: Facts) -> list[tuple[object, ...]]:
@@ -85,7 +85,9 @@ def _reasons(facts: Facts) -> list[tuple[object, ...]]:
     """
     taxonomy: Taxonomy = facts.given("taxonomy")
     rows: list[tuple[object, ...]] = []
-    for reason in sorted({row["reason"] or NO_REASON for row in facts.rows("state_reasons")}):
+    for reason in sorted(
+        {name or NO_REASON for (name,) in facts.distinct("node_states", "reason")}
+    ):
         verdict = taxonomy.classify_reason(reason)
         named = None if verdict.is_planned else verdict.symptom
         symptom = taxonomy.symptoms.get(named or "")

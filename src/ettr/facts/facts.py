@@ -109,13 +109,13 @@ class Facts:
         (one,) = self.rows(name)
         return one
 
-    def columns(self, name: str) -> Columns:
-        """Columns of a fact as arrays, for arithmetic.
+    def columns(self, name: str, *names: str) -> Columns:
+        """Columns of a fact, or some of those of a kept one, as arrays, for arithmetic.
 
         Numbers that may be null are floats with NaN, which holds microseconds exactly; text and
         booleans that may be null are objects with None.
         """
-        found: Columns = self._kept(name, "columns", self.engine.columns)
+        found: Columns = self._kept(name, "columns", self.engine.columns, names)
         return found
 
     def distinct(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -132,7 +132,13 @@ class Facts:
         """Rows of a fact as an Arrow table."""
         return self._kept(name, "arrow", self.engine.arrow)
 
-    def _kept(self, name: str, form: str, ask: Callable[[str, Mapping[str, Any]], Any]) -> Any:
+    def _kept(
+        self,
+        name: str,
+        form: str,
+        ask: Callable[[str, Mapping[str, Any]], Any],
+        columns: tuple[str, ...] = (),
+    ) -> Any:
         one = fact(name) if name not in self._stored else None
         sql: str
         bound: Mapping[str, Any] = {}
@@ -140,12 +146,13 @@ class Facts:
         if one is not None and one.keep == "no":
             key = (*self._key(name), form)
         else:
-            key = self.table(name), form
+            key = self.table(name), form, *columns
         if key not in self._fetched:
             if one is not None and one.keep == "no":
                 sql, bound = one.code_with(self.table), self._bound(one)
             else:
-                sql = f"SELECT * FROM {key[0]}"
+                listed = ", ".join(f'"{column}"' for column in columns) or "*"
+                sql = f"SELECT {listed} FROM {key[0]}"
             found = ask(sql, bound)
             if _length(found) > MOST_KEPT_ROWS:
                 return found

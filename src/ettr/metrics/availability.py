@@ -647,12 +647,10 @@ def logs_read(facts: Facts, taxonomy: Taxonomy, clusters: Collection[str] = ()) 
         clusters: only of these, since what arrived from one says nothing of another; all if empty.
     """
     if clusters and len(named_clusters(facts)) > 1:
-        codes = facts.columns("event_codes")
-        chosen = np.isin(codes["cluster"].astype(str), list(clusters))
-        codes = {name: codes[name][chosen] for name in ("check", "code")}
+        codes = facts.distinct("events", "cluster", "check", "code")
+        kinds = {(check, code) for cluster, check, code in codes if cluster in clusters}
     else:
-        clusters, codes = (), facts.columns("event_census")
-    kinds = set(zip(codes["check"].tolist(), codes["code"].tolist(), strict=True))
+        clusters, kinds = (), set(facts.distinct("event_census", "check", "code"))
     pairs = [(check, code) for check, code in kinds if check != CONTROLLER_CHECK]
     understood = {check for check, code in pairs if taxonomy.knows(check, code)}
 

@@ -135,7 +135,7 @@ def observed_faults(facts: Facts, outages: Sequence[Outage], gap_s: float) -> No
     category is the symptom of its strongest error; without any, the class of the outage's reason.
     """
     unplanned = [outage for outage in outages if not outage.is_planned]
-    parts = _ErrorsAndOutages.of(facts.columns("fault_episodes"), unplanned)
+    parts = _ErrorsAndOutages.of(facts.columns("all_episodes", *_EPISODE), unplanned)
     begins = parts.begins(gap_s)
     (first,) = np.nonzero(begins)
     fault = np.cumsum(begins) - 1
@@ -154,6 +154,9 @@ def observed_faults(facts: Facts, outages: Sequence[Outage], gap_s: float) -> No
         has_error=~parts.is_outage[strongest],
         has_outage=has_outage,
     )
+
+
+_EPISODE = ("cluster", "node", "symptom", "rank", "first_us", "last_us")
 
 
 @dataclass(frozen=True, slots=True)

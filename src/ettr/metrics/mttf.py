@@ -162,7 +162,7 @@ def _recorded(facts: Facts, unit: SizeUnit) -> _Recorded:
     for end, job_s in zip(size_ends_of(shapes[unit.column]).tolist(), shapes["job_s"], strict=True):
         if job_s:
             hours[end] = hours.get(end, 0.0) + float(job_s) / SECONDS_PER_HOUR
-    jobs = {(row["cluster"], row["job_id"]) for row in facts.rows("progress_jobs")}
+    jobs = set(facts.distinct("progress_owned", "cluster", "job_id"))
     failed = facts.columns("failures")
     ends = size_ends_of(failed[unit.column]).tolist()
     places = zip(failed["cluster"].tolist(), failed["job_id"].tolist(), ends, strict=True)

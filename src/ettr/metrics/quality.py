@@ -152,8 +152,7 @@ def data_quality(
     """
     doubts = doubts or Doubts()
     read = _files(facts.rows("files"), naming or Naming(), has_clusters)
-    whole = facts.under(selection=Selection())
-    counts = whole.row("attempt_checks")
+    counts = facts.under(selection=Selection()).row("attempt_checks")
     started = counts["started"]
     inventory = zip(*(facts.columns("nodes")[name] for name in ("cluster", "node")), strict=True)
     unknown = sorted(node for _, node in nodes_of(facts, "allocations") - set(inventory))
@@ -172,7 +171,7 @@ def data_quality(
         running_attempts=int(counts["running"]),
         pending_attempts=int(counts["pending"]),
         coverage=coverage(facts),
-        clocks=_clocks(facts, whole, counts, doubts.shifts),
+        clocks=_clocks(facts, counts, doubts.shifts),
         nodes_not_in_inventory=len(unknown),
         nodes_not_in_inventory_first=tuple(unknown[:LISTED_NODES]),
         attempts_without_nodes=int(counts["no_nodes"]),
@@ -232,17 +231,14 @@ def _rejected(facts: Facts) -> tuple[RejectReason, ...]:
     return tuple(sorted(found, key=lambda row: (-row.rows, row.source, row.reason)))
 
 
-def _clocks(
-    facts: Facts, whole: Facts, counts: Mapping[str, Any], shifts: tuple[ClockShift, ...]
-) -> Clocks:
-    outside = whole.row("events_outside_jobs")
+def _clocks(facts: Facts, counts: Mapping[str, Any], shifts: tuple[ClockShift, ...]) -> Clocks:
     lags_s = node_down_lags_s(facts)
     return Clocks(
         attempts_started_before_submit=int(counts["early"]),
         attempts_ended_before_start=int(counts["backward"]),
         attempts_elapsed_mismatch=int(counts["mismatch"]),
-        events_before_first_job=outside["before"],
-        events_after_last_job=outside["after"],
+        events_before_first_job=counts["events_before"],
+        events_after_last_job=counts["events_after"],
         node_down_lag_s=float(np.median(lags_s)) if lags_s else None,
         node_down_pairs=len(lags_s),
         shifts=shifts,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ettr.analysis.node_faults import faults_of
 from ettr.attribution.rules import LogMatching
 from ettr.estimates import Interval
+from ettr.facts.stored import stored_rows
 from ettr.metrics.instants import Floats, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import ENTRY_KEYS, EVIDENCE, MOST_GPUS_PER_NODE, ClusterScenario
@@ -283,14 +284,7 @@ def site_record(analysis: Analysis, *, with_bare_jobs: bool = False) -> SiteReco
 
 def recorded_attempts(facts: Facts) -> pa.Table:
     """Attempts of all of the logs, with `COLUMNS`, their accounts and times as timestamps."""
-    import pyarrow as pa
-
-    rows, moment = facts.arrow("recorded_attempts"), pa.timestamp("us", tz="UTC")
-    columns = {
-        name.removesuffix("_us"): column.cast(moment) if name.endswith("_us") else column
-        for name, column in zip(rows.column_names, rows.columns, strict=True)
-    }
-    return pa.table(columns)
+    return stored_rows(facts, "attempts", *COLUMNS, "account")
 
 
 def machine_of(analysis: Analysis, rows: pa.Table) -> Machine:

@@ -9,18 +9,6 @@ FROM allocations a JOIN attempts t ON a.attempt_id = t.attempt_id
 WHERE a.source NOT IN ('slurm-sacct', 'slurm-sacct-json', 'slurm-jobs', 'pbs', 'lsf', 'flux', 'simulation')
   AND (a.elapsed_s <> t.elapsed_s OR a.start_us <> t.start_us);
 
--- One row is an attempt of all logs, as a fit and a back-test read it.
--- keep: no
-CREATE TABLE recorded_attempts AS
-SELECT cluster, job_id, attempt_id, "user", name, qos, priority, state, submit_us, eligible_us, start_us, end_us,
-       elapsed_s, time_limit_s, n_nodes, n_gpus, requested_nodes, requested_gpus, n_cpus, account
-FROM attempts;
-
--- One row is a partition that the jobs of all logs name.
--- keep: no
-CREATE TABLE partitions AS
-SELECT DISTINCT "partition" FROM attempts WHERE "partition" IS NOT NULL;
-
 -- One row is a cluster with attempts: whether any of them ran, and any that ran names its GPUs; whether
 -- one that goes on was suspended for a time. 1: yes.
 -- keep: no

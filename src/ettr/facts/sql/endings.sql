@@ -2,8 +2,33 @@
 
 -- One row is an attempt that ended against its owner's wish, by its end state (end_states: the truth
 -- table) and by what the controller's log says of the end. Columns as in all_endings.
+-- What the controller's log says of an end is NODE_FAIL, JOB_LOST (its node came back without it) or
+-- PREEMPTED, and maybe a node. A requeue keeps the id of a job: a line is of the attempt whose end is
+-- nearest, at most $tolerance_us away.
 CREATE TABLE said_endings AS
-WITH cancels AS (
+WITH lines AS (
+  SELECT cluster, job_id, code, node, event_id, time_us FROM events
+  WHERE "check" = 'slurmctld' AND code IN ('NODE_FAIL', 'JOB_LOST', 'PREEMPTED') AND job_id IS NOT NULL),
+ends AS (
+  SELECT cluster, attempt_id, job_id, start_us, end_us FROM attempts WHERE end_us IS NOT NULL
+  UNION ALL
+  -- array tasks and parts of jobs have two ids
+  SELECT cluster, attempt_id, job_id_raw, start_us, end_us FROM attempts
+  WHERE end_us IS NOT NULL AND job_id_raw <> job_id),
+near AS (
+  SELECT e.attempt_id, l.code, l.node, l.event_id, abs(l.time_us - e.end_us) AS distance_us,
+         row_number() OVER (PARTITION BY l.event_id
+                            ORDER BY abs(l.time_us - e.end_us), e.end_us, e.attempt_id) AS place
+  FROM lines l JOIN ends e ON l.cluster = e.cluster AND l.job_id = e.job_id
+  WHERE abs(l.time_us - e.end_us) <= $tolerance_us
+    AND (e.start_us IS NULL OR e.start_us <= l.time_us + $tolerance_us)),
+best AS (
+  SELECT attempt_id, code, node, event_id, row_number() OVER (PARTITION BY attempt_id ORDER BY
+           CASE WHEN code = 'PREEMPTED' THEN 1 ELSE 0 END, distance_us, event_id) AS place
+  FROM near WHERE place = 1),
+reports AS (
+  SELECT attempt_id, code AS said, node AS said_node, event_id AS said_event FROM best WHERE place = 1),
+cancels AS (
   SELECT a.cluster, a.cancelled_by, a."user"
   FROM attempts a LEFT JOIN end_states s ON a.state = s.state
   WHERE a.cancelled_by IS NOT NULL AND a.end_us IS NOT NULL AND NOT coalesce(s.open_or_done, FALSE)),
@@ -28,7 +53,7 @@ ended AS (
   FROM attempts a
   LEFT JOIN end_states s ON a.state = s.state
   LEFT JOIN others o ON a.cluster = o.cluster AND a.cancelled_by = o.cancelled_by
-  LEFT JOIN end_reports r ON a.attempt_id = r.attempt_id
+  LEFT JOIN reports r ON a.attempt_id = r.attempt_id
   WHERE a.end_us IS NOT NULL AND NOT coalesce(s.open_or_done, FALSE)),
 judged AS (
   SELECT cluster, attempt_id, job_id, state, start_us, end_us, elapsed_s, n_nodes, n_gpus, node_failed,

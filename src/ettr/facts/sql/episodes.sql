@@ -60,11 +60,6 @@ FROM segments
 GROUP BY cluster, node, "check", code_key, entity_key, episode, episode_id
 HAVING max(CASE WHEN fault THEN 1 ELSE 0 END) = 1;
 
--- One row is an episode of a fault, as far as the faults of nodes need it. rank: lower is stronger.
--- keep: no
-CREATE TABLE fault_episodes AS
-SELECT cluster, node, "check", symptom, rank, first_us, last_us FROM all_episodes;
-
 -- One row is a segment that may explain or place a failure, as in segments.
 -- A sympathetic code that counts at all (XID 45) counts only where no other code of its check was seen
 -- on the node within a burst's gap. It meets those that began in the hours around its own.

@@ -39,10 +39,6 @@ SELECT cluster, node, "check", code, severity, CAST(sum(events) AS BIGINT) AS ev
        min(first_us) AS first_us, max(last_us) AS last_us
 FROM event_node_kinds_parts GROUP BY cluster, node, "check", code, severity;
 
--- One row is a check and code of the events of a cluster.
-CREATE TABLE event_codes AS
-SELECT DISTINCT cluster, "check", code FROM events;
-
 -- One row is a kind of events on any day, source apart. events: how many; none of them need name a node.
 -- keep: no
 CREATE TABLE event_kinds AS

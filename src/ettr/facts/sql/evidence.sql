@@ -47,8 +47,3 @@ LEFT JOIN seen e ON f.attempt_id = e.attempt_id;
 CREATE TABLE failure_owners AS
 SELECT e.attempt_id, e.name, e."user", e.account, e."partition", e.qos, e.node_list, e.file_id, e.line
 FROM all_endings e JOIN failures f ON e.attempt_id = f.attempt_id;
-
--- One row is an ingested file: its key and its name.
--- keep: no
-CREATE TABLE file_names AS
-SELECT file_id, name FROM files;

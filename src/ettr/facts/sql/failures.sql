@@ -26,28 +26,28 @@ SELECT o.attempt_id, o.node, o.episode_id, o."check", o.code_key, o.symptom,
 FROM all_observed o JOIN candidates c ON o.attempt_id = c.attempt_id
 WHERE o.fault;
 
--- One row is a failure before it is said how sure that is: a hardware-candidate where the scheduler says
--- that a node failed, or where a fault was observed on one of its nodes in the window.
--- lead_symptom, lead_domain, lead_node: the likeliest fault and its node, null where none was observed.
--- lead_us: when it was first observed in the window. n_lead_nodes: on how many of the attempt's nodes.
-CREATE TABLE led_candidates AS
+-- One row is an interruption that is a failure of the infrastructure. What speaks for which cause is in
+-- causes, and for the scheduler's word named_event, null where no line of its log says it.
+-- node: which is blamed, null where no single one can be. symptom: the leading cause.
+-- confidence: how sure that is, by the first rule that holds. What each says is in its comment.
+-- What it is judged by: lead_symptom, lead_domain, lead_node: the likeliest fault and its node, null where
+-- none was observed. lead_us: when it was first observed in the window. n_lead_nodes: on how many of the
+-- attempt's nodes. named_node: as in candidates. node_failed: the scheduler says that some node failed.
+CREATE TABLE all_failures AS
 WITH seen_on AS (
   SELECT attempt_id, symptom, count(DISTINCT node) AS n_nodes FROM causes GROUP BY attempt_id, symptom),
 leads AS (
   SELECT c.attempt_id, c.symptom, c.domain, c.node, c.first_us, s.n_nodes
   FROM causes c JOIN seen_on s ON c.attempt_id = s.attempt_id AND c.symptom = s.symptom
-  WHERE c.place = 0)
-SELECT c.cluster, c.attempt_id, c.job_id, c.state, c.start_us, c.end_us, c.elapsed_s, c.n_nodes, c.n_gpus,
-       c.node_failed, c.named_event, c.named_node, l.symptom AS lead_symptom, l.domain AS lead_domain,
-       l.node AS lead_node, l.first_us AS lead_us, l.n_nodes AS n_lead_nodes
-FROM candidates c LEFT JOIN leads l ON c.attempt_id = l.attempt_id
-WHERE c.node_failed OR l.symptom IS NOT NULL;
-
--- One row is an interruption that is a failure of the infrastructure. What speaks for which cause is in
--- causes, and for the scheduler's word named_event, null where no line of its log says it.
--- node: which is blamed, null where no single one can be. symptom: the leading cause.
--- confidence: how sure that is, by the first rule that holds. What each says is in its comment.
-CREATE TABLE all_failures AS
+  WHERE c.place = 0),
+seen AS (
+  SELECT c.cluster, c.attempt_id, c.job_id, c.state, c.start_us, c.end_us, c.elapsed_s, c.n_nodes, c.n_gpus,
+         c.node_failed, c.named_event, c.named_node, l.symptom AS lead_symptom, l.domain AS lead_domain,
+         l.node AS lead_node, l.first_us AS lead_us, l.n_nodes AS n_lead_nodes,
+         s.symptom AS state_symptom, s.domain AS state_domain
+  FROM candidates c LEFT JOIN leads l ON c.attempt_id = l.attempt_id
+  LEFT JOIN end_states s ON c.state = s.state
+  WHERE c.node_failed OR l.symptom IS NOT NULL)
 SELECT cluster, attempt_id, job_id, state, start_us, end_us, elapsed_s, n_nodes, n_gpus,
        coalesce(named_node, CASE WHEN n_lead_nodes = 1 THEN lead_node END) AS node,
        coalesce(lead_symptom, state_symptom, 'unattributed') AS symptom,
@@ -70,7 +70,4 @@ SELECT cluster, attempt_id, job_id, state, start_us, end_us, elapsed_s, n_nodes,
          ELSE 'none'
        END AS confidence,
        node_failed, named_event
-FROM (
-  SELECT c.*, s.symptom AS state_symptom, s.domain AS state_domain
-  FROM led_candidates c LEFT JOIN end_states s ON c.state = s.state
-) AS seen;
+FROM seen;

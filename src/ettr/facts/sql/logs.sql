@@ -97,13 +97,6 @@ SELECT source, reason, count(*) AS n_rows,
        max(CASE WHEN place = 1 THEN detail END) AS detail
 FROM placed GROUP BY source, reason;
 
--- One row: events before the first attempt began, and after the last one ended; 0 without attempts.
--- keep: no
-CREATE TABLE events_outside_jobs AS
-SELECT count(CASE WHEN e.time_us < c.first_us THEN 1 END) AS before,
-       count(CASE WHEN e.time_us > c.last_us THEN 1 END) AS after
-FROM events e CROSS JOIN attempt_checks c;
-
 -- One row: held_s, the node-seconds of all allocations; null where none has a runtime.
 -- keep: no
 CREATE TABLE held_hours AS

@@ -1,25 +1,21 @@
 -- Observations that can explain or place a failure.
 
--- One row is an event on a named node that the taxonomy has something to say of.
--- until_us: when it was last observed. The rest as in observations_all.
--- keep: view
-CREATE VIEW seen_events AS
-SELECT e.event_id, e.cluster, e.node, e."check", v.code_key, coalesce(e.entity, '') AS entity_key,
-       e.time_us, CASE WHEN e.time_end_us > e.time_us THEN e.time_end_us ELSE e.time_us END AS until_us,
-       v.symptom, v.domain, v.rank, v.fault, v.down, v.sticky, v.sympathetic
-FROM events e JOIN verdicts v
-  ON e."check" = v."check" AND coalesce(e.code, '') = v.code_key AND e.severity = v.severity
-WHERE e.node IS NOT NULL;
-
 -- One row is an observation that can explain or place a failure: an event, or the beginning of a state
 -- of a node, whose reason was true then; a repair takes days.
 -- code_key: its code, '' where the check has none. entity_key: the part of the node, '' for all of it.
--- symptom: null where the reason names none. rank: the lower, the likelier the cause.
+-- until_us: when it was last observed. symptom: null where the reason names none. rank: the lower, the likelier the cause.
 -- fault: explains a failure by itself. down: places one. sticky: repeats until somebody acts.
 -- sympathetic: follows other codes.
 -- keep: view
 CREATE VIEW observations_all AS
-WITH said AS (  -- with what the state right after it says, of one outage
+WITH seen_events AS (  -- events on a named node that the taxonomy has something to say of
+  SELECT e.event_id, e.cluster, e.node, e."check", v.code_key, coalesce(e.entity, '') AS entity_key,
+         e.time_us, CASE WHEN e.time_end_us > e.time_us THEN e.time_end_us ELSE e.time_us END AS until_us,
+         v.symptom, v.domain, v.rank, v.fault, v.down, v.sticky, v.sympathetic
+  FROM events e JOIN verdicts v
+    ON e."check" = v."check" AND coalesce(e.code, '') = v.code_key AND e.severity = v.severity
+  WHERE e.node IS NOT NULL),
+said AS (  -- with what the state right after it says, of one outage
   SELECT s.cluster, s.node, s.state, s.flags, s.start_us, s.end_us, r.planned, r.reason_class, r.symptom,
          r.domain, r.rank, r.fault,
          lead(s.start_us) OVER (PARTITION BY s.cluster, s.node ORDER BY s.start_us, s.state) AS later_us,

@@ -19,10 +19,6 @@ SELECT o.cluster, p.run_id, p.job_id, coalesce(p.rank, 0) AS rank, p.time_us, p.
        p.file_id, p.line
 FROM progress p JOIN progress_owners o ON p.job_id = o.job_id WHERE p.cluster IS NULL;
 
--- One row is a job whose progress is recorded.
-CREATE TABLE progress_jobs AS
-SELECT DISTINCT cluster, job_id FROM progress_owned;
-
 -- One row is a training run on one cluster as progress has it; cluster: null where not recorded.
 -- last_us: when the last of its events was over.
 -- keep: no
@@ -128,9 +124,10 @@ WHERE a.start_us IS NOT NULL ORDER BY a.start_us;
 -- recorded; job_s: seconds run.
 -- keep: no
 CREATE TABLE recorded_shapes AS
+WITH jobs AS (SELECT DISTINCT cluster, job_id FROM progress_owned)
 SELECT e.n_gpus, e.n_nodes, sum(coalesce(e.elapsed_s, 0.0)) AS job_s
 FROM attempts a
-JOIN progress_jobs p ON a.cluster = p.cluster AND a.job_id = p.job_id
+JOIN jobs p ON a.cluster = p.cluster AND a.job_id = p.job_id
 JOIN exposure e ON a.attempt_id = e.attempt_id
 WHERE e.start_us IS NOT NULL GROUP BY e.n_gpus, e.n_nodes;
 

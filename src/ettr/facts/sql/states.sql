@@ -54,11 +54,6 @@ CREATE TABLE away_states AS
 SELECT cluster, node, start_us, end_us
 FROM node_states WHERE state IN ('POWERED_DOWN', 'POWERING_DOWN', 'FUTURE') AND node IS NOT NULL;
 
--- One row is a reason that some state of a node gives; null where one gives none.
--- keep: no
-CREATE TABLE state_reasons AS
-SELECT DISTINCT reason FROM node_states;
-
 -- One row is a reason that states of a node give: n_states, and the start of the first and the last.
 -- keep: no
 CREATE TABLE reasons_by_node AS
