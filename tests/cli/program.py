@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -71,6 +72,12 @@ def ettr(*words: str | Path, folder: Path | None = None) -> Done:
         except SystemExit as stop:
             code = int(stop.code or 0)
     return Done(code, out.getvalue(), err.getvalue())
+
+
+@cache
+def told(*words: str | Path) -> Done:
+    """What a command says of a store that no test changes, run once."""
+    return ettr(*words)
 
 
 def program(*words: str | Path, folder: Path | None = None, timeout_s: float = 300) -> Done:

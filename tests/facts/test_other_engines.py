@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,6 +66,7 @@ class Asked:
     def code(self, name_of: Callable[[str], str]) -> str:
         return self.fact.code_with(lambda name: name_of(self.inputs[name]))
 
+    @cached_property
     def rows(self) -> tuple[list[str], list[tuple[Any, ...]]]:
         found = self.duck.execute(self.code(str), self.given or None)
         return [column[0] for column in found.description], found.fetchall()
@@ -318,7 +320,7 @@ def test_postgres_says_the_same(name: str, asked: dict[str, Asked], postgres: Ot
 
 
 def says_the_same(name: str, asked: dict[str, Asked], other: Others) -> None:
-    columns, rows = asked[name].rows()
+    columns, rows = asked[name].rows
     sql, their_columns, theirs = other.rows(asked[name])
     assert their_columns == columns, sql
     compare(theirs, rows, sql)

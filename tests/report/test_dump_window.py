@@ -76,34 +76,49 @@ def windows(log: str, folder: Path, selection: Selection | None = None) -> tuple
         return fleet.quality.value.windows
 
 
+def of_clusters(logs: dict[str, str]) -> str:
+    """The dumps of several clusters as one."""
+    rows = (log.removeprefix(HEAD).replace("|u|c|", f"|u|{name}|") for name, log in logs.items())
+    return HEAD + "".join(rows)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("law", ["exponential", "lognormal"])
-@pytest.mark.parametrize("seed", range(3))
-def test_runtime_from_before_the_dump_is_found_and_counted(
-    seed: int, law: str, tmp_path: Path
-) -> None:
-    log, before_days = jobs(seed, runs_before_days=60.0, law=law)
-    (found,) = windows(log, tmp_path)
-    assert found.first_end is not None
-    assert timedelta(0) < found.first_end - FIRST < timedelta(hours=12)
-    # up to the first end all nodes run, too
-    after_days = NODES * ((found.first_end - FIRST) / timedelta(days=1))
-    assert found.node_days_before == pytest.approx(before_days + after_days, rel=0.01)
-    assert found.share == pytest.approx(
-        found.node_days_before / (before_days + NODES * DAYS), rel=0.01
-    )
-    assert f"--since {found.first_end:%Y-%m-%dT%H:%M:%SZ}" in found.sentence
-    assert windows(log, tmp_path, Selection(since=found.first_end)) == ()
+def test_runtime_from_before_the_dump_is_found_and_counted(tmp_path: Path) -> None:
+    planted = {
+        f"{law}{seed}": jobs(seed, runs_before_days=60.0, law=law)
+        for law in ("exponential", "lognormal")
+        for seed in range(3)
+    }
+    log = of_clusters({name: one for name, (one, _) in planted.items()})
+    by_cluster = {one.cluster: one for one in windows(log, tmp_path)}
+    assert by_cluster.keys() == planted.keys()
+    for name, found in by_cluster.items():
+        before_days = planted[name][1]
+        assert found.first_end is not None
+        assert timedelta(0) < found.first_end - FIRST < timedelta(hours=12)
+        # up to the first end all nodes run, too
+        after_days = NODES * ((found.first_end - FIRST) / timedelta(days=1))
+        assert found.node_days_before == pytest.approx(before_days + after_days, rel=0.01)
+        assert found.share == pytest.approx(
+            found.node_days_before / (before_days + NODES * DAYS), rel=0.01
+        )
+        assert f"--since {found.first_end:%Y-%m-%dT%H:%M:%SZ}" in found.sentence
+    last = max(by_cluster.values(), key=lambda one: one.first_end or FIRST)
+    since = Selection(since=last.first_end)
+    assert windows(log, tmp_path, since) == ()
+    alone = Selection(since=by_cluster["exponential0"].first_end, cluster=("exponential0",))
+    assert windows(log, tmp_path, alone) == ()
 
 
 @pytest.mark.slow
 def test_a_cluster_that_began_with_its_log_is_no_part_of_one(tmp_path: Path) -> None:
     """All nodes start together: in one of 10,000 such logs the first end may take so long."""
+    logs = {}
     for seed in range(4):
         law = ("exponential", "lognormal")[seed % 2]
-        log, before_days = jobs(seed, runs_before_days=0.0, law=law)
+        logs[f"{law}{seed}"], before_days = jobs(seed, runs_before_days=0.0, law=law)
         assert before_days == 0.0
-        assert windows(log, tmp_path) == (), (seed, law)
+    assert windows(of_clusters(logs), tmp_path) == ()
 
 
 @pytest.mark.slow

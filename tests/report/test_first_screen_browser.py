@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -119,12 +120,25 @@ SITES = {
 }
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory):
+    """The page of a site, made when it is first asked for, and what was printed."""
+
+    @cache
+    def made(name: str) -> tuple[Path, str]:
+        folder = tmp_path_factory.mktemp("site")
+        page = folder / "r.html"
+        done = ettr("report", *SITES[name](folder), "--timezone", "UTC", "-o", page)
+        assert done.code == 0, done.err
+        return page, done.out
+
+    return made
+
+
 @pytest.mark.parametrize("name", SITES)
-def test_the_first_screen_is_short(browser, tmp_path: Path, name: str):
-    page = tmp_path / "r.html"
-    done = ettr("report", *SITES[name](tmp_path), "--timezone", "UTC", "-o", page)
-    assert done.code == 0, done.err
-    assert len([line for line in done.out.splitlines() if line[:1].strip()]) <= 12
+def test_the_first_screen_is_short(browser, pages, name: str):
+    page, out = pages(name)
+    assert len([line for line in out.splitlines() if line[:1].strip()]) <= 12
     with opened(browser, page) as report:
         text = report.ask(IN_VIEW)
         assert len(text.split()) <= MOST_WORDS, text
@@ -147,9 +161,8 @@ def test_the_first_screen_is_short(browser, tmp_path: Path, name: str):
     assert page.stat().st_size < 2_000_000
 
 
-def test_a_cause_leads_to_its_jobs_and_a_word_finds_its_rows(browser, tmp_path: Path):
-    page = tmp_path / "r.html"
-    assert ettr("report", *EXAMPLE, "--timezone", "UTC", "-o", page).code == 0
+def test_a_cause_leads_to_its_jobs_and_a_word_finds_its_rows(browser, pages):
+    page, _ = pages("the example")
     rows = "[...document.querySelectorAll('#table-failures tbody tr')].map(r => r.textContent)"
     with opened(browser, page) as report:
         assert not_accessible(report.page) == []
@@ -161,9 +174,8 @@ def test_a_cause_leads_to_its_jobs_and_a_word_finds_its_rows(browser, tmp_path: 
         assert 0 < report.ask(shown) < 15
 
 
-def test_a_month_is_printed_on_eight_sheets(browser, tmp_path: Path):
-    page = tmp_path / "r.html"
-    assert ettr("report", *_large(tmp_path), "--timezone", "UTC", "-o", page).code == 0
+def test_a_month_is_printed_on_eight_sheets(browser, pages, tmp_path: Path):
+    page, _ = pages("2,000 nodes")
     with opened(browser, page) as report:
         report.page.pdf(path=str(tmp_path / "r.pdf"), format="A4")
     assert len(re.findall(rb"/Type\s*/Page[^s]", (tmp_path / "r.pdf").read_bytes())) <= 8

@@ -88,24 +88,27 @@ def test_the_report_reads_well(browser, report_page: Path, width: int, scheme: s
             assert not_accessible(report.page) == []
 
 
-def test_the_theme_can_be_switched(browser, report_page: Path):
+def test_figures_answer_the_pointer_links_lead_somewhere_and_the_theme_can_be_switched(
+    browser, report_page: Path
+):
     paper = "getComputedStyle(document.body).backgroundColor"
     with opened(browser, report_page) as report:
+        assert report.ask(
+            "[...document.querySelectorAll('nav a')]"
+            ".every(a => document.getElementById(a.getAttribute('href').slice(1)))"
+        )
+        assert report.ask("document.querySelectorAll('main > section[id]').length") >= 10
+        report.page.hover("#figure-status .point path", force=True)
+        report.page.wait_for_selector("#figure-status .hovertext")
+        assert "%" in report.page.text_content("#figure-status .hovertext")
+        # the content policy lets the library set the styles it needs
+        assert report.said == []
         before = report.ask(paper)
         report.page.click("#theme")
         assert report.ask(paper) != before
         assert report.ask(CONTRAST)["ticks"] >= 7
         report.page.click("#theme")
         assert report.ask(paper) == before
-        assert report.said == []
-
-
-def test_figures_answer_the_pointer(browser, report_page: Path):
-    with opened(browser, report_page) as report:
-        report.page.hover("#figure-status .point path", force=True)
-        report.page.wait_for_selector("#figure-status .hovertext")
-        assert "%" in report.page.text_content("#figure-status .hovertext")
-        # the content policy lets the library set the styles it needs
         assert report.said == []
 
 
@@ -193,12 +196,3 @@ def test_nothing_is_cut_on_paper(browser, report_page: Path):
         assert report.ask(f"{shown}.length") == 0
         heights_px = report.ask("[...document.querySelectorAll('.plot')].map(p => p.clientHeight)")
         assert max(heights_px) <= LETTER_PX - 150
-
-
-def test_links_lead_to_their_sections(browser, report_page: Path):
-    with opened(browser, report_page) as report:
-        assert report.ask(
-            "[...document.querySelectorAll('nav a')]"
-            ".every(a => document.getElementById(a.getAttribute('href').slice(1)))"
-        )
-        assert report.ask("document.querySelectorAll('main > section[id]').length") >= 10

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.program import Done, ettr, write_logs
+from cli.program import Done, ettr, told, write_logs
 
 pytestmark = pytest.mark.slow
 
@@ -58,12 +58,12 @@ def words(done: Done) -> str:
     return " ".join(done.out.split())
 
 
-def report(store: Path, tmp_path: Path) -> str:
-    return words(ettr("report", "--detail", store, "-o", tmp_path / "report.html"))
+def report(store: Path) -> str:
+    return words(told("report", "--detail", store, "-o", store.parent / "report.html"))
 
 
-def test_accounting_alone_gives_a_lower_bound(accounting: Path, tmp_path: Path):
-    text = report(accounting, tmp_path)
+def test_accounting_alone_gives_a_lower_bound(accounting: Path):
+    text = report(accounting)
     assert "in 3.0417 node-days of runtime; a lower bound: no logs of nodes" in text
     assert "failures go uncounted" in text
     assert "These are lower bounds: no kernel messages or health checks" in words(
@@ -83,8 +83,8 @@ def test_accounting_alone_gives_a_lower_bound(accounting: Path, tmp_path: Path):
     }
 
 
-def test_outages_that_no_log_records_are_not_measured(accounting: Path, tmp_path: Path):
-    text = report(accounting, tmp_path)
+def test_outages_that_no_log_records_are_not_measured(accounting: Path):
+    text = report(accounting)
     assert "Node time lost to unplanned outages not measured (no states of nodes" in text
     assert "outages and repair times are not measured" in text
     assert "Outages and repair times are not measured" in words(
@@ -93,13 +93,13 @@ def test_outages_that_no_log_records_are_not_measured(accounting: Path, tmp_path
     nodes: Any = ettr("nodes", accounting, "--json").json
     assert [nodes[key] for key in OUTAGE_KEYS] == [None] * len(OUTAGE_KEYS)
     assert nodes["in_service_node_hours"] > 0
-    html = (tmp_path / "report.html").read_text("utf-8")
+    html = (accounting.parent / "report.html").read_text("utf-8")
     assert "Not measured: the logs hold no kernel messages, health checks or node states" in html
 
 
-def test_nothing_of_that_is_said_where_the_logs_are_there(everything: Path, tmp_path: Path):
-    text = report(everything, tmp_path)
-    page = (tmp_path / "report.html").read_text("utf-8")
+def test_nothing_of_that_is_said_where_the_logs_are_there(everything: Path):
+    text = report(everything)
+    page = (everything.parent / "report.html").read_text("utf-8")
     # four nodes are too few to compare them with each other, whatever the logs hold
     lemons = re.search(r'<section id="lemons">.*?</section>', page, re.DOTALL)
     assert lemons is not None

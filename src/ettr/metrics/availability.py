@@ -650,7 +650,9 @@ def logs_read(facts: Facts, taxonomy: Taxonomy, clusters: Collection[str] = ()) 
         codes = facts.distinct("events", "cluster", "check", "code")
         kinds = {(check, code) for cluster, check, code in codes if cluster in clusters}
     else:
-        clusters, kinds = (), set(facts.distinct("event_census", "check", "code"))
+        clusters = ()
+        codes = facts.distinct("event_census", "check", "code")
+        kinds = {(check, code) for check, code in codes}
     pairs = [(check, code) for check, code in kinds if check != CONTROLLER_CHECK]
     understood = {check for check, code in pairs if taxonomy.knows(check, code)}
 
