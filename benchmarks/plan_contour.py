@@ -10,11 +10,28 @@ import math
 import time
 from collections.abc import Callable
 
-from ettr.plan.intervals import contour, requirements
+from ettr.plan.intervals import optimal_share, requirements
+from ettr.plan.renewal import long_run_ettr
 from ettr.plan.run import PlannedRun
 from ettr.plan.wallclock import wallclock
+from ettr.units import SECONDS_PER_DAY
 
 CONTOUR_ANCHOR_S = 1.0
+
+
+def contour(
+    run: PlannedRun, nodes: list[float], intervals_s: list[float], writes_s: list[float]
+) -> list[list[float]]:
+    """ETTR of the long run over nodes, at each write time and interval, the best one where 0."""
+    rows = []
+    for interval_s, write_s in zip(intervals_s, writes_s, strict=True):
+        row = []
+        for n in nodes:
+            rate = n * run.failures_per_node_day / SECONDS_PER_DAY
+            at_s = interval_s or optimal_share(rate * write_s) / rate
+            row.append(long_run_ettr(rate, at_s, write_s, run.restart_s, run.queue_s))
+        rows.append(row)
+    return rows
 
 
 def best_s(work: Callable[[], object], repeats: int) -> float:
@@ -57,12 +74,12 @@ def main() -> int:
     cases: list[tuple[str, Callable[[], object], float | None]] = [
         (
             f"contour {size}, nodes x interval",
-            lambda: contour(run, "n_nodes", nodes, "interval_s", intervals_s),
+            lambda: contour(run, nodes, intervals_s, [run.write_s] * given.side),
             CONTOUR_ANCHOR_S,
         ),
         (
             f"contour {size}, nodes x write, best interval",
-            lambda: contour(run, "n_nodes", nodes, "write_s", writes_s, best_interval=True),
+            lambda: contour(run, nodes, [0.0] * given.side, writes_s),
             CONTOUR_ANCHOR_S,
         ),
         ("what must be true, 5 inputs", lambda: requirements(run, 0.8), None),

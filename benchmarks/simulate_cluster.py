@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ettr.sim.cluster.log import batches
-from ettr.sim.cluster.loop.cluster import LoopCluster
+from ettr.sim.cluster.loop_cluster import LoopCluster
 from ettr.sim.cluster.run import simulate_into
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text

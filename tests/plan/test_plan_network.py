@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from scipy.optimize import linprog
@@ -12,13 +12,10 @@ from cli.program import ettr
 from cluster_scenarios import fault, one_size, played, quiet
 from ettr.errors import UsageError
 from ettr.plan.network import (
+    CONTENTION,
     GOODPUT,
-    Collective,
-    Fabric,
     LinkFaults,
     Routing,
-    _flows,
-    contention,
     crossing_chance,
     max_min,
     network_plan,
@@ -27,6 +24,7 @@ from ettr.plan.network import (
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import JobClass, Links
 from ettr.sim.cluster.unread import is_simulated_alike
+from flow_model import Collective, Fabric, contention, flows_of
 
 FABRIC = Fabric(64)
 DRAWS = 200
@@ -43,7 +41,7 @@ def job_bandwidths(
     collective: Collective = Collective.RING,
 ) -> list[float]:
     """The bandwidth of each job's collective, as a share of a network card's."""
-    owners, rates = _flows(fabric, jobs, bad, routing, rng, goodput, collective)
+    owners, rates = flows_of(fabric, jobs, bad, routing, rng, goodput, collective)
     found = [1.0] * (max(owners, default=-1) + 1)
     for job, rate in zip(owners, rates, strict=True):
         found[job] = min(found[job], rate)
@@ -77,7 +75,10 @@ def test_the_direction_of_the_paper() -> None:
     assert 0.25 <= static <= 0.5
     assert set(drawn(16, Routing.ADAPTIVE, 1)) == {1.0}
     assert set(drawn(16, Routing.REMOVAL, 1)) == {1.0}
-    crowded = {one: contention(one) for one in (Routing.STATIC, Routing.ADAPTIVE)}
+    crowded = {one.routing: one for one in CONTENTION}
+    for one in CONTENTION:
+        for name, value in asdict(contention(one.routing)).items():
+            assert getattr(one, name) == pytest.approx(value)
     assert crowded[Routing.ADAPTIVE].mean_share > 1.5 * crowded[Routing.STATIC].mean_share
     assert crowded[Routing.ADAPTIVE].low_share == pytest.approx(1.0)
     # measured apart: of the flows .55 on average, .25 for 5 %; a job is its slowest of 16

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ettr.errors import UsageError
-from ettr.plan.intervals import ONE_BY_ONE, contour, required, requirements, with_best_interval
+from ettr.plan.intervals import ONE_BY_ONE, required, requirements, with_best_interval
 from ettr.plan.outlook import sensitivities
 from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed
@@ -110,21 +110,6 @@ def test_at_the_best_interval_of_a_finite_run_its_elasticity_is_nothing(
     shape = replace(RUN, write_s=write_s, productive_s=days * 86400.0)
     (one,) = [one for one in sensitivities(with_best_interval(shape)) if one.name == "interval_s"]
     assert abs(one.elasticity) < 0.01
-
-
-def test_contour_is_the_exact_form_at_every_point() -> None:
-    nodes, intervals_s = [16.0, 2048.0, 16_384.0], [60.0, 900.0]
-    grid = contour(RUN, "n_nodes", nodes, "interval_s", intervals_s)
-    for row, interval_s in zip(grid, intervals_s, strict=True):
-        for value, n in zip(row, nodes, strict=True):
-            assert value == exact_ettr(replace(RUN, n_nodes=int(n), interval_s=interval_s))
-    best = contour(RUN, "n_nodes", nodes, "write_s", [30.0], best_interval=True)
-    fixed = contour(RUN, "n_nodes", nodes, "write_s", [30.0])
-    assert all(b >= f for b, f in zip(best[0], fixed[0], strict=True))
-    with pytest.raises(UsageError, match="two different ones"):
-        contour(RUN, "n_nodes", nodes, "n_nodes", nodes)
-    with pytest.raises(UsageError, match="give 0 or more"):
-        contour(RUN, "n_nodes", nodes, "write_s", [-1.0, 5.0])
 
 
 def test_without_failures_an_interval_can_only_be_too_short() -> None:

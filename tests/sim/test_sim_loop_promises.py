@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ettr.sim.cluster.loop.attempts import promise, when_ready
-from ettr.sim.cluster.loop.board import FAR_S, WORD, new_board
-from ettr.sim.cluster.loop.cluster import rules_of
+from ettr.sim.cluster.loop_cluster import rules_of
+from ettr.sim.cluster.play import FAR_S, WORD, new_board, promise, when_ready
 from ettr.sim.cluster.room import Room
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ettr.defaults import CONFIDENCE
+from ettr.estimates import special
 from ettr.estimates.interval import Interval, check_confidence
 from ettr.units import HOURS_PER_DAY
 
@@ -312,21 +313,19 @@ def poisson_quantile(share: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     """The least count that a Poisson law does not exceed with at least this probability."""
     import numpy as np
 
-    from ettr.estimates.special import pdtr, pdtrik
-
     share, mean = np.broadcast_arrays(np.asarray(share, float), np.asarray(mean, float))
-    reached = np.where(mean > 0, pdtrik(share, np.maximum(mean, np.finfo(float).tiny)), 0.0)
-    return _least(np.ceil(np.maximum(reached, 0.0)), share, lambda count: pdtr(count, mean))
+    reached = np.where(mean > 0, special.pdtrik(share, np.maximum(mean, np.finfo(float).tiny)), 0.0)
+    return _least(np.ceil(np.maximum(reached, 0.0)), share, lambda count: special.pdtr(count, mean))
 
 
 def poisson_probability(count: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     """Probability of exactly this Poisson count."""
     import numpy as np
 
-    from ettr.estimates.special import gammaln, xlogy
-
     count, mean = np.asarray(count, float), np.asarray(mean, float)
-    return np.asarray(np.exp(xlogy(count, mean) - mean - gammaln(count + 1.0)), dtype=np.float64)
+    return np.asarray(
+        np.exp(special.xlogy(count, mean) - mean - special.gammaln(count + 1.0)), dtype=np.float64
+    )
 
 
 def negative_binomial_quantile(share: float, size: float, p: float) -> float:
@@ -347,11 +346,11 @@ def negative_binomial_probability(
     """Probability of exactly this count; arguments as for `negative_binomial_quantile`."""
     import numpy as np
 
-    from ettr.estimates.special import gammaln, xlog1py
-
     count, size, p = (np.asarray(one, float) for one in (count, size, p))
-    ways = gammaln(size + count) - gammaln(count + 1.0) - gammaln(size)
-    return np.asarray(np.exp(ways + size * np.log(p) + xlog1py(count, -p)), dtype=np.float64)
+    ways = special.gammaln(size + count) - special.gammaln(count + 1.0) - special.gammaln(size)
+    return np.asarray(
+        np.exp(ways + size * np.log(p) + special.xlog1py(count, -p)), dtype=np.float64
+    )
 
 
 def _least(count: Floats, share: Floats, up_to: Callable[[Floats], Floats]) -> Floats:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
+from ettr.estimates import special
 from ettr.estimates.exact import FailureRate, gamma_quantile
 from ettr.estimates.interval import Interval
 from ettr.units import HOURS_PER_DAY
@@ -93,10 +94,10 @@ class Spread:
 
 def student_factor(degrees: float, confidence: float) -> float:
     """What an index known on `degrees` degrees of freedom adds to the variance, as a factor."""
-    from ettr.estimates.special import ndtri, stdtrit
-
     tail = (1.0 - confidence) / 2.0
-    return (float(stdtrit(degrees, tail) / ndtri(tail)) ** 2) if degrees > 0 else 1.0
+    return (
+        (float(special.stdtrit(degrees, tail) / special.ndtri(tail)) ** 2) if degrees > 0 else 1.0
+    )
 
 
 def dispersed_interval(
@@ -176,13 +177,11 @@ def _meaning(believed: Spread, both: list[Spread]) -> str:
             return (
                 f"Failures may cluster, which is not shown: between {units} they vary "
                 f"{significant(believed.index, 2)} times as much as independent ones would "
-                f"({chance}). The "
-                "intervals admit that."
+                f"({chance}). The intervals admit that."
             )
         return (
             f"Failures cluster: between {units} they vary {significant(believed.index, 2)} times "
-            "as much as "
-            f"independent ones would ({chance}). The intervals admit that."
+            f"as much as independent ones would ({chance}). The intervals admit that."
         )
     failures = max(one.failures for one in both)
     if any(one.is_known for one in both):

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import Interval
+from ettr.estimates import Interval, special
 from ettr.estimates.exact import FailureRate
 from ettr.models.data import Floats, LifeLaw, Lifetimes, at_risk
 from ettr.words import p_words
@@ -213,9 +213,7 @@ def age_test(
 
 def chi_square_tail(statistic: float, degrees: float) -> float:
     """Probability that a chi-square variable with `degrees` exceeds `statistic`."""
-    from ettr.estimates.special import gammaincc
-
-    return float(gammaincc(degrees / 2.0, statistic / 2.0))
+    return float(special.gammaincc(degrees / 2.0, statistic / 2.0))
 
 
 def verdict(goodness: GoodnessOfFit | None) -> str:

@@ -85,11 +85,10 @@ def compare_counts(
     placed = int(a.failures.sum() + b.failures.sum())
     if placed < FEW_FAILURES or not degrees:
         known = ratio_with_dispersion(rate_a, rate_b, 1.0, math.inf, confidence, names)
-        return _replace_meaning(
+        return replace(
             known,
-            f"{known.meaning} Whether failures cluster cannot be known from "
-            f"{counted(placed, 'failure')}: "
-            "this holds only if they are independent.",
+            meaning=f"{known.meaning} Whether failures cluster cannot be known from "
+            f"{counted(placed, 'failure')}: this holds only if they are independent.",
         )
     index = max(1.0, sum(value * d for value, d in indices) / degrees)
     return ratio_with_dispersion(rate_a, rate_b, index, degrees, confidence, names)
@@ -100,10 +99,6 @@ def _spread(counts: Counts) -> tuple[float, float]:
     if not seen.sum():
         return 1.0, 0.0
     return spread_index(seen, counts.exposure_node_days * seen.sum() / counts.node_days)
-
-
-def _replace_meaning(ratio: RateRatio, meaning: str) -> RateRatio:
-    return replace(ratio, meaning=meaning)
 
 
 def ratio_with_dispersion(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
+from ettr.estimates import special
 from ettr.estimates.exact import FailureRate
 from ettr.models.base import (
     FailureModel,
@@ -85,13 +86,13 @@ class ConstantRate(FailureModel[Lifetimes | Counts]):
 
 def _counts_likelihood(counts: Counts) -> float | None:
     """Poisson log-likelihood of the placed failures; None without any."""
-    from ettr.estimates.special import gammaln, xlogy
-
     placed = int(counts.failures.sum())
     if not placed:
         return None
     mean = counts.exposure_node_days * placed / counts.node_days
-    return float(np.sum(xlogy(counts.failures, mean) - mean - gammaln(counts.failures + 1.0)))
+    return float(
+        np.sum(special.xlogy(counts.failures, mean) - mean - special.gammaln(counts.failures + 1.0))
+    )
 
 
 def _meaning(rate: FailureRate, goodness: GoodnessOfFit | None, confidence: float) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import Interval
+from ettr.estimates import Interval, special
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import SUSPECT, Axis, Spread, inflated_interval, student_factor
 from ettr.models.base import FEW_FAILURES, GoodnessOfFit, chi_square_tail
@@ -106,15 +106,13 @@ def dispersion(counts: Counts, confidence: float = CONFIDENCE) -> Dispersion:
         believe = "over-dispersed"
         meaning = (
             f"Failures vary {significant(index, 2)} times as much between {counts.unit}s as "
-            "independent ones "
-            f"would ({p_words(p_value)}): believe the over-dispersed interval."
+            f"independent ones would ({p_words(p_value)}): believe the over-dispersed interval."
         )
     else:
         believe = "poisson"
         meaning = (
             f"Failures vary between {counts.unit}s as independent ones do (index "
-            f"{significant(index, 2)}, "
-            f"{p_words(p_value)}): the Poisson interval stands."
+            f"{significant(index, 2)}, {p_words(p_value)}): the Poisson interval stands."
         )
     return Dispersion(rate, index, test, poisson, wide, believe, meaning, confidence)
 
@@ -208,8 +206,6 @@ def _variation(rng: np.random.Generator, gaps: int) -> Floats:
 
 def _band_of_many(gaps: int, shares: tuple[float, float]) -> tuple[float, float]:
     """Quantiles of the coefficient of variation of many independent gaps."""
-    from ettr.estimates.special import gammaincinv
-
     n = gaps
     # exact: the variance is what is left of numbers that are nearly equal
     first = Fraction(2, n + 1)
@@ -218,7 +214,7 @@ def _band_of_many(gaps: int, shares: tuple[float, float]) -> tuple[float, float]
     deviation = math.sqrt(second - first**2)
     skewness = float(third - 3 * first * second + 2 * first**3) / deviation**3
     shape = 4.0 / skewness**2
-    at = gammaincinv(shape, np.array(shares))
+    at = special.gammaincinv(shape, np.array(shares))
     squares = float(first) + deviation * (at - shape) / math.sqrt(shape)
     low, high = np.sqrt(n * squares - 1.0).tolist()
     return low, high

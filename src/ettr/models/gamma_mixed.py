@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
-from ettr.estimates import Interval
+from ettr.estimates import Interval, special
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
@@ -207,16 +207,14 @@ class _Rows:
 
     def likelihood(self, rate: float, spread: float) -> float:
         """Log-likelihood of the negative binomial law."""
-        from ettr.estimates.special import gammaln
-
         shape = 1.0 / spread
         mu = rate * self.exposure
         return float(
             self.weight
             @ (
-                gammaln(self.failures + shape)
-                - gammaln(shape)
-                - gammaln(self.failures + 1.0)
+                special.gammaln(self.failures + shape)
+                - special.gammaln(shape)
+                - special.gammaln(self.failures + 1.0)
                 - shape * np.log1p(mu * spread)
                 + self.failures * (np.log(mu * spread) - np.log1p(mu * spread))
             )
@@ -229,10 +227,11 @@ class _Rows:
 
     def poisson(self) -> float:
         """Log-likelihood without spread."""
-        from ettr.estimates.special import gammaln, xlogy
-
         mu = self.exposure * self.total / self.node_days
-        return float(self.weight @ (xlogy(self.failures, mu) - mu - gammaln(self.failures + 1.0)))
+        return float(
+            self.weight
+            @ (special.xlogy(self.failures, mu) - mu - special.gammaln(self.failures + 1.0))
+        )
 
     def test(self, rate: float, spread: float) -> GoodnessOfFit | None:
         """Chi-square test of how many units had 0, 1, 2, ... failures."""
@@ -293,9 +292,7 @@ def _ends(
     confidence: float,
 ) -> tuple[float, float]:
     """Profile-likelihood interval of the spread; its lower end is 0 where no spread will do too."""
-    from ettr.estimates.special import chdtri
-
-    drop = float(chdtri(1, 1.0 - confidence)) / 2.0
+    drop = float(special.chdtri(1, 1.0 - confidence)) / 2.0
     bottom, top = _LOG_SPREAD
 
     def above(value: float) -> float:

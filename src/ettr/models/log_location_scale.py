@@ -16,7 +16,7 @@ import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import Interval
+from ettr.estimates import Interval, special
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import inflated_interval
 from ettr.models.base import (
@@ -234,11 +234,11 @@ def _drop(
     failures: int, confidence: float, correction: float, index: float, degrees: float
 ) -> float:
     """How far the log-likelihood may fall inside an interval."""
-    from ettr.estimates.special import chdtri, ndtri, stdtrit
-
     tail = (1.0 - confidence) / 2.0
-    student = float(stdtrit(degrees, tail) / ndtri(tail)) ** 2 if degrees > 0 else 1.0
-    cut = float(chdtri(1, 1.0 - confidence)) / 2.0
+    student = (
+        float(special.stdtrit(degrees, tail) / special.ndtri(tail)) ** 2 if degrees > 0 else 1.0
+    )
+    cut = float(special.chdtri(1, 1.0 - confidence)) / 2.0
     return cut * (1.0 + correction / failures) * index * student
 
 
@@ -281,27 +281,30 @@ class _Likelihood:
     def score(self, place: float, scale: float) -> float:
         """Minus scale times the derivative of the log-likelihood in the location."""
         model = self.model
-        with np.errstate(over="ignore", invalid="ignore"):
-            result = self.seen_n @ model.log_hazard_slope((self.seen - place) / scale)
-            result -= self.exits_n @ model.hazard((self.exits - place) / scale)
-            if self.entries.size:
-                result += self.entries_n @ model.hazard((self.entries - place) / scale)
+        result = self.seen_n @ model.log_hazard_slope((self.seen - place) / scale)
+        result -= self.exits_n @ model.hazard((self.exits - place) / scale)
+        if self.entries.size:
+            result += self.entries_n @ model.hazard((self.entries - place) / scale)
         # both hazards overflow only where the location is far too low
         return -1e300 if math.isnan(result) else float(result)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def location(self, scale: float) -> float:
         """Most likely location for a scale."""
         # where the location rises the score does: from minus infinity to the failures
         low = high = self.middle
+        at_low = at_high = self.score(low, scale)
         step = scale
-        while self.score(low, scale) > 0 and step < 1e6 * scale:
+        while at_low > 0 and step < 1e6 * scale:
             low -= step
             step *= 2.0
+            at_low = self.score(low, scale)
         step = scale
-        while self.score(high, scale) < 0 and step < 1e6 * scale:
+        while at_high < 0 and step < 1e6 * scale:
             high += step
             step *= 2.0
-        if low == high or self.score(low, scale) > 0 or self.score(high, scale) < 0:
+            at_high = self.score(high, scale)
+        if low == high or at_low > 0 or at_high < 0:
             return low
         return root(lambda at: self.score(at, scale), low, high, within=1e-9, relative=1e-12)
 
@@ -412,16 +415,12 @@ class Lognormal(LogLocationScale):
 
     def cumulative(self, z: Floats) -> Floats:
         """Cumulative hazard at standardised log clock `z`."""
-        from ettr.estimates.special import log_ndtr
-
-        result: Floats = -log_ndtr(-z)
+        result: Floats = -special.log_ndtr(-z)
         return result
 
     def standardised_at(self, hazard: Floats) -> Floats:
         """Standardised log clock at which the cumulative hazard reaches values above 0."""
-        from ettr.estimates.special import ndtri_exp
-
-        result: Floats = -ndtri_exp(-hazard)
+        result: Floats = -special.ndtri_exp(-hazard)
         return result
 
     def hazard(self, z: Floats) -> Floats:
@@ -430,9 +429,7 @@ class Lognormal(LogLocationScale):
 
     def log_hazard(self, z: Floats) -> Floats:
         """Logarithm of `hazard`."""
-        from ettr.estimates.special import log_ndtr
-
-        result: Floats = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_ndtr(-z)
+        result: Floats = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - special.log_ndtr(-z)
         return result
 
     def log_hazard_slope(self, z: Floats) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import Interval
+from ettr.estimates import Interval, special
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import SUSPECT, Spread
 from ettr.models.base import (
@@ -249,10 +249,8 @@ def _grid(data: Lifetimes) -> tuple[Floats, NDArray[np.int64], Floats]:
 
 def _gain(n: Floats, exposure: Floats) -> Floats:
     """Log-likelihood of cells joined at one rate, up to a constant of the data."""
-    from ettr.estimates.special import xlogy
-
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(exposure > 0, xlogy(n, n / exposure), np.where(n > 0, -np.inf, 0.0))
+        return np.where(exposure > 0, special.xlogy(n, n / exposure), np.where(n > 0, -np.inf, 0.0))
 
 
 def _search(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ettr.errors import UsageError
 from ettr.estimates import Interval
-from ettr.plan.renewal import exact_ettr, long_run_ettr
+from ettr.plan.renewal import exact_ettr
 from ettr.plan.run import PlannedRun, changed
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import significant, spell
@@ -177,7 +177,7 @@ def interval_choices(run: PlannedRun, *, planned_best: bool) -> tuple[IntervalCh
             paper_s = paper_interval_s(write_s, mttf_s, run.restart_s)
             rules.append(("optimum of the paper's form", paper_s))
     return tuple(
-        IntervalChoice(rule, at.interval_s, exact_ettr(at), second_form_where_valid(at))
+        IntervalChoice(rule, at.interval_s, exact_ettr(at), where_valid(second_form_ettr, at))
         for rule, at in (
             (rule, replace(run, interval_s=interval_s))
             for rule, interval_s in rules
@@ -201,62 +201,15 @@ def best_interval_band(run: PlannedRun, per_node_day: Interval) -> Interval | No
     )
 
 
-AXES = ("failures_per_node_day", "n_nodes", "interval_s", "write_s", "restart_s", "queue_s")
-
-
-def contour(
-    run: PlannedRun,
-    across: str,
-    across_values: Sequence[float],
-    up: str,
-    up_values: Sequence[float],
-    *,
-    best_interval: bool = False,
-) -> tuple[tuple[float, ...], ...]:
-    """Exact ETTR of the long run; one row for each of `up_values`, one entry an `across_values`.
-
-    Args:
-        up: Another of `AXES`.
-
-    Raises:
-        UsageError: axes that are unknown or the same, or a value that no run can have.
-    """
-    if across == up or across not in AXES or up not in AXES:
-        raise UsageError(f"axes {across!r}, {up!r}: give two different ones of {', '.join(AXES)}")
-    if not across_values or not up_values:
-        raise UsageError("a grid needs one value or more on each axis; give them")
-    for name, values in ((across, across_values), (up, up_values)):
-        for extreme in (min(values), max(values)):
-            # the ends are checked as any run is, and what lies between them is then sound
-            changed(run, name, extreme)
-    inputs = {name: float(getattr(run, name)) for name in AXES}
-    rows = []
-    for y in up_values:
-        inputs[up] = y
-        row = []
-        for x in across_values:
-            inputs[across] = x
-            rate = inputs["failures_per_node_day"] * inputs["n_nodes"] / SECONDS_PER_DAY
-            write_s, interval_s = inputs["write_s"], inputs["interval_s"]
-            if best_interval and write_s and rate:
-                interval_s = optimal_share(rate * write_s) / rate
-            row.append(
-                long_run_ettr(rate, interval_s, write_s, inputs["restart_s"], inputs["queue_s"])
-            )
-        rows.append(tuple(row))
-    return tuple(rows)
-
-
 def _time_left(run: PlannedRun) -> float:
     """1 - λ(u0 + Δt/2), the share of scheduled time that is not lost to failures."""
     left = 1.0 - run.lost_share
     if left <= 0:
         raise UsageError(
             f"λ(u0 + Δt/2) is {significant(run.lost_share)} with an interval of "
-            f"{spell(run.interval_s)}, a "
-            f"restart of {spell(run.restart_s)} and an MTTF of {spell(run.mttf_s)}; the paper's "
-            "forms need less than 1: shorten the interval or the restart, use fewer nodes, or use "
-            "the exact form"
+            f"{spell(run.interval_s)}, a restart of {spell(run.restart_s)} and an MTTF of "
+            f"{spell(run.mttf_s)}; the paper's forms need less than 1: shorten the interval or the "
+            "restart, use fewer nodes, or use the exact form"
         )
     return left
 
@@ -289,11 +242,6 @@ def second_form_ettr(run: PlannedRun) -> float:
     return _time_left(run) / (1.0 + run.write_s / run.interval_s)
 
 
-def second_form_where_valid(run: PlannedRun) -> float | None:
-    """Expected ETTR by the second form; None where it has no meaning."""
-    return second_form_ettr(run) if run.lost_share < 1.0 else None
-
-
 def general_form_ettr(run: PlannedRun) -> float:
     """Expected ETTR to first order, with queue time and finite length.
 
@@ -311,9 +259,9 @@ def general_form_ettr(run: PlannedRun) -> float:
     return value if math.isfinite(value) else 0.0
 
 
-def general_form_where_valid(run: PlannedRun) -> float | None:
-    """Expected ETTR by the general form; None where it has no meaning."""
-    return general_form_ettr(run) if run.lost_share < 1.0 else None
+def where_valid(form: Callable[[PlannedRun], float], run: PlannedRun) -> float | None:
+    """Expected ETTR by one of these forms; None where it has no meaning."""
+    return form(run) if run.lost_share < 1.0 else None
 
 
 # -- Values that a run needs for a target ETTR, one input at a time -------------------------------

@@ -15,10 +15,11 @@ from ettr.plan.intervals import (
     IntervalChoice,
     Requirement,
     best_interval_band,
-    general_form_where_valid,
+    general_form_ettr,
     interval_choices,
     requirements,
-    second_form_where_valid,
+    second_form_ettr,
+    where_valid,
     with_best_interval,
 )
 from ettr.plan.questions import Answers, NodeType, Questions, answers, mixed_rate
@@ -291,6 +292,10 @@ def plan_run(
     schemes = _schemes(job, rate, domain_shares, assumed, chosen or ChosenSchemes())
     run = planned(shape, rate.design_per_node_day, interval_s)
     best_planned, ettr = interval_s is None, ettr_band(run, rate.per_node_day)
+    asked = asked or Questions()
+    answered = answers(run, ettr, asked, best_planned=best_planned)
+    if asked.formulas:
+        answered = replace(answered, formulas=(*answered.formulas, *schemes.formula))
     return RunPlan(
         run=run,
         n_gpus=n_gpus,
@@ -298,15 +303,15 @@ def plan_run(
         rate=rate,
         mttf_h=mttf_h(rate.per_node_day, run.n_nodes),
         ettr=ettr,
-        paper_ettr=second_form_where_valid(run),
-        general_ettr=general_form_where_valid(run),
+        paper_ettr=where_valid(second_form_ettr, run),
+        general_ettr=where_valid(general_form_ettr, run),
         intervals=interval_choices(run, planned_best=best_planned),
         best_interval_s=best_interval_band(run, rate.per_node_day),
         shares=time_shares(run),
         wallclock=wallclock_quantiles(run, rate.per_node_day),
         sensitivities=sensitivities(run),
         target=target,
-        requirements=_requirements(run, target, keep_best=best_planned),
+        requirements=() if target is None else requirements(run, target, keep_best=best_planned),
         schemes=schemes.choices,
         standing=schemes.standing,
         best_planned=best_planned,
@@ -314,7 +319,7 @@ def plan_run(
         domain_shares=domain_shares or rate.domain_shares,
         cautions=(*cautions(run), *_paper_errs(run), *_endless(run)),
         assumptions=(*assumptions, *_of_schemes(job, schemes.choices, rate, domain_shares)),
-        answers=_answers(run, ettr, asked or Questions(), schemes, best_planned=best_planned),
+        answers=answered,
     )
 
 
@@ -372,12 +377,6 @@ def ettr_band(run: PlannedRun, per_node_day: Interval) -> Interval:
     )
 
 
-def _requirements(
-    run: PlannedRun, target: float | None, *, keep_best: bool
-) -> tuple[Requirement, ...]:
-    return () if target is None else requirements(run, target, keep_best=keep_best)
-
-
 @dataclass(frozen=True, slots=True)
 class _Schemes:
     """A ranking: its rows, what it stands on, and the formula of its first place."""
@@ -406,20 +405,11 @@ def _schemes(
     )
 
 
-def _answers(
-    run: PlannedRun, ettr: Interval, asked: Questions, schemes: _Schemes, *, best_planned: bool
-) -> Answers:
-    made = answers(run, ettr, asked, best_planned=best_planned)
-    if not asked.formulas:
-        return made
-    return replace(made, formulas=(*made.formulas, *schemes.formula))
-
-
 def _paper_errs(run: PlannedRun) -> tuple[str, ...]:
     """By how much the paper's form errs for this run, where the share lost is large."""
     if run.lost_share < _LARGE_LOST_SHARE:
         return ()
-    paper, exact = second_form_where_valid(run), exact_ettr(run)
+    paper, exact = where_valid(second_form_ettr, run), exact_ettr(run)
     if paper is None:
         errs = "have no meaning from 1 up"
     else:
@@ -478,20 +468,18 @@ def scheme_formula(
         lost += rate * (response.restart_s + lost_s)
         waited += rate * wait_s
         lines.append(
-            f"{domain}: λ = {significant(rate, 4)} per s, u = {spell(response.restart_s)} until "
-            "it trains, "
-            f"ℓ = {spell(lost_s)} of work lost, q = {spell(wait_s)} of waiting"
+            f"{domain}: λ = {significant(rate, 4)} per s, u = {spell(response.restart_s)} until it "
+            f"trains, ℓ = {spell(lost_s)} of work lost, q = {spell(wait_s)} of waiting"
         )
     at = levels_of(one.terms, job, per_s, one.interval_s)
     overhead = at.length_s / one.interval_s - 1.0
     left = max(0.0, 1.0 - lost)
     return (
-        f"{one.scheme.name.capitalize()}, to first order, with o the overhead of saving: ETTR ≈ "
-        f"(1 − Σ λ(u + ℓ)) / [(1 + o)(1 + Σ λq)] = (1 − {significant(lost, 4)}) / [(1 + "
-        f"{significant(overhead, 4)})"
-        f"(1 + {significant(waited, 4)})] = {left / ((1.0 + overhead) * (1.0 + waited)):.4f}; the "
-        "exact form, "
-        f"which counts failures in recoveries too, gives {one.ettr.estimate or 0.0:.4f}",
+        f"{one.scheme.name.capitalize()}, to first order, with o the overhead of saving: ETTR ≈ (1 "
+        f"− Σ λ(u + ℓ)) / [(1 + o)(1 + Σ λq)] = (1 − {significant(lost, 4)}) / [(1 + "
+        f"{significant(overhead, 4)})(1 + {significant(waited, 4)})] = "
+        f"{left / ((1.0 + overhead) * (1.0 + waited)):.4f}; the exact form, which counts failures "
+        f"in recoveries too, gives {one.ettr.estimate or 0.0:.4f}",
         *lines,
     )
 

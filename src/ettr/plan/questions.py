@@ -245,9 +245,8 @@ def formulas(run: PlannedRun, *, best_planned: bool) -> tuple[str, ...]:
 
 def _rate(run: PlannedRun) -> Iterator[str]:
     yield (
-        f"λ = N r / 86,400 s = {run.n_nodes:,} × {significant(run.failures_per_node_day, 6)} a "
-        "day / 86,400 s "
-        f"= {significant(run.failures_per_s, 6)} per s"
+        f"λ = N r / 86,400 s = {run.n_nodes:,} × {significant(run.failures_per_node_day, 6)} a day "
+        f"/ 86,400 s = {significant(run.failures_per_s, 6)} per s"
     ).replace("86,400", f"{SECONDS_PER_DAY:,.0f}")
     yield f"MTTF = 1 / λ = {significant(run.mttf_s, 6)} s = {spell(run.mttf_s)}"
 
@@ -261,8 +260,7 @@ def _interval(run: PlannedRun, best_planned: bool) -> Iterator[str]:
     finite = " (before it is fitted to whole intervals)" if math.isfinite(run.productive_s) else ""
     yield (
         f"Δt solves (1 − λΔt) e^(λ(Δt + w)) = 1{finite}: Δt = {significant(interval_s, 6)} s, "
-        "where the left "
-        f"side is {significant(left, 6)}"
+        f"where the left side is {significant(left, 6)}"
     )
 
 
@@ -281,10 +279,9 @@ def _ettr(run: PlannedRun) -> Iterator[str]:
         return
     segment = "E[S(x)] = (1/λ + q) e^(λu0) (e^(λ(x + w)) − 1)"
     yield (
-        f"E[W] = E[D] + (K − 1) E[S(Δt)] + E[S(rest)] with {segment}, "
-        f"= {significant(expected_wallclock_s(run), 6)} s for R = "
-        f"{significant(run.productive_s, 6)} s of work; "
-        f"{significant(expected_failures(run), 4)} failures expected"
+        f"E[W] = E[D] + (K − 1) E[S(Δt)] + E[S(rest)] with {segment}, = "
+        f"{significant(expected_wallclock_s(run), 6)} s for R = {significant(run.productive_s, 6)} "
+        f"s of work; {significant(expected_failures(run), 4)} failures expected"
     )
     yield f"ETTR = R / E[W] = {significant(exact_ettr(run), 6)}"
 

@@ -120,11 +120,10 @@ def _why(scheme: Scheme, terms: Terms, at: Levels, lost_s: float, ettr: float) -
     steady = 1.0 - at.interval_s / at.length_s
     survived = ", ".join(terms.survives) or "nothing without durable storage"
     return (
-        f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for "
-        f"{100 * steady:.1f} % of the time and loses {spell(lost_s)} of work in each of "
+        f"{scheme.name.capitalize()} saves every {spell(at.interval_s)} for {100 * steady:.1f} % "
+        f"of the time and loses {spell(lost_s)} of work in each of "
         f"{significant(at.per_s * SECONDS_PER_DAY)} failures a day; it survives without durable "
-        "storage: "
-        f"{survived}. Expected ETTR {ettr:.3f}."
+        f"storage: {survived}. Expected ETTR {ettr:.3f}."
     )
 
 

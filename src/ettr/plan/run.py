@@ -171,9 +171,8 @@ def cautions(run: PlannedRun) -> tuple[str, ...]:
         )
     if run.restart_s > run.mttf_s:
         found.append(
-            f"A restart of {spell(run.restart_s)} is longer than the MTTF of "
-            f"{spell(run.mttf_s)}: most restarts fail before the run trains again. "
-            "Restart faster, or use fewer nodes."
+            f"A restart of {spell(run.restart_s)} is longer than the MTTF of {spell(run.mttf_s)}: "
+            "most restarts fail before the run trains again. Restart faster, or use fewer nodes."
         )
     return tuple(found)
 
@@ -233,7 +232,6 @@ class SimulatedRun:
         return (
             f"{lead}The exact form assumes independent failures at a constant rate: with "
             f"{self.failures} the {run} is {self.ettr:.3f} ± {significant(error, 1)} (simulated, "
-            "two standard "
-            f"errors), the exact form says {self.exact_ettr:.3f}, {off}. Of the intervals tried "
-            f"{spell(self.best_interval_s)} is the best, with {self.best_ettr:.3f}."
+            f"two standard errors), the exact form says {self.exact_ettr:.3f}, {off}. Of the "
+            f"intervals tried {spell(self.best_interval_s)} is the best, with {self.best_ettr:.3f}."
         )

@@ -109,8 +109,7 @@ def wallclock(run: PlannedRun, queue_law: str = "fixed") -> Wallclock:
     if load > _HIGHEST_LOAD:
         raise UsageError(
             f"{significant(load)} failures are expected in a single interval or restart, so the "
-            "run will "
-            "not end; shorten the interval or the restart, or use fewer nodes"
+            "run will not end; shorten the interval or the restart, or use fewer nodes"
         )
     return _invert(_Excess.of(run, queue_law == "exponential"), run)
 
@@ -257,8 +256,7 @@ def _window(excess: _Excess, mean_s: float, sd_s: float) -> tuple[float, float]:
     if not math.isfinite(sd_s) or not abs(excess.log_moment(0.0)) < _ROUNDING:
         raise UsageError(
             f"the run takes {significant(mean_s)} s on average: it hardly ever ends, so its "
-            "distribution is "
-            "unknown; shorten the interval or the restart, or use fewer nodes"
+            "distribution is unknown; shorten the interval or the restart, or use fewer nodes"
         )
     tilt = 1.0 / sd_s
     while math.isfinite(excess.log_moment(tilt)):

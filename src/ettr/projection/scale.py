@@ -580,8 +580,7 @@ def _of_the_fit(first: Fit) -> Iterator[ProjectionWarning]:
         yield ProjectionWarning(
             WarningKind.POOR_FIT,
             f"The data contradict {first.model} ({p_words(first.goodness.p_value)}): the band may "
-            "be "
-            "too narrow.",
+            "be too narrow.",
         )
 
 

@@ -50,17 +50,15 @@ def compiled_entry(function: FunctionT) -> FunctionT:
     return _kept(function)
 
 
-def compiled_entry_over(folder: Path) -> Callable[[FunctionT], FunctionT]:
-    """As `compiled_entry`, for a function that calls others of all modules in its folder.
+def compiled_entry_over(file: Path) -> Callable[[FunctionT], FunctionT]:
+    """As `compiled_entry`, for a function of that file that takes named tuples of it.
 
-    Its name gets a digest of them, so that what was kept of other versions is never read.
+    Its name gets a digest of the file, so that what was kept of another version is never read.
     """
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.py")):
-        digest.update(file.read_bytes())
 
     def entry(function: FunctionT) -> FunctionT:
-        function.__qualname__ = f"{function.__qualname__}_{digest.hexdigest()[:16]}"
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        function.__qualname__ = f"{function.__qualname__}_{digest[:16]}"
         return _kept(function)
 
     return entry

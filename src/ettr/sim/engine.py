@@ -22,47 +22,14 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 # what `Replica.at` holds
-(
-    WALL_S,
-    USE_S,
-    PLACE_S,
-    OWED_S,
-    QUEUED_S,
-    SHORT_S,
-    RESTARTING_S,
-    DETECTING_S,
-    TRAINING_S,
-    BURST_S,
-    N_AT,
-) = range(11)
+WALL_S, USE_S, PLACE_S, OWED_S, QUEUED_S, SHORT_S, RESTARTING_S, DETECTING_S = range(8)
+TRAINING_S, BURST_S, N_AT = range(8, 11)
 # what `Replica.tally` holds
-(
-    ACTIVE,
-    IN_REPAIR,
-    SPARES,
-    FIRST_SPARE,
-    IN_BURST,
-    FAILURES,
-    PENDING,
-    LIGHT,
-    DURABLE,
-    MARKS,
-    DEBTS,
-    N_COUNTS,
-) = range(12)
+ACTIVE, IN_REPAIR, SPARES, FIRST_SPARE, IN_BURST, FAILURES, PENDING, LIGHT = range(8)
+DURABLE, MARKS, DEBTS, N_COUNTS = range(8, 12)
 # what a row of the marks holds
-(
-    ROW_WALL,
-    ROW_PLACE,
-    ROW_OWED,
-    ROW_QUEUED,
-    ROW_SHORT,
-    ROW_RESTARTING,
-    ROW_DETECTING,
-    ROW_TRAINING,
-    ROW_FAILURES,
-    N_ROW,
-) = range(10)
+ROW_WALL, ROW_PLACE, ROW_OWED, ROW_QUEUED, ROW_SHORT, ROW_RESTARTING, ROW_DETECTING = range(7)
+ROW_TRAINING, ROW_FAILURES, N_ROW = range(7, 10)
 SOFT, GO_BACK, GO_DEEP = range(3)
 MOST_DEBTS = 4096
 

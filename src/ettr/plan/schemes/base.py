@@ -269,15 +269,13 @@ def _lacking(terms: Terms, job: JobShape) -> str | None:
         remedy = f"{terms.memory_remedy}, or use more nodes" if terms.memory_remedy else ""
         return (
             f"it needs {significant(needed, 4)} GB of a node's memory, which has "
-            f"{significant(given, 4)} GB to give; "
-            f"{remedy or 'use more nodes'}"
+            f"{significant(given, 4)} GB to give; {remedy or 'use more nodes'}"
         )
     if terms.storage_bytes > job.storage_space_bytes:
         needed, given = terms.storage_bytes / 1e12, job.storage_space_bytes / 1e12
         return (
             f"it needs {significant(needed, 4)} TB of durable storage and {significant(given, 4)} "
-            "TB are given; give it "
-            "more space, or use a scheme that keeps fewer checkpoints"
+            "TB are given; give it more space, or use a scheme that keeps fewer checkpoints"
         )
     return None
 

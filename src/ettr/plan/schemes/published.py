@@ -328,10 +328,9 @@ class CommunicatorEdit(Scheme):
     name = "communicator edit"
     source = "ElasWave (communicators edited in under 1 s on 96 NPUs)"
     assumptions = (
-        "`edit` is the published bound, taken to hold at any size; `replan` is assumed; the "
-        "part of the lost node comes from a replica at the network rate of one node; until a new "
-        "node joins, after --queue and --replace, the work of one node is lost; one step is "
-        "repeated."
+        "`edit` is the published bound, taken to hold at any size; `replan` is assumed; the part "
+        "of the lost node comes from a replica at the network rate of one node; until a new node "
+        "joins, after --queue and --replace, the work of one node is lost; one step is repeated."
     )
     assumed = ("replan_s",)
 
@@ -449,8 +448,7 @@ def _log_obstacle(job: JobShape) -> str | None:
         return (
             f"its log of {significant(log_bytes_per_s / 1e9)} GB/s is more than the "
             f"{significant(job.storage_bytes_per_s / 1e9)} GB/s that storage takes; log less, or "
-            "train "
-            "with two data-parallel copies"
+            "train with two data-parallel copies"
         )
     return None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,39 +37,6 @@ _EXIT_1 = ("FAILED", "NODE_FAIL")
 _PCI = "pci:0000:{}:00"
 
 
-class _AttemptRow(NamedTuple):
-    """The columns of `attempts` that differ from row to row; times in microseconds."""
-
-    attempt_id: str
-    job_id: str
-    job_id_raw: str
-    array_job_id: str | None
-    name: str
-    user: str
-    account: str
-    qos: str
-    state: str
-    cancelled_by: str | None
-    exit_code: int | None
-    exit_signal: int | None
-    submit: int
-    eligible: int | None
-    start: int | None
-    end: int | None
-    elapsed_s: float | None
-    suspended_s: float | None
-    time_limit_s: float
-    n_nodes: int
-    n_gpus: int
-    requested_nodes: int
-    requested_gpus: int
-    node_list: str | None
-    priority: int
-    reason: str | None
-    restarts: int
-    line: int
-
-
 class SiteLog:
     """Collects rows as the cluster runs; hands them out in batches."""
 
@@ -82,7 +49,7 @@ class SiteLog:
         self._line = 0
         digits = len(str(scenario.machines.nodes))
         self.names = [f"n{node + 1:0{digits}d}" for node in range(scenario.machines.nodes)]
-        self._attempts: list[_AttemptRow] = []
+        self._attempts: list[dict[str, object]] = []
         self._nodes: list[tuple[int, ...]] = []
         self._n_columnar = 0
         self._day_lines = np.zeros((0, 0), dtype=np.int32)
@@ -123,36 +90,36 @@ class SiteLog:
         has_run, has_ended = job.start_s >= 0, end_s is not None
         until_s = now_s if end_s is None else end_s
         per_node = self._scenario.machines.gpus_per_node
-        row = _AttemptRow(
-            attempt_id=self.attempt_key(job),
-            job_id=job.shown,
-            job_id_raw=job.label or str(job.number),
-            array_job_id=_array_of(job),
-            name=job.name or f"task{job.task}",
-            user=self._owners.users[job.user],
-            account=self._owners.accounts[job.account],
-            qos=self._scenario.priorities[job.priority].name,
-            state=state,
-            cancelled_by=str(FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
-            exit_code=int(state in _EXIT_1) if has_ended else None,
-            exit_signal=0 if has_ended else None,
-            submit=self._us(job.submit_s),
-            eligible=None if job.eligible_s > now_s else self._us(job.eligible_s),
-            start=self._us(job.start_s) if has_run else None,
-            end=None if end_s is None else self._us(end_s),
-            elapsed_s=float(until_s - job.start_s) if has_run else None,
-            suspended_s=0.0 if has_run else None,
-            time_limit_s=float(job.limit_s),
-            n_nodes=len(job.nodes),
-            n_gpus=job.gpus if has_run else 0,
-            requested_nodes=max(1, job.gpus // per_node),
-            requested_gpus=job.gpus,
-            node_list=",".join([self.names[node] for node in job.nodes]) or None,
-            priority=job.order,
-            reason=job.reason or None,
-            restarts=job.restarts,
-            line=self.next_line(),
-        )
+        row: dict[str, object] = {  # times in microseconds
+            "attempt_id": self.attempt_key(job),
+            "job_id": job.shown,
+            "job_id_raw": job.label or str(job.number),
+            "array_job_id": _array_of(job),
+            "name": job.name or f"task{job.task}",
+            "user": self._owners.users[job.user],
+            "account": self._owners.accounts[job.account],
+            "qos": self._scenario.priorities[job.priority].name,
+            "state": state,
+            "cancelled_by": str(FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
+            "exit_code": int(state in _EXIT_1) if has_ended else None,
+            "exit_signal": 0 if has_ended else None,
+            "submit": self._us(job.submit_s),
+            "eligible": None if job.eligible_s > now_s else self._us(job.eligible_s),
+            "start": self._us(job.start_s) if has_run else None,
+            "end": None if end_s is None else self._us(end_s),
+            "elapsed_s": float(until_s - job.start_s) if has_run else None,
+            "suspended_s": 0.0 if has_run else None,
+            "time_limit_s": float(job.limit_s),
+            "n_nodes": len(job.nodes),
+            "n_gpus": job.gpus if has_run else 0,
+            "requested_nodes": max(1, job.gpus // per_node),
+            "requested_gpus": job.gpus,
+            "node_list": ",".join([self.names[node] for node in job.nodes]) or None,
+            "priority": job.order,
+            "reason": job.reason or None,
+            "restarts": job.restarts,
+            "line": self.next_line(),
+        }
         self._attempts.append(row)
         self._nodes.append(job.nodes if has_run else ())
         self._n_columnar += 1 + len(self._nodes[-1])
@@ -169,9 +136,8 @@ class SiteLog:
         tasks = shown_tasks([job.array_task for job in jobs], array.most_running)
         shown = f"{array.first}_{tasks}"
         key = attempt_id(self._scenario.name, shown, self.at(first.submit_s))
-        self._attempts[-1] = self._attempts[-1]._replace(
-            job_id=shown, job_id_raw=str(array.first), attempt_id=key
-        )
+        of_array = {"job_id": shown, "job_id_raw": str(array.first), "attempt_id": key}
+        self._attempts[-1] |= of_array
 
     def kernel(self, fault: NodeFault, gpu: int) -> None:
         """The kernel's line on a fault of a GPU, if there is one."""
@@ -294,7 +260,8 @@ class SiteLog:
         return made
 
     def _attempt_table(self) -> pa.Table:
-        columns = dict(zip(_AttemptRow._fields, zip(*self._attempts, strict=True), strict=False))
+        names = self._attempts[0] if self._attempts else ()
+        columns = {name: [row[name] for row in self._attempts] for name in names}
         return self._table(ATTEMPTS, columns, len(self._attempts), partition=PARTITION)
 
     def _log_day_table(self) -> pa.Table:

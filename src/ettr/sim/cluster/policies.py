@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ettr.sim.cluster.room import (
     FAR_S,
     Room,
     Running,
+    VictimChoice,
     Waiting,
     first_members,
     place,
@@ -21,9 +22,6 @@ from ettr.sim.cluster.room import (
     set_of,
     taken,
 )
-
-if TYPE_CHECKING:
-    from ettr.sim.cluster.room import Room, VictimChoice, Waiting
 
 
 class Limit(NamedTuple):
@@ -536,7 +534,7 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Jo
     return starts
 
 
-WaitingPolicy = Callable[["Sequence[Waiting]", "Room", int], "list[JobStart]"]
+WaitingPolicy = Callable[[Sequence[Waiting], Room, int], list[JobStart]]
 Placing = Callable[[list[int], int], list[int] | None]
 
 WAITING: Mapping[str, WaitingPolicy] = {

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import StoreError
-from ettr.sim.cluster.engine import SimulatedCluster, Tally
+from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.log import batches, check_truth_folder, write_truth
-from ettr.sim.cluster.loop.cluster import LoopCluster
+from ettr.sim.cluster.loop_cluster import LoopCluster
 from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of
 from ettr.sim.cluster.workload import (
@@ -69,66 +69,35 @@ class ClusterHours:
         return self.lost_gpu_hours + self.out_gpu_hours + held_up
 
 
-@dataclass(slots=True)
-class FirstWaits:
-    """Adds up the first waits of jobs, batch by batch.
+FirstWaits = tuple[float | None, float | None, float | None]
+"""Mean first waits in seconds as in `ClusterHours`: of all jobs, of the largest, the highest."""
 
-    Attributes:
+
+def first_waits(largest_gpus: int, batches: Iterable[Batch], highest: str = "") -> FirstWaits:
+    """The mean first waits of the jobs that started in what was logged.
+
+    Args:
         highest: Name of the highest priority; empty where there is one priority.
     """
-
-    largest_gpus: int
-    jobs: int = 0
-    wait_s: float = 0.0
-    largest_jobs: int = 0
-    largest_wait_s: float = 0.0
-    highest: str = ""
-    highest_jobs: int = 0
-    highest_wait_s: float = 0.0
-
-    def add(self, batch: Batch) -> None:
-        """Add the jobs that started in what was logged."""
+    jobs, waits_s = [0, 0, 0], [0.0, 0.0, 0.0]
+    for batch in batches:
         table = batch.tables.get(ATTEMPTS.name)
         if table is None:
-            return
+            continue
         # a requeued job keeps its id, and its later attempts count their restarts
         first = pc.and_(pc.equal(table["restarts"], 0), table["start"].is_valid())
         table = table.filter(first)
         since = pc.coalesce(table["eligible"], table["submit"])
-        wait_s = _us(table["start"]) - _us(since)
-        wait_s = np.maximum(wait_s, 0) / MICROSECONDS_PER_SECOND
-        is_largest = table["requested_gpus"].to_numpy() >= self.largest_gpus
-        self.jobs += wait_s.size
-        self.wait_s += float(wait_s.sum())
-        self.largest_jobs += int(is_largest.sum())
-        self.largest_wait_s += float(wait_s[is_largest].sum())
-        if self.highest:
-            is_highest = pc.equal(table["qos"], self.highest).to_numpy()
-            self.highest_jobs += int(is_highest.sum())
-            self.highest_wait_s += float(wait_s[is_highest].sum())
-
-    @property
-    def mean_s(self) -> float | None:
-        """Of all jobs that started; None where none did."""
-        return self.wait_s / self.jobs if self.jobs else None
-
-    @property
-    def largest_mean_s(self) -> float | None:
-        """Of those of the largest size; None where none of them started."""
-        return self.largest_wait_s / self.largest_jobs if self.largest_jobs else None
-
-    @property
-    def highest_mean_s(self) -> float | None:
-        """Of those of the highest priority; None where none of them started."""
-        return self.highest_wait_s / self.highest_jobs if self.highest_jobs else None
-
-
-def first_waits(largest_gpus: int, batches: Iterable[Batch], highest: str = "") -> FirstWaits:
-    """The first waits of all jobs in what was logged."""
-    waits = FirstWaits(largest_gpus, highest=highest)
-    for batch in batches:
-        waits.add(batch)
-    return waits
+        wait_s = np.maximum(_us(table["start"]) - _us(since), 0) / MICROSECONDS_PER_SECOND
+        is_largest = table["requested_gpus"].to_numpy() >= largest_gpus
+        is_highest = pc.and_(pc.equal(table["qos"], highest), highest != "").to_numpy()
+        for k, own_s in enumerate((wait_s, wait_s[is_largest], wait_s[is_highest])):
+            jobs[k] += own_s.size
+            waits_s[k] += float(own_s.sum())
+    every, largest, of_highest = (
+        total_s / n if n else None for n, total_s in zip(jobs, waits_s, strict=True)
+    )
+    return every, largest, of_highest
 
 
 def _us(times: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -136,7 +105,9 @@ def _us(times: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     return made
 
 
-def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = None) -> ClusterHours:
+def hours_of_truth(
+    tables: Mapping[str, pa.Table], waits: FirstWaits = (None, None, None)
+) -> ClusterHours:
     """Sum the hours of a run from the tables `attempts` and `hours` of its truth."""
     attempts = tables["attempts"]
     gpus, saved_s, lost_s, restart_s = (
@@ -162,9 +133,9 @@ def hours_of_truth(tables: Mapping[str, pa.Table], waits: FirstWaits | None = No
         write_gpu_hours=held_up_gpu_s["write_s"] / SECONDS_PER_HOUR,
         network_gpu_hours=held_up_gpu_s["network_s"] / SECONDS_PER_HOUR,
         held_share=hours["held by jobs"] / all_hours if all_hours else None,
-        first_wait_s=None if waits is None else waits.mean_s,
-        largest_first_wait_s=None if waits is None else waits.largest_mean_s,
-        highest_first_wait_s=None if waits is None else waits.highest_mean_s,
+        first_wait_s=waits[0],
+        largest_first_wait_s=waits[1],
+        highest_first_wait_s=waits[2],
     )
 
 
@@ -248,8 +219,30 @@ def simulate_into(
     tables = cluster.truth()
     write_truth(truth, tables, text)
     cpu_s = process_time() - began_s
-    rows = dict(written.rows)
-    return _summary(scenario, seed, replay, cluster.tally, tables, rows, truth, cpu_s)
+    gpu_hours = {row["what"]: row["gpu_hours"] or 0.0 for row in tables["hours"].to_pylist()}
+    hours = hours_of_truth(tables)
+    return SimulatedStore(
+        scenario=scenario.name,
+        seed=seed,
+        nodes=scenario.machines.nodes,
+        days=scenario.period.days,
+        jobs=cluster.tally.jobs,
+        attempts=dict(written.rows).get("attempts", 0),
+        faults=pc.sum(pc.invert(tables["faults"]["is_false_alarm"])).as_py() or 0,
+        failed_attempts=hours.failed_attempts,
+        held_share=gpu_hours["held by jobs"] / sum(gpu_hours.values()),
+        lost_gpu_hours=hours.lost_gpu_hours,
+        events=cluster.tally.events,
+        cpu_s=cpu_s,
+        cpu_us_per_event=1e6 * cpu_s / max(1, cluster.tally.events),
+        truth=str(truth),
+        assumed=scenario.n_assumed,
+        values=len(scenario.sources),
+        standing=standing_of(scenario, replay.what),
+        replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
+        not_simulated=not_simulated(scenario),
+        warnings=overfull_series([scenario], replay),
+    )
 
 
 def _notes(scenario: ClusterScenario, seed: int, replay: Replay) -> tuple[str, ...]:
@@ -280,42 +273,6 @@ def _passed_over(replay: Replay, arisen: int) -> tuple[str, ...]:
     if replay.faults is None or not n:
         return ()
     return (f"{counted(n, 'replayed fault')} came to a node that was out of service in the run.",)
-
-
-def _summary(
-    scenario: ClusterScenario,
-    seed: int,
-    replay: Replay,
-    tally: Tally,
-    tables: Mapping[str, pa.Table],
-    rows: dict[str, int],
-    truth: Path,
-    cpu_s: float,
-) -> SimulatedStore:
-    gpu_hours = {row["what"]: row["gpu_hours"] or 0.0 for row in tables["hours"].to_pylist()}
-    hours = hours_of_truth(tables)
-    return SimulatedStore(
-        scenario=scenario.name,
-        seed=seed,
-        nodes=scenario.machines.nodes,
-        days=scenario.period.days,
-        jobs=tally.jobs,
-        attempts=rows.get("attempts", 0),
-        faults=pc.sum(pc.invert(tables["faults"]["is_false_alarm"])).as_py() or 0,
-        failed_attempts=hours.failed_attempts,
-        held_share=gpu_hours["held by jobs"] / sum(gpu_hours.values()),
-        lost_gpu_hours=hours.lost_gpu_hours,
-        events=tally.events,
-        cpu_s=cpu_s,
-        cpu_us_per_event=1e6 * cpu_s / max(1, tally.events),
-        truth=str(truth),
-        assumed=scenario.n_assumed,
-        values=len(scenario.sources),
-        standing=standing_of(scenario, replay.what),
-        replayed=(*replay.notes, *_passed_over(replay, tables["faults"].num_rows)),
-        not_simulated=not_simulated(scenario),
-        warnings=overfull_series([scenario], replay),
-    )
 
 
 AnyCluster = SimulatedCluster | LoopCluster

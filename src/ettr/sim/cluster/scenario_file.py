@@ -16,60 +16,26 @@ from dataclasses import MISSING, fields
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar, get_type_hints
+from types import UnionType
+from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from ettr.errors import UsageError
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario, Validation
-from ettr.sim.cluster.scenario_parts import (
-    AccountShares,
-    ArrayClass,
-    Arrivals,
-    BurstProcess,
-    Checkpoints,
-    Checks,
-    FairShare,
-    FaultProcess,
-    JobClass,
-    Lemons,
-    Links,
-    Machines,
-    NodeCheck,
-    Outcomes,
-    Part,
-    Priority,
-    Quota,
-    RateChange,
-    Scheduling,
-    SimulatedPeriod,
-    Users,
-)
+from ettr.sim.cluster.scenario_parts import Part
 from ettr.toml_text import tables_of
 
 FORMAT = "ettr cluster scenario 1"
 SHIPPED = ("rsc-1-like", "rsc-2-like", "seren-like", "kalos-like", "philly-like", "small")
-_PARTS: Mapping[str, type[Part]] = {
-    "period": SimulatedPeriod,
-    "machines": Machines,
-    "scheduling": Scheduling,
-    "arrivals": Arrivals,
-    "outcomes": Outcomes,
-    "users": Users,
-    "checkpoints": Checkpoints,
-    "checks": Checks,
-    "lemons": Lemons,
-}
+_KINDS = {name: kind for name, kind in get_type_hints(ClusterScenario).items() if name not in ABOUT}
 _LISTS: Mapping[str, type[Part]] = {
-    "jobs": JobClass,
-    "priorities": Priority,
-    "faults": FaultProcess,
-    "rate_changes": RateChange,
-    "bursts": BurstProcess,
-    "quotas": Quota,
-    "accounts": AccountShares,
-    "arrays": ArrayClass,
-    "node_checks": NodeCheck,
+    name: get_args(kind)[0] for name, kind in _KINDS.items() if get_origin(kind) is tuple
 }
-_OPTIONAL: Mapping[str, type[Part]] = {"fair_share": FairShare, "links": Links}
+_OPTIONAL: Mapping[str, type[Part]] = {
+    name: get_args(kind)[0] for name, kind in _KINDS.items() if get_origin(kind) is UnionType
+}
+_PARTS: Mapping[str, type[Part]] = {
+    name: kind for name, kind in _KINDS.items() if name not in {*_LISTS, *_OPTIONAL}
+}
 _OF_A_VALUE = ("value", "source", "low", "high")
 PartT = TypeVar("PartT", bound=Part)
 

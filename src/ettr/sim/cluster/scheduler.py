@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +26,7 @@ from ettr.sim.cluster.scenario_parts import (
     n_writes,
     work_and_writes_s,
 )
-from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray, next_try
+from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray, next_try, retried
 from ettr.sim.engine import stream
 
 if TYPE_CHECKING:
@@ -512,25 +512,8 @@ class Scheduler:
         """The job as its owner submits it again under another id, 17r for a replayed 17."""
         if job in self.over:
             self.over.remove(job)
-        return Job(
-            0,
-            job.task,
-            job.gpus,
-            job.work_s,
-            job.limit_s,
-            job.outcome,
-            job.user,
-            job.priority,
-            job.patience_s,
-            0,
-            0,
-            job.saved_s,
-            account=job.account,
-            label=job.label and f"{job.label}r",
-            name=job.name,
-            later_tries_s=job.later_tries_s,
-            series=job.series,
-        )
+        label = job.label and f"{job.label}r"
+        return replace(retried(job), saved_s=job.saved_s, label=label)
 
     def _record(self, job: Job, state: str, now_s: int) -> None:
         self._log.attempt(job, state, now_s, now_s=now_s)

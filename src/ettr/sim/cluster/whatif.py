@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
-from ettr.estimates import Interval
+from ettr.estimates import Interval, special
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.run import ClusterHours, first_waits, hours_of_truth, simulated_cluster
 from ettr.sim.cluster.scenario import ABOUT, ASKED, ENTRY_KEYS, ClusterScenario
@@ -233,25 +233,12 @@ def _largest_gpus(scenario: ClusterScenario, replay: Replay) -> int:
 
 def mean_hours(runs: Sequence[ClusterHours]) -> ClusterHours:
     """The mean of runs; counts are whole numbers. What one run has not, the mean has not."""
-    n = len(runs)
-
-    def mean(name: str) -> float | None:
-        values = [getattr(one, name) for one in runs]
-        return None if None in values else sum(values) / n
-
-    return ClusterHours(
-        sum(one.useful_gpu_hours for one in runs) / n,
-        sum(one.lost_gpu_hours for one in runs) / n,
-        sum(one.out_gpu_hours for one in runs) / n,
-        round(sum(one.failed_attempts for one in runs) / n),
-        round(sum(one.preemptions for one in runs) / n),
-        sum(one.write_gpu_hours for one in runs) / n,
-        mean("held_share"),
-        mean("first_wait_s"),
-        mean("largest_first_wait_s"),
-        mean("highest_first_wait_s"),
-        sum(one.network_gpu_hours for one in runs) / n,
-    )
+    means: dict[str, Any] = {}
+    for one in fields(ClusterHours):
+        values = [getattr(run, one.name) for run in runs]
+        means[one.name] = None if None in values else sum(values) / len(runs)
+    counts = {name: round(means[name]) for name in ("failed_attempts", "preemptions")}
+    return ClusterHours(**{**means, **counts})
 
 
 def _compared(
@@ -312,11 +299,9 @@ def mean_interval(values: Sequence[float], confidence: float) -> Interval:
         Student (1908), Biometrika 6; for paired differences on common random numbers: Law (2015),
         Simulation Modeling and Analysis, section 11.2.
     """
-    from ettr.estimates.special import stdtrit
-
     at = float(np.mean(values))
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(stdtrit(len(values) - 1, (1.0 + confidence) / 2.0)) * error
+    half = float(special.stdtrit(len(values) - 1, (1.0 + confidence) / 2.0)) * error
     return Interval(at, at - half, at + half)
 
 

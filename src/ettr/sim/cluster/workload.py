@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -111,25 +111,12 @@ def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]
     """As `columns_of_day`, as jobs whose numbers are 0."""
     columns = columns_of_day(scenario, seed, day)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for gpus, work_s, limit_s, outcome, user, priority, patience_s, submit_s, *more in rows:
-        # each might start from the moment on which it is submitted
-        yield Job(
-            0,
-            0,
-            gpus,
-            work_s,
-            limit_s,
-            outcome,
-            user,
-            priority,
-            patience_s,
-            submit_s,
-            submit_s,
-            account=user % scenario.users.accounts,
-            job_class=more[0],
-            requeue_s=more[1],
-            series=scenario.jobs[more[0]].series,
-        )
+    for gpus, work_s, limit_s, outcome, user, priority, patience_s, at_s, *more in rows:
+        asked = (gpus, work_s, limit_s, outcome, user, priority, patience_s)
+        job = Job(0, 0, *asked, at_s, at_s, account=user % scenario.users.accounts)
+        job.job_class, job.requeue_s = more
+        job.series = scenario.jobs[job.job_class].series
+        yield job
 
 
 def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns:
@@ -302,23 +289,15 @@ def next_try(job: Job) -> Job | None:
     if not job.later_tries_s:
         return None
     work_s, *later_s = job.later_tries_s
-    return Job(
-        0,
-        job.task,
-        job.gpus,
-        work_s,
-        job.limit_s,
-        job.outcome,
-        job.user,
-        job.priority,
-        job.patience_s,
-        0,
-        0,
-        account=job.account,
-        name=job.name,
-        later_tries_s=tuple(later_s),
-        series=job.series,
-    )
+    return replace(retried(job), work_s=work_s, later_tries_s=tuple(later_s))
+
+
+def retried(job: Job) -> Job:
+    """The job as its owner submits it under another id, with nothing of what it came to."""
+    asked = (job.gpus, job.work_s, job.limit_s, job.outcome, job.user, job.priority)
+    made = Job(0, job.task, *asked, job.patience_s, 0, 0, account=job.account, name=job.name)
+    made.later_tries_s, made.series = job.later_tries_s, job.series
+    return made
 
 
 MOST_TASKS = 4_000_000
@@ -358,25 +337,10 @@ def _tasks(
     too_long = np.maximum(work_s, math.ceil(limit_s / SHORT_OF_TIME))
     work_s = np.where(outcome == TIMEOUT, too_long, work_s)
     array = TaskArray(n, kind.most_running)
+    single = replace(job, limit_s=limit_s, array=array, requeue_s=0, later_tries_s=())
     columns = (work_s.tolist(), outcome.tolist())
     for k, (task_work_s, task_outcome) in enumerate(zip(*columns, strict=True)):
-        yield Job(
-            0,
-            0,
-            job.gpus,
-            task_work_s,
-            limit_s,
-            task_outcome,
-            job.user,
-            job.priority,
-            job.patience_s,
-            job.submit_s,
-            job.eligible_s,
-            account=job.account,
-            array=array,
-            array_task=k + 1,
-            job_class=job.job_class,
-        )
+        yield replace(single, work_s=task_work_s, outcome=task_outcome, array_task=k + 1)
 
 
 def _limit_s(

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ettr.sim.cluster import play
 from ettr.sim.cluster.engine import EVENTS_A_STEP, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
@@ -24,81 +25,7 @@ from ettr.sim.cluster.log import (
     fault_rows,
     node_rows,
 )
-from ettr.sim.cluster.loop import play
-from ettr.sim.cluster.loop.board import (
-    ACCOUNT,
-    CANCELLED,
-    EMPTIED,
-    EVENTS,
-    FAILED,
-    FEED_AT,
-    FIRST_PLACE,
-    FULL,
-    GPUS,
-    HOURS_NOW,
-    IS_ALL_FED,
-    IS_STEP_OVER,
-    KEY,
-    KIND,
-    LIMIT_S,
-    LINE,
-    N_EMPTIED,
-    N_FEED,
-    N_FREE_SLOTS,
-    N_HEAP,
-    N_NOTES,
-    N_ROW_NODES,
-    N_ROWS,
-    NO_JOBS,
-    NODE_FAIL,
-    NOW,
-    NUMBER,
-    OUTCOME,
-    PATIENCE_S,
-    PENDING,
-    PRIORITY,
-    PUT,
-    QUEUE_BEGIN,
-    QUEUE_END,
-    ROW_ACCOUNT,
-    ROW_ELIGIBLE_S,
-    ROW_END_S,
-    ROW_FAULT,
-    ROW_FOR_JOB,
-    ROW_GPUS,
-    ROW_LIMIT_S,
-    ROW_LINE,
-    ROW_LOST_S,
-    ROW_N_NODES,
-    ROW_NODE,
-    ROW_NOW_S,
-    ROW_NUMBER,
-    ROW_PRIORITY,
-    ROW_RESTART_S,
-    ROW_RESTARTS,
-    ROW_SAVED_S,
-    ROW_START_S,
-    ROW_STATE,
-    ROW_SUBMIT_S,
-    ROW_TASK,
-    ROW_USER,
-    ROW_WRITE_S,
-    RUNNING,
-    SAVED_S,
-    SLOT,
-    START_S,
-    STUCK_S,
-    SUBMITTED,
-    TASK,
-    TOO_SHORT,
-    USER,
-    WORK_S,
-    Board,
-    Numbers,
-    Rules,
-    longer,
-    new_board,
-)
+from ettr.sim.cluster.play import Board, Numbers, Rules, longer, new_board
 from ettr.sim.cluster.room import Calendar, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, Owners, owners_of
 from ettr.sim.cluster.workload import STATES, Replay, columns_of_day
@@ -121,8 +48,8 @@ class LoopLog(SiteLog):
 
     def log_notes(self) -> None:
         """Log the controller's lines on preemptions, before anything later is logged."""
-        n_notes = int(self.board.cell[N_NOTES])
-        self.board.cell[N_NOTES] = 0
+        n_notes = int(self.board.cell[play.N_NOTES])
+        self.board.cell[play.N_NOTES] = 0
         for time_s, line, job, for_job in self.board.notes[:n_notes].tolist():
             self.preempted(str(job), str(for_job), time_s, line)
         self._rows.count_read(n_notes)
@@ -131,18 +58,18 @@ class LoopLog(SiteLog):
     def is_full(self) -> bool:
         """Whether it is time to hand out a batch."""
         cell = self.board.cell
-        n_rows = cell[N_ROWS] + cell[N_ROW_NODES] + self._n_columnar
+        n_rows = cell[play.N_ROWS] + cell[play.N_ROW_NODES] + self._n_columnar
         return bool(n_rows >= BATCH_ROWS) or self._rows.is_full
 
     def next_line(self) -> int:
         """The number of the next line."""
-        self.board.cell[LINE] += 1
+        self.board.cell[play.LINE] += 1
         self._rows.count_read()
-        return int(self.board.cell[LINE])
+        return int(self.board.cell[play.LINE])
 
     def _taken_rows(self) -> Numbers:
         """The attempts written down since the last batch, shape (attempts, columns)."""
-        return self.board.row[: self.board.cell[N_ROWS]]
+        return self.board.row[: self.board.cell[play.N_ROWS]]
 
     def _attempt_table(self) -> pa.Table:
         rows = self._taken_rows()
@@ -153,27 +80,31 @@ class LoopLog(SiteLog):
 
     def _columns(self, rows: Numbers) -> dict[str, pa.Array]:
         column = _columns_of(rows)
-        gpus, state, user = column[ROW_GPUS], column[ROW_STATE], column[ROW_USER]
-        number, submit_s, start_s = column[ROW_NUMBER], column[ROW_SUBMIT_S], column[ROW_START_S]
-        now_s, end_s = column[ROW_NOW_S], column[ROW_END_S]
+        gpus, state, user = column[play.GPUS], column[play.ROW_STATE], column[play.USER]
+        number, submit_s, start_s = (
+            column[one] for one in (play.NUMBER, play.SUBMIT_S, play.START_S)
+        )
+        now_s, end_s = column[play.ROW_NOW_S], column[play.ROW_END_S]
         has_run, has_ended = start_s >= 0, end_s >= 0
         elapsed_s = np.where(has_ended, end_s, now_s) - start_s
         per_node = self._scenario.machines.gpus_per_node
         job_id = pa.array(number).cast(pa.string())
         names = [one.name for one in self._scenario.priorities]
         levels = np.array([one.level for one in self._scenario.priorities], dtype=np.int64)
-        eligible_s = column[ROW_ELIGIBLE_S]
-        fails = (state == FAILED) | (state == NODE_FAIL)
+        eligible_s = column[play.ELIGIBLE_S]
+        fails = (state == play.FAILED) | (state == play.NODE_FAIL)
         return {
             "attempt_id": self._keys(job_id, submit_s),
             "job_id": job_id,
             "job_id_raw": job_id,
-            "name": _joined("task", pa.array(column[ROW_TASK]).cast(pa.string())),
+            "name": _joined("task", pa.array(column[play.TASK]).cast(pa.string())),
             "user": _named(self._owners.users, user),
-            "account": _named(self._owners.accounts, column[ROW_ACCOUNT]),
-            "qos": _named(names, column[ROW_PRIORITY]),
+            "account": _named(self._owners.accounts, column[play.ACCOUNT]),
+            "qos": _named(names, column[play.PRIORITY]),
             "state": _named(ALL_STATES, state),
-            "cancelled_by": pa.array(FIRST_UID + user, mask=state != CANCELLED).cast(pa.string()),
+            "cancelled_by": pa.array(FIRST_UID + user, mask=state != play.CANCELLED).cast(
+                pa.string()
+            ),
             "exit_code": pa.array(fails.astype(np.int64), mask=~has_ended),
             "exit_signal": pa.array(np.zeros_like(user), mask=~has_ended),
             "submit": self._times(submit_s),
@@ -182,15 +113,15 @@ class LoopLog(SiteLog):
             "end": self._times(end_s, mask=~has_ended),
             "elapsed_s": pa.array(elapsed_s.astype(np.float64), mask=~has_run),
             "suspended_s": pa.array(np.zeros(len(rows)), mask=~has_run),
-            "time_limit_s": pa.array(column[ROW_LIMIT_S].astype(np.float64)),
-            "n_nodes": pa.array(column[ROW_N_NODES]),
+            "time_limit_s": pa.array(column[play.LIMIT_S].astype(np.float64)),
+            "n_nodes": pa.array(column[play.N_NODES]),
             "n_gpus": pa.array(np.where(has_run, gpus, 0)),
             "requested_nodes": pa.array(np.maximum(1, gpus // per_node)),
             "requested_gpus": pa.array(gpus),
-            "node_list": self._node_lists(column[ROW_N_NODES]),
-            "priority": pa.array(levels[column[ROW_PRIORITY]]),
-            "restarts": pa.array(column[ROW_RESTARTS]),
-            "line": pa.array(column[ROW_LINE]),
+            "node_list": self._node_lists(column[play.N_NODES]),
+            "priority": pa.array(levels[column[play.PRIORITY]]),
+            "restarts": pa.array(column[play.RESTARTS]),
+            "line": pa.array(column[play.ROW_LINE]),
         }
 
     def _times(self, times_s: Numbers, mask: np.ndarray | None = None) -> pa.Array:
@@ -205,7 +136,7 @@ class LoopLog(SiteLog):
         return _joined(f"{self._scenario.name}/", job_id, "@", times, "Z")
 
     def _node_lists(self, n_nodes: Numbers) -> pa.Array:
-        nodes = self.board.row_nodes[: self.board.cell[N_ROW_NODES]]
+        nodes = self.board.row_nodes[: self.board.cell[play.N_ROW_NODES]]
         offsets = np.concatenate([[0], np.cumsum(n_nodes)]).astype(np.int32)
         lists = pa.ListArray.from_arrays(pa.array(offsets), _named(self.names, nodes))
         joined = pc.binary_join(lists, ",")
@@ -213,30 +144,30 @@ class LoopLog(SiteLog):
 
     def _allocation_table(self, attempts: pa.Table) -> pa.Table:
         rows, cell = self._taken_rows(), self.board.cell
-        counts = rows[:, ROW_N_NODES].copy()
-        made = self._allocations(attempts, counts, self.board.row_nodes[: cell[N_ROW_NODES]])
-        cell[N_ROWS] = cell[N_ROW_NODES] = 0
+        counts = rows[:, play.N_NODES].copy()
+        made = self._allocations(attempts, counts, self.board.row_nodes[: cell[play.N_ROW_NODES]])
+        cell[play.N_ROWS] = cell[play.N_ROW_NODES] = 0
         return made
 
     def _truth_of(
         self, rows: Numbers, keys: pa.ChunkedArray, states: pa.ChunkedArray
     ) -> dict[str, pa.Array]:
         """What the attempts that have run came to; the symptom is that of the fault."""
-        has_run = rows[:, ROW_START_S] >= 0
+        has_run = rows[:, play.START_S] >= 0
         column = _columns_of(rows[has_run])
         mask = pa.array(has_run)
-        fault, node, for_job = column[ROW_FAULT], column[ROW_NODE], column[ROW_FOR_JOB]
+        fault, node, for_job = column[play.ROW_FAULT : play.ROW_FOR_JOB + 1]
         return {
             "attempt_id": keys.filter(mask),
-            "gpus": pa.array(column[ROW_GPUS]),
+            "gpus": pa.array(column[play.GPUS]),
             "end": states.filter(mask),
             "fault": pa.array(fault, mask=fault == 0),
             "node": _named(self.names, node, mask=node < 0),
             "for_job_id": pa.array(for_job, mask=for_job == 0).cast(pa.string()),
-            "saved_s": pa.array(column[ROW_SAVED_S]),
-            "lost_s": pa.array(column[ROW_LOST_S]),
-            "restart_s": pa.array(column[ROW_RESTART_S]),
-            "write_s": pa.array(column[ROW_WRITE_S]),
+            "saved_s": pa.array(column[play.ROW_SAVED_S]),
+            "lost_s": pa.array(column[play.ROW_LOST_S]),
+            "restart_s": pa.array(column[play.ROW_RESTART_S]),
+            "write_s": pa.array(column[play.ROW_WRITE_S]),
         }
 
     def true_attempts(self, faults: Sequence[NodeFault]) -> pa.Table:
@@ -344,8 +275,8 @@ class LoopHours(Hours):
     def advance(self, now_s: int) -> None:
         """Count the time up to now."""
         board = self._loop.board
-        board.hours_s[:] += (now_s - board.cell[HOURS_NOW]) * board.hours
-        board.cell[HOURS_NOW] = now_s
+        board.hours_s[:] += (now_s - board.cell[play.HOURS_NOW]) * board.hours
+        board.cell[play.HOURS_NOW] = now_s
 
     def move_gpus(self, before: GpuUse, after: GpuUse, gpus: int) -> None:
         """So many GPUs do something else from now on."""
@@ -372,7 +303,9 @@ class LoopJob:
 
     def __init__(self, loop: Loop, slot: int) -> None:
         self._loop, self.slot = loop, slot
-        self.number, self.gpus = (int(loop.board.job[slot, column]) for column in (NUMBER, GPUS))
+        self.number, self.gpus = (
+            int(loop.board.job[slot, column]) for column in (play.NUMBER, play.GPUS)
+        )
 
     @property
     def shown(self) -> str:
@@ -384,7 +317,7 @@ class LoopJob:
         """On which it runs."""
         board, per_node = self._loop.board, self._loop.rules.per_node
         nodes = []
-        place = int(board.job[self.slot, FIRST_PLACE])
+        place = int(board.job[self.slot, play.FIRST_PLACE])
         while place >= 0:
             nodes.append(place // per_node)
             place = int(board.place_next[place])
@@ -393,11 +326,11 @@ class LoopJob:
     @property
     def stuck_s(self) -> int:
         """When a node of it stopped that nobody has noticed; -1 if none has."""
-        return int(self._loop.board.job[self.slot, STUCK_S])
+        return int(self._loop.board.job[self.slot, play.STUCK_S])
 
     @stuck_s.setter
     def stuck_s(self, time_s: int) -> None:
-        self._loop.board.job[self.slot, STUCK_S] = time_s
+        self._loop.board.job[self.slot, play.STUCK_S] = time_s
 
 
 class LoopJobs:
@@ -441,13 +374,12 @@ class LoopJobs:
         """The slot of the job as its owner submits it again under another id."""
         board = self._loop.board
         kept = board.job[job.slot].copy()
-        board.cell[N_FREE_SLOTS] -= 1
-        slot = int(board.free_slots[board.cell[N_FREE_SLOTS]])
+        board.cell[play.N_FREE_SLOTS] -= 1
+        slot = int(board.free_slots[board.cell[play.N_FREE_SLOTS]])
         board.job[slot] = 0
-        for column in (TASK, GPUS, WORK_S, LIMIT_S, OUTCOME, USER, ACCOUNT, PRIORITY, PATIENCE_S):
+        for column in (*range(play.PATIENCE_S + 1), play.TASK, play.SAVED_S):
             board.job[slot, column] = kept[column]
-        board.job[slot, SAVED_S] = kept[SAVED_S]
-        board.job[slot, START_S] = board.job[slot, STUCK_S] = -1
+        board.job[slot, play.START_S] = board.job[slot, play.STUCK_S] = -1
         return slot
 
 
@@ -477,7 +409,7 @@ class LoopCluster:
     def tally(self) -> Tally:
         """How much happened."""
         cell = self._loop.board.cell
-        return Tally(int(cell[EVENTS]), int(cell[SUBMITTED]))
+        return Tally(int(cell[play.EVENTS]), int(cell[play.SUBMITTED]))
 
     def play(self) -> Iterator[None]:
         """Run to the end, and pause now and then, so that what was logged can be taken."""
@@ -488,13 +420,13 @@ class LoopCluster:
             limit = min(self._calendar.first or (end_s, 0), (end_s, 0))
             why = loop.ask(play.PLAY, *limit)
             self.log.log_notes()
-            if why == NO_JOBS:
+            if why == play.NO_JOBS:
                 self._feed()
-            elif why == TOO_SHORT:
+            elif why == play.TOO_SHORT:
                 loop.board = self.log.board = longer(loop.board)
-            elif why == EMPTIED:
+            elif why == play.EMPTIED:
                 self._look_at_emptied()
-            elif why == FULL:
+            elif why == play.FULL:
                 yield
             elif limit == (end_s, 0):
                 is_over = True
@@ -518,27 +450,19 @@ class LoopCluster:
     def _feed(self) -> None:
         """Give the loop the jobs of the next day."""
         board = self._loop.board
-        board.cell[FEED_AT] = 0
+        board.cell[play.FEED_AT] = 0
         if self._days_fed >= ceil(self._scenario.period.days):
-            board.cell[N_FEED], board.cell[IS_ALL_FED] = 0, 1
+            board.cell[play.N_FEED], board.cell[play.IS_ALL_FED] = 0, 1
             return
         jobs = columns_of_day(self._scenario, self._seed, self._days_fed)
         account = jobs.user % self._scenario.users.accounts
         columns = (
-            jobs.gpus,
-            jobs.work_s,
-            jobs.limit_s,
-            jobs.outcome,
-            jobs.user,
-            account,
-            jobs.priority,
-            jobs.patience_s,
-            jobs.submit_s,
-            jobs.requeue_s,
+            *(jobs.gpus, jobs.work_s, jobs.limit_s, jobs.outcome, jobs.user, account),
+            *(jobs.priority, jobs.patience_s, jobs.requeue_s, jobs.submit_s),
         )
         feed = np.ascontiguousarray(np.stack(columns, axis=1))
         self._days_fed += 1
-        board.cell[N_FEED] = len(feed)
+        board.cell[play.N_FEED] = len(feed)
         self._loop.board = self.log.board = board._replace(feed=feed)
 
     def _happen(self) -> None:
@@ -548,38 +472,38 @@ class LoopCluster:
             raise AssertionError("no event of a node is due")
         now_s, kind, number, _, about = event
         cell = self._loop.board.cell
-        cell[EVENTS] += 1
-        cell[NOW] = now_s
-        cell[IS_STEP_OVER] = cell[EVENTS] % EVENTS_A_STEP == 0
+        cell[play.EVENTS] += 1
+        cell[play.NOW] = now_s
+        cell[play.IS_STEP_OVER] = cell[play.EVENTS] % EVENTS_A_STEP == 0
         self._health.happen(EventKind(kind), number, about, now_s)
         self._look_at_emptied()
 
     def _look_at_emptied(self) -> None:
         board = self._loop.board
-        nodes = board.emptied[: board.cell[N_EMPTIED]].tolist()
-        board.cell[N_EMPTIED] = 0
-        self._health.look_at(nodes, int(board.cell[NOW]))
+        nodes = board.emptied[: board.cell[play.N_EMPTIED]].tolist()
+        board.cell[play.N_EMPTIED] = 0
+        self._health.look_at(nodes, int(board.cell[play.NOW]))
 
     def _still_there(self, now_s: int) -> None:
         """Log what runs and what waits as the simulation ends."""
         board = self._loop.board
         runs = sorted({int(slot) for slot in board.place_job if slot >= 0}, key=self._number)
         for slot in runs:
-            self._loop.ask(play.OPEN_ATTEMPT, slot, RUNNING, now_s)
-        waits = board.queue[board.cell[QUEUE_BEGIN] : board.cell[QUEUE_END]].tolist()
+            self._loop.ask(play.OPEN_ATTEMPT, slot, play.RUNNING, now_s)
+        waits = board.queue[board.cell[play.QUEUE_BEGIN] : board.cell[play.QUEUE_END]].tolist()
         for slot in [*waits, *self._requeued()]:
-            self._loop.ask(play.OPEN_ATTEMPT, slot, PENDING, now_s)
+            self._loop.ask(play.OPEN_ATTEMPT, slot, play.PENDING, now_s)
 
     def _number(self, slot: int) -> int:
-        return int(self._loop.board.job[slot, NUMBER])
+        return int(self._loop.board.job[slot, play.NUMBER])
 
     def _requeued(self) -> list[int]:
         """Slots of the jobs that are not eligible again yet, in the order of their ends."""
         board = self._loop.board
-        heap: list[list[int]] = board.heap[: board.cell[N_HEAP]].tolist()
+        heap: list[list[int]] = board.heap[: board.cell[play.N_HEAP]].tolist()
         coming = [
-            (row[PUT], row[SLOT])
+            (row[play.PUT], row[play.SLOT])
             for row in heap
-            if row[KEY] // KIND == EventKind.ARRIVAL and self._number(row[SLOT])
+            if row[play.KEY] // play.KIND == EventKind.ARRIVAL and self._number(row[play.SLOT])
         ]
         return [slot for _, slot in sorted(coming)]
