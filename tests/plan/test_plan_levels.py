@@ -1,7 +1,9 @@
 """Kinds of failure: the closed form against runs played second by second, kind by kind."""
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,12 @@ SOFT, LIGHT, DEEP = RecoveryLevel
 DEPTHS = {SOFT: 0, LIGHT: 1, DEEP: 2}
 
 
+def drawn(of: Callable[[int], np.ndarray]) -> Iterator[Any]:
+    """Numbers one by one, drawn by the thousand: a draw of one takes ten times as long."""
+    while True:
+        yield from of(4096).tolist()
+
+
 def played_ettr(at: Levels, n_failures: int, rng: np.random.Generator) -> tuple[float, float]:
     """ETTR of one long run, failure by failure, and its standard error.
 
@@ -22,27 +30,29 @@ def played_ettr(at: Levels, n_failures: int, rng: np.random.Generator) -> tuple[
     each at its place, so that going back drops what lies beyond.
     """
     rates = np.array([kind.per_s for kind in at.kinds])
+    waits_s = drawn(lambda size: rng.exponential(1 / rates.sum(), size))
+    struck = drawn(lambda size: rng.choice(len(rates), size, p=rates / rates.sum()))
     length_s, n = at.length_s, at.n_light_per_durable
     clock = place = 0.0
     light = durable = 0
     debts: list[tuple[float, float]] = []
     marks = []
     for done in range(n_failures):
-        until_s = rng.exponential(1 / rates.sum())
+        until_s = next(waits_s)
         clock += until_s
         place += until_s
         light = max(light, math.floor((place - at.lag_s) / length_s))
         usable = math.floor((place - max(at.lag_s, at.durable_lag_s)) / length_s)
         durable = max(durable, usable // n * n)
-        first = last = at.kinds[rng.choice(len(rates), p=rates / rates.sum())]
+        first = last = at.kinds[next(struck)]
         while True:
             clock += at.queue_s * last.waits
-            until_s = rng.exponential(1 / rates.sum())
+            until_s = next(waits_s)
             if until_s >= last.restart_s:
                 clock += last.restart_s
                 break
             clock += until_s
-            other = at.kinds[rng.choice(len(rates), p=rates / rates.sum())]
+            other = at.kinds[next(struck)]
             last = max(
                 last,
                 other,

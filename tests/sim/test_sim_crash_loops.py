@@ -132,7 +132,8 @@ def test_the_truth_says_that_their_users_ended_them():
 def test_a_loop_that_a_fault_interrupts_goes_on_where_its_owner_submits_it_again():
     rules = {"resubmit_chance": 1.0, "mean_resubmit_s": 60.0}
     faults = (fault("node-hardware", 3000.0, crash_chance=1.0),)
-    scenario = looping(1.0, 32, faults=faults, checkpoints=rules)
+    parts = {"period": {"days": 3.0}, "machines": {"nodes": 200}}
+    scenario = looping(1.0, 32, faults=faults, checkpoints=rules, **parts)
     tables, run = played(scenario, 5)
     truth = {row["attempt_id"]: row for row in run.truth()["attempts"].to_pylist()}
     went_on = 0
@@ -182,15 +183,17 @@ def test_tasks_of_arrays_do_not_loop():
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_tables_and_another_does_not():
-    (one, _), (same, _), (other, _) = (played(looping(0.3), seed) for seed in (3, 3, 4))
+    short = looping(0.3, period={"days": 1.0})
+    (one, _), (same, _), (other, _) = (played(short, seed) for seed in (3, 3, 4))
     assert one == same
     assert one["attempts"] != other["attempts"]
 
 
 @pytest.mark.slow
 def test_a_share_of_zero_gives_the_tables_of_a_scenario_that_does_not_name_it():
-    without, _ = played(small(), 8)
-    named, _ = played(small(outcomes={"mean_crash_loop_tries": 6.0, "mean_crash_loop_s": 300.0}), 8)
+    day = small(period={"days": 1.0})
+    loops = replace(day.outcomes, mean_crash_loop_tries=6.0, mean_crash_loop_s=300.0)
+    (without, _), (named, _) = played(day, 8), played(replace(day, outcomes=loops), 8)
     assert named == without
 
 

@@ -202,7 +202,9 @@ def test_every_hour_is_in_one_place_and_a_silent_node_answers_again(chance: floa
 
 
 def test_the_same_seed_gives_the_same_tables_and_another_does_not():
-    (one, first), (same, again), (other, _) = (played(gangs(0.5), seed) for seed in (3, 3, 4))
+    (one, first), (same, again), (other, _) = (
+        played(gangs(0.5, days=1.0), seed) for seed in (3, 3, 4)
+    )
     assert one == same
     assert first.truth() == again.truth()
     assert one["attempts"] != other["attempts"]
