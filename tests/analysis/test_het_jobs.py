@@ -172,6 +172,11 @@ def hours_by_state_and_size(made: Analysis) -> list[tuple[float | None, float | 
     ]
 
 
+@pytest.fixture(scope="module")
+def head_and_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ingested(tmp_path_factory.mktemp("parts"), sacct=HEAD + HEAD_OF_WORKERS + OTHER)
+
+
 @pytest.mark.parametrize(
     ("selection", "node_hours", "gpu_hours"),
     [
@@ -185,10 +190,10 @@ def hours_by_state_and_size(made: Analysis) -> list[tuple[float | None, float | 
     ],
 )
 def test_what_is_selected_of_a_job_is_what_its_parts_held(
-    tmp_path: Path, selection: Selection, node_hours: float, gpu_hours: float
+    head_and_workers: Path, selection: Selection, node_hours: float, gpu_hours: float
 ):
     """A period, and some nodes, cut each part by itself, and not the whole in proportion."""
-    with open_store(ingested(tmp_path, sacct=HEAD + HEAD_OF_WORKERS + OTHER)) as opened:
+    with open_store(head_and_workers) as opened:
         if not selection.node:
             # without the other job's
             selection = replace(selection, user=("ann",))

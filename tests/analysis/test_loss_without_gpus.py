@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,17 @@ def logs(failed: int | None, preempted: int | None) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def store_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The store of `logs`, read once whoever asks for it."""
+
+    @cache
+    def made(failed: int | None, preempted: int | None) -> Path:
+        return site(tmp_path_factory.mktemp("loss"), *logs(failed, preempted))
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("failed", "preempted", "first_h", "second_h", "both_h"),
     [
@@ -61,10 +74,9 @@ def logs(failed: int | None, preempted: int | None) -> list[str]:
 )
 def test_hours_of_jobs_without_gpus_are_unknown(
     failed: int | None, preempted: int | None, first_h: float | None, second_h: float | None,
-    both_h: float | None, tmp_path: Path,
+    both_h: float | None, store_of: Callable[..., Path],
 ) -> None:  # fmt: skip
-    store = site(tmp_path, *logs(failed, preempted))
-    with open_store(store) as opened:
+    with open_store(store_of(failed, preempted)) as opened:
         analysis = Analysis(opened)
         found, trend = analysis.goodput, analysis.ask(previous)
     (link,) = found.preemption_links.links
@@ -81,8 +93,8 @@ def test_hours_of_jobs_without_gpus_are_unknown(
     assert (trend.this.failures_without_gpus, trend.this.preemptions_without_gpus) == without
 
 
-def test_the_report_says_what_adds_nothing(tmp_path: Path) -> None:
-    store = site(tmp_path, *logs(8, None))
+def test_the_report_says_what_adds_nothing(store_of: Callable[..., Path], tmp_path: Path) -> None:
+    store = store_of(8, None)
     said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "1 preemption without a GPU count adds nothing to the loss." in said
     said = " ".join(ettr("report", "--detail", store, "-o", tmp_path / "report.html").out.split())
@@ -90,8 +102,10 @@ def test_the_report_says_what_adds_nothing(tmp_path: Path) -> None:
     assert "a lower bound: some preempted jobs name no GPUs" in said
 
 
-def test_the_report_of_failures_without_gpus_is_not_of_none(tmp_path: Path) -> None:
-    store = site(tmp_path, *logs(None, None))
+def test_the_report_of_failures_without_gpus_is_not_of_none(
+    store_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    store = store_of(None, None)
     said = " ".join(ettr("goodput", store, "--detail").out.split())
     assert "Not measured: no job that failed or was preempted says its GPUs" in said
     assert "cost nothing of the" not in said
@@ -111,10 +125,10 @@ def test_the_report_of_failures_without_gpus_is_not_of_none(tmp_path: Path) -> N
     ],
 )
 def test_money_of_listed_failures_is_of_known_losses(
-    failed: int | None, preempted: int | None, says: str, tmp_path: Path
+    failed: int | None, preempted: int | None, says: str, store_of: Callable[..., Path]
 ) -> None:
     """Half an hour of 8 GPUs, and of the 4 of the job that had to go, at 2 USD a GPU-hour."""
-    store = site(tmp_path, *logs(failed, preempted))
+    store = store_of(failed, preempted)
     done = ettr("failures", store, "--list", "--gpu-hour-price", "2USD", "--detail")
     said = " ".join(done.out.split())
     assert says in said, said

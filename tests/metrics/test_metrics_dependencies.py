@@ -48,13 +48,6 @@ def attempt(
     return {name: {**row, **given}.get(name) for name in ATTEMPTS.names}
 
 
-def runs(*rows: dict[str, Any], rule: RunRule | None = None) -> list[tuple[str, ...]]:
-    attempts = pa.Table.from_pylist(list(rows), schema=ATTEMPTS.arrow_schema)
-    tables = every_table({"attempts": attempts})
-    found = job_runs(facts_of(tables), rule=rule, min_scheduled_h=0.0)
-    return sorted(run.job_ids for run in found.runs)
-
-
 @pytest.mark.parametrize(
     ("text", "ids", "is_singleton"),
     [
@@ -75,83 +68,117 @@ def test_what_slurm_lets_one_wait_for(text: str, ids: tuple[str, ...], is_single
     assert (found.job_ids, found.is_singleton) == (ids, is_singleton)
 
 
-@pytest.mark.parametrize("kind", ["afterany", "afterok", "afternotok", "aftercorr"])
-def test_a_chain_of_completed_jobs_is_one_run(kind: str):
-    """What the queue's wait is, and how a job ended, does not matter."""
-    assert runs(
-        attempt("1", 0, 10),
-        attempt("2", 30, 10, f"{kind}:1", submit_h=1),
-        attempt("3", 41, 10, f"{kind}:2", submit_h=31),
-    ) == [("1", "2", "3")]
+Runs = list[tuple[str, ...]]
+SCENARIOS: dict[str, tuple[list[dict[str, Any]], Runs]] = {
+    # what the queue's wait is, and how a job ended, does not matter
+    **{
+        f"a chain by {kind}": (
+            [
+                attempt("1", 0, 10),
+                attempt("2", 30, 10, f"{kind}:1", submit_h=1),
+                attempt("3", 41, 10, f"{kind}:2", submit_h=31),
+            ],
+            [("1", "2", "3")],
+        )
+        for kind in ("afterany", "afterok", "afternotok", "aftercorr")
+    },
+    # without a dependency the rule by names stands
+    "two that completed": ([attempt("1", 0, 10), attempt("2", 10.5, 10)], [("1",), ("2",)]),
+    "one that goes on": (
+        [attempt("1", 0, 10, state="TIMEOUT"), attempt("2", 10.5, 10)],
+        [("1", "2")],
+    ),
+    "one that comes late": (
+        [attempt("1", 0, 10, state="TIMEOUT"), attempt("2", 23, 10)],
+        [("1",), ("2",)],
+    ),
+    # no chain: the next stage, another's job, or a job of that id elsewhere
+    **{
+        f"a pipeline with another {name}": (
+            [attempt("1", 0, 10), attempt("2", 10, 10, "afterok:1", **{name: other})],
+            [("1",), ("2",)],
+        )
+        for name, other in (("name", "eval"), ("user", "bob"), ("cluster", "d"))
+    },
+    "a chain that changes its folder, and who is resubmitted by hand": (
+        [
+            attempt("1", 0, 10),
+            attempt("2", 10, 10, "afterany:1", submit_h=1, state="FAILED", work_dir="/w/2"),
+            attempt("3", 21, 10),
+        ],
+        [("1", "2", "3")],
+    ),
+    "chains of one name side by side": (
+        [
+            attempt("1", 0, 10),
+            attempt("3", 10, 10, "afterany:1", submit_h=0),
+            attempt("2", 1, 10),
+            attempt("4", 11, 10, "afterany:2", submit_h=0),
+        ],
+        [("1", "3"), ("2", "4")],
+    ),
+    "chains of one name in turn": (
+        [
+            attempt("1", 0, 10),
+            attempt("3", 20, 10, "afterany:1", submit_h=0),
+            attempt("2", 10, 10),
+            attempt("4", 30, 10, "afterany:2", submit_h=0),
+        ],
+        [("1", "3"), ("2", "4")],
+    ),
+    "two that wait for one, a sweep": (
+        [
+            attempt("1", 0, 10),
+            attempt("2", 10, 10, "afterok:1", submit_h=0),
+            attempt("3", 10, 10, "afterok:1", submit_h=0),
+        ],
+        [("1",), ("2",), ("3",)],
+    ),
+    "slices queued at once as singletons": (
+        [
+            attempt("1", 0, 20, "singleton"),
+            *(attempt(str(n), 10 * n, 10, "singleton", submit_h=0) for n in range(2, 5)),
+        ],
+        [("1", "2", "3", "4")],
+    ),
+    "a nightly singleton": (
+        [attempt(str(n + 1), 24 * n, 3, "singleton") for n in range(3)],
+        [("1",), ("2",), ("3",)],
+    ),
+    "a requeue within a chain": (
+        [
+            attempt("1", 0, 5, state="NODE_FAIL"),
+            attempt("1", 6, 5),
+            attempt("2", 30, 10, "afterany:1", submit_h=1),
+        ],
+        [("1", "2")],
+    ),
+    # no scheduler accepts it; a log may say it
+    "jobs that wait for each other": (
+        [attempt("1", 0, 10, "afterany:2"), attempt("2", 10, 10, "afterany:1")],
+        [("1", "2")],
+    ),
+}
 
 
-def test_without_a_dependency_the_rule_by_names_stands():
-    assert runs(attempt("1", 0, 10), attempt("2", 10.5, 10)) == [("1",), ("2",)]
-    assert runs(attempt("1", 0, 10, state="TIMEOUT"), attempt("2", 10.5, 10)) == [("1", "2")]
-    assert runs(attempt("1", 0, 10, state="TIMEOUT"), attempt("2", 23, 10)) == [("1",), ("2",)]
-
-
-@pytest.mark.parametrize("other", [{"name": "eval"}, {"user": "bob"}, {"cluster": "d"}])
-def test_a_pipeline_is_no_chain(other: dict[str, str]):
-    """The next stage, another's job, or a job of that id elsewhere."""
-    assert runs(attempt("1", 0, 10), attempt("2", 10, 10, "afterok:1", **other)) == [
-        ("1",),
-        ("2",),
+@pytest.fixture(scope="module")
+def found() -> dict[str, Runs]:
+    """The runs of each scenario: they lie in one store, each on clusters of its own."""
+    rows = [
+        row | {name: f"{scenario}: {row[name]}" for name in ("cluster", "attempt_id")}
+        for scenario, (given, _) in SCENARIOS.items()
+        for row in given
     ]
+    attempts = pa.Table.from_pylist(rows, schema=ATTEMPTS.arrow_schema)
+    made: dict[str, Runs] = {scenario: [] for scenario in SCENARIOS}
+    for run in job_runs(facts_of(every_table({"attempts": attempts})), min_scheduled_h=0.0).runs:
+        made[run.cluster.partition(":")[0]].append(run.job_ids)
+    return {scenario: sorted(of_one) for scenario, of_one in made.items()}
 
 
-def test_a_chain_may_change_its_folder_and_takes_who_is_resubmitted_by_hand():
-    assert runs(
-        attempt("1", 0, 10),
-        attempt("2", 10, 10, "afterany:1", submit_h=1, state="FAILED", work_dir="/w/2"),
-        attempt("3", 21, 10),
-    ) == [("1", "2", "3")]
-
-
-def test_chains_of_one_name_side_by_side_stay_apart():
-    first = [attempt("1", 0, 10), attempt("3", 10, 10, "afterany:1", submit_h=0)]
-    second = [attempt("2", 1, 10), attempt("4", 11, 10, "afterany:2", submit_h=0)]
-    assert runs(*first, *second) == [("1", "3"), ("2", "4")]
-
-
-def test_chains_of_one_name_in_turn_stay_apart_too():
-    first = [attempt("1", 0, 10), attempt("3", 20, 10, "afterany:1", submit_h=0)]
-    second = [attempt("2", 10, 10), attempt("4", 30, 10, "afterany:2", submit_h=0)]
-    assert runs(*first, *second) == [("1", "3"), ("2", "4")]
-
-
-def test_two_that_wait_for_one_are_a_sweep():
-    assert runs(
-        attempt("1", 0, 10),
-        attempt("2", 10, 10, "afterok:1", submit_h=0),
-        attempt("3", 10, 10, "afterok:1", submit_h=0),
-    ) == [("1",), ("2",), ("3",)]
-
-
-def test_slices_queued_at_once_as_singletons_are_one_run():
-    slices = [attempt(str(n), 10 * n, 10, "singleton", submit_h=0) for n in range(2, 5)]
-    assert runs(attempt("1", 0, 20, "singleton"), *slices) == [("1", "2", "3", "4")]
-
-
-def test_a_nightly_singleton_is_a_run_each_night():
-    assert runs(
-        attempt("1", 0, 3, "singleton"),
-        attempt("2", 24, 3, "singleton"),
-        attempt("3", 48, 3, "singleton"),
-    ) == [("1",), ("2",), ("3",)]
-
-
-def test_a_requeue_within_a_chain_is_part_of_it():
-    assert runs(
-        attempt("1", 0, 5, state="NODE_FAIL"),
-        attempt("1", 6, 5),
-        attempt("2", 30, 10, "afterany:1", submit_h=1),
-    ) == [("1", "2")]
-
-
-def test_jobs_that_wait_for_each_other_end():
-    """No scheduler accepts it; a log may say it."""
-    assert runs(attempt("1", 0, 10, "afterany:2"), attempt("2", 10, 10, "afterany:1"))
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_is_one_run(scenario: str, found: dict[str, Runs]):
+    assert found[scenario] == SCENARIOS[scenario][1]
 
 
 def test_the_run_of_a_failed_job_is_found_from_any_job_of_its_chain():

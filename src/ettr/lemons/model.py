@@ -318,6 +318,8 @@ class _Grid:
         self._bulk = _bulk_weights()
         self._failures = np.full(len(self._exposure), np.nan)
         self._changed = np.arange(len(self._exposure))
+        # nodes of equal failures and exposure are of one kind, computed once
+        self._kinds, self._kind = np.zeros((2, 0)), np.zeros(0, dtype=np.int64)
         self._is_kept = len(self._exposure) <= _MOST_KEPT_NODES
         self._cells: dict[tuple[float, float], _Cell] = {}
 
@@ -326,6 +328,10 @@ class _Grid:
         if self._is_kept:
             (self._changed,) = np.nonzero(failures != self._failures)
         self._failures = failures
+        if len(self._changed):
+            both = np.stack([failures, self._exposure])[:, self._changed]
+            self._kinds, kind = np.unique(both, axis=1, return_inverse=True)
+            self._kind = kind.reshape(-1)
 
     def base(self, share: float, ratio: float) -> float:
         """Mean rate of the ordinary nodes."""
@@ -336,7 +342,8 @@ class _Grid:
         at, base = self._changed, self.base(share, ratio)
         found = self._cells.get((share, ratio))
         if found is None or len(at):
-            new = _cell(self._failures[at], self._exposure[at], base, ratio, self._bulk)
+            kinds = _cell(self._kinds[0], self._kinds[1], base, ratio, self._bulk)
+            new = _Cell(*(column[self._kind] for column in kinds))
             if found is None:
                 found = new
             else:
