@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any, Literal
@@ -258,14 +258,14 @@ class ObjectiveState:
     of_jobs: str
     verdict: Verdict
     window_days: float
-    allowed: float | None
-    came: float | None
-    burn: Interval
-    dispersion: float
-    false_alarms_per_year: float | None
-    sum_of_threshold: float
-    is_burning: bool
-    alerts: tuple[BudgetAlert, ...]
+    allowed: float | None = None
+    came: float | None = None
+    burn: Interval = field(default_factory=Interval.unknown)
+    dispersion: float = 1.0
+    false_alarms_per_year: float | None = None
+    sum_of_threshold: float = 0.0
+    is_burning: bool = False
+    alerts: tuple[BudgetAlert, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,19 +342,7 @@ def _state(whole: Analysis, objective: Objective, is_blind: bool) -> ObjectiveSt
         words = "; ".join(filter(None, (words, f"above {objective.above_gpus} GPUs")))
     if history is None:
         return ObjectiveState(
-            objective.name,
-            objective.words,
-            words,
-            "unknown",
-            objective.window_days,
-            None,
-            None,
-            Interval.unknown(),
-            1.0,
-            None,
-            0.0,
-            False,
-            (),
+            objective.name, objective.words, words, "unknown", objective.window_days
         )
     found, alarms_per_year = _burn(history, objective.false_alarms_per_year)
     end_s = float(history.edges_s[-1])
