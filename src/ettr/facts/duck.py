@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ettr.facts.files import Columns, Rows
+from ettr.store.computing import with_arrow
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,7 +54,7 @@ class Duck:
 
     def put_arrow(self, name: str, rows: pa.Table) -> None:
         """Keep rows that were made elsewhere, in Arrow's types."""
-        self.connection.register("given_rows", rows)
+        with_arrow(self.connection).register("given_rows", rows)
         self.run(f"CREATE TEMP TABLE {name} AS FROM given_rows")
         self.connection.unregister("given_rows")
 
@@ -74,7 +75,7 @@ class Duck:
 
     def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
         """Rows of a statement as an Arrow table."""
-        return self.connection.sql(_written(sql, bound)).to_arrow_table()
+        return with_arrow(self.connection).sql(_written(sql, bound)).to_arrow_table()
 
 
 def _written(sql: str, bound: Mapping[str, Any] | None) -> str:
@@ -106,8 +107,8 @@ def _objects(values: Sequence[object]) -> npt.NDArray[Any]:
 
 def _plain(values: Any) -> npt.NDArray[Any]:
     """A fetched column as a plain array: null is NaN in numbers, None elsewhere."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values)
+    if type(values) is np.ndarray:
+        return values
     absent = np.ma.getmaskarray(values)
     if not absent.any():
         return np.asarray(values.data)

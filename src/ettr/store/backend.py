@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, known, no_rows_of, with_every_column
-from ettr.store.computing import Computing
+from ettr.store.computing import Computing, with_arrow
 from ettr.store.engines import Engine
 from ettr.store.keeping import Filling, keeping_columns, one_per_key
 from ettr.store.merging import merging_engine, same_key
@@ -250,7 +250,7 @@ def _filled(table: Table, rows: pa.Table, givers: pa.Table) -> pa.Table:
 
 def _by_engine(table: Table, query: str, **relations: pa.Table) -> pa.Table:
     """Rows that a query of the merging engine makes of some tables in memory."""
-    with merging_engine() as duck:
+    with with_arrow(merging_engine()) as duck:
         for name, rows in relations.items():
             duck.register(name, rows)
         made: pa.Table = duck.sql(query).to_arrow_table()

@@ -38,7 +38,7 @@ from ettr.store.base import (
     refusals,
     with_every_column,
 )
-from ettr.store.computing import Computing
+from ettr.store.computing import Computing, with_arrow
 from ettr.store.layout import (
     MANIFEST,
     Access,
@@ -149,7 +149,7 @@ class FolderStore(Store):
     def rows(self, name: str) -> pa.Table:
         """All rows of the named table."""
         query = f"SELECT * FROM {self.source(name)}"  # noqa: S608 - a name of ours
-        found: pa.Table = self.connection.sql(query).to_arrow_table()
+        found: pa.Table = with_arrow(self.connection).sql(query).to_arrow_table()
         return found.cast(no_rows_of(known(name)).schema)
 
     def is_small(self, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ettr.errors import StoreError, UsageError
 from ettr.store.base import IngestedFile, Ingestion, Store, known
-from ettr.store.computing import Computing
+from ettr.store.computing import Computing, with_arrow
 from ettr.store.folder import embedded_duckdb
 from ettr.store.layout import Access
 
@@ -122,7 +122,7 @@ class LocalCopy(Store):
     def source(self, name: str) -> str:
         """The named table, copied when it is first asked for."""
         if name not in self._sources:
-            self._duck.register("copied_rows", self.rows(name))
+            with_arrow(self._duck).register("copied_rows", self.rows(name))
             self._duck.execute(f"CREATE TEMP TABLE copied_{known(name).name} AS FROM copied_rows")
             self._duck.unregister("copied_rows")
             self._sources[name] = f'"temp"."main"."copied_{name}"'
