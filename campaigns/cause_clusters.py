@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ettr.attribution.hazards import (
     outage_signs,
 )
 from ettr.attribution.shared_bursts import burst_odds
-from ettr.taxonomy import load_taxonomy
+from ettr.taxonomy import Symptom, load_taxonomy
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 DAYS, PROGRAMS, ARRAY, RESTARTED = 60.0, 3, 30, 0.15
@@ -58,6 +59,12 @@ class _Attempts:
     culprit: np.ndarray
 
 
+@cache
+def known_symptoms() -> Mapping[str, Symptom]:
+    """The symptoms of the package's taxonomy."""
+    return load_taxonomy().symptoms
+
+
 def draw(family: Family, rng: np.random.Generator) -> Cluster:
     """Attempts with planted ends; those that nothing ends are exposure alone."""
     ran = _ends(family, rng)
@@ -66,15 +73,15 @@ def draw(family: Family, rng: np.random.Generator) -> Cluster:
     evidence, named = _signs(family, ran, ended, rng)
     kinds = sorted(set(evidence))
     pair_of = np.repeat(np.arange(len(ended)), ran.size[ended])
-    pair_node = np.concatenate([_nodes_of(family, ran, at) for at in ended.tolist()])
-    every = np.concatenate([_nodes_of(family, ran, at) for at in range(len(ran.size))])
+    pair_node = _on_nodes(family, ran.first[ended], ran.size[ended])
+    every = _on_nodes(family, ran.first, ran.size)
     switches: dict[str, list[int]] = {}
     for of, switch in {*zip(pair_of.tolist(), (pair_node // family.switch).tolist(), strict=True)}:
         switches.setdefault(str(switch), []).append(of)
     places = {"switch": switches, "cluster": {"all": list(range(len(ended)))}}
     program, when = ran.program[ended], (ran.start + ran.length)[ended]
     seen = np.array([kinds.index(one) for one in evidence])
-    prior = evidence_table(kinds, load_taxonomy().symptoms, family.symptom > 0)
+    prior = evidence_table(kinds, known_symptoms(), family.symptom > 0)
     times_s, users = SECONDS_PER_DAY * when, program // PROGRAMS
     given = Interruptions(
         evidence=seen,
@@ -119,8 +126,7 @@ def _ends(family: Family, rng: np.random.Generator) -> _Attempts:
     size = rng.choice(family.sizes, n)
     first = rng.integers(0, family.nodes, n)
     at_once = _arrays(family, rng, program, start, length, size)
-    pairs = np.concatenate([np.arange(one) for one in size])
-    node = (np.repeat(first, size) + pairs) % family.nodes
+    node = _on_nodes(family, first, size)
     fails = rng.exponential(1 / _rates(family, rng)[node])
     begins = np.cumsum(size) - size
     ends = np.full((n, 6), np.inf)
@@ -134,7 +140,8 @@ def _ends(family: Family, rng: np.random.Generator) -> _Attempts:
     cancelled = rng.random(n) < 0.01
     ends[cancelled, 5] = (length * rng.random(n))[cancelled]
     cause = ends.argmin(axis=1) - 1
-    culprits = [int(np.argmin(fails[at : at + of])) for at, of in zip(begins, size, strict=True)]
+    earliest = np.flatnonzero(fails == np.repeat(ends[:, 1], size))
+    _, of_attempt = np.unique(np.repeat(np.arange(n), size)[earliest], return_index=True)
     return _Attempts(
         program,
         size,
@@ -142,7 +149,7 @@ def _ends(family: Family, rng: np.random.Generator) -> _Attempts:
         start,
         ends.min(axis=1),
         cause,
-        np.where(cause == 0, node[begins + culprits], -1),
+        np.where(cause == 0, node[earliest[of_attempt]], -1),
     )
 
 
@@ -223,8 +230,10 @@ def _software(
     return ends
 
 
-def _nodes_of(family: Family, ran: _Attempts, at: int) -> np.ndarray:
-    nodes: np.ndarray = (ran.first[at] + np.arange(ran.size[at])) % family.nodes
+def _on_nodes(family: Family, first: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The nodes of attempts, one attempt after the other."""
+    places = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+    nodes: np.ndarray = (np.repeat(first, size) + places) % family.nodes
     return nodes
 
 
@@ -263,7 +272,7 @@ def _signs(
         names |= cause is CauseDomain.USER and bool(by_chance[of]) and rng.random() < family.named
         kind = _sign(family, cause, names, bool(by_chance[of]), rng)
         if names or (kind in EVERY_SYMPTOM and ran.size[at] == 1):
-            nodes = _nodes_of(family, ran, at)
+            nodes = _on_nodes(family, ran.first[[at]], ran.size[[at]])
             named[of] = ran.culprit[at] if cause is CauseDomain.NODE else rng.choice(nodes)
         evidence.append(kind)
     return evidence, named

@@ -30,11 +30,10 @@ from itertools import pairwise
 import numpy as np
 
 from campaigns import Table
-from campaigns.cause_clusters import Cluster, draw
+from campaigns.cause_clusters import Cluster, draw, known_symptoms
 from campaigns.cause_families import FAMILIES, Family
 from ettr.attribution.hazards import CAUSES, evidence_table
 from ettr.attribution.ledger import expected_totals, fit_ledger, true_shares
-from ettr.taxonomy import load_taxonomy
 
 TITLE = "Causes of interruptions"
 SIZE = 20
@@ -83,9 +82,9 @@ def run(size: int) -> Table:
 
 
 def _count(family: Family, cluster: Cluster, scores: _Scores) -> None:
-    symptoms = load_taxonomy().symptoms
     has_checks = family.symptom > 0
-    fit = fit_ledger(cluster.given, evidence_table(cluster.given.kinds, symptoms, has_checks))
+    prior = evidence_table(cluster.given.kinds, known_symptoms(), has_checks)
+    fit = fit_ledger(cluster.given, prior)
     totals = expected_totals(fit.probability, has_checks, 0.9)
     # no planted cause is an unknown one
     known = fit.probability / (1 - fit.probability[:, -1:])

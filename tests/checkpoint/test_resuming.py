@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from ettr.checkpoint import Budget, RunningCheckpoint, restore  # noqa: E402
+from forked_python import run_together  # noqa: E402
 from held_value import HeldValue  # noqa: E402
 
 
@@ -210,45 +212,39 @@ def test_a_file_knows_the_number_of_slots(tmp_path: Path) -> None:
         assert "slot 0" in checkpoint.resume_or_begin().reason
 
 
-def _rank(rank: int, root: Path, rendezvous: Path, answers) -> None:
-    import torch.distributed as dist
+RANK = """
+import json, sys
+import torch
+import torch.distributed as dist
+from ettr.checkpoint import RunningCheckpoint
+from held_value import HeldValue
+rank, root, rendezvous = int(sys.argv[1]), *sys.argv[2:]
+dist.init_process_group("gloo", store=dist.FileStore(rendezvous, 2), rank=rank, world_size=2)
+state = {"w": torch.zeros(64), "loader": HeldValue()}
+with RunningCheckpoint(root, state, slot=rank, policy="full") as checkpoint:
+    start = checkpoint.resume_or_begin()
+print(json.dumps([rank, start.step, start.resumed, state["w"].unique().tolist()]))
+dist.barrier()
+dist.destroy_process_group()
+"""
 
-    store = dist.FileStore(str(rendezvous), 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    state = state_of()
-    with RunningCheckpoint(root, state, slot=rank, policy="full") as checkpoint:
-        try:
-            start = checkpoint.resume_or_begin()
-            answers.put((rank, start.step, start.resumed, state["w"].unique().tolist()))
-        except CheckpointError as error:
-            answers.put((rank, str(error), None, None))
-    dist.barrier()
-    dist.destroy_process_group()
 
-
-def ranks_start(root: Path, rendezvous: Path) -> list[tuple]:
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    ranks = [
-        context.Process(target=_rank, args=(rank, root, rendezvous, answers)) for rank in (0, 1)
-    ]
-    for one in ranks:
-        one.start()
-    found = sorted(answers.get(timeout=120) for _ in ranks)
-    for one in ranks:
-        one.join(60)
-    return found
+def ranks_start(root: Path, rendezvous: Path) -> list[list]:
+    words = [[sys.executable, "-c", RANK, str(rank), str(root), str(rendezvous)] for rank in (0, 1)]
+    ranks = run_together(words, rendezvous.parent, limit_s=240)
+    assert [rank.status for rank in ranks] == [0, 0], [rank.errors for rank in ranks]
+    return [json.loads(rank.output) for rank in ranks]
 
 
 @pytest.mark.slow
 def test_ranks_agree_on_one_step_or_none_goes_on(tmp_path: Path) -> None:
     root = tmp_path / "root"
     found = ranks_start(root, tmp_path / "first")
-    assert found == [(0, 0, False, [0.0]), (1, 0, False, [0.0])]
+    assert found == [[0, 0, False, [0.0]], [1, 0, False, [0.0]]]
     save(root, 4, 5)
     save(root, 4, slot=1)
     found = ranks_start(root, tmp_path / "second")
-    assert found == [(0, 4, True, [4.0]), (1, 4, True, [4.0])]
+    assert found == [[0, 4, True, [4.0]], [1, 4, True, [4.0]]]
     own, other = tmp_path / "apart" / "slot-0", tmp_path / "apart" / "slot-1"
     save(tmp_path / "apart", 9)
     for path in own.iterdir():

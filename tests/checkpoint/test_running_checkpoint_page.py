@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from forked_python import run_together
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
@@ -46,16 +47,10 @@ def train_step():
 
 
 def run(script: Path, seed: int, die_at: int) -> tuple[list[str], str]:
-    done = subprocess.run(
-        [sys.executable, str(script), str(seed), str(die_at)],
-        cwd=script.parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == (-9 if die_at else 0), done.stderr
-    return done.stdout.splitlines(), done.stderr
+    words = [sys.executable, str(script), str(seed), str(die_at)]
+    (done,) = run_together([words], script.parent, limit_s=300)
+    assert done.status == (-9 if die_at else 0), done.errors
+    return done.output.splitlines(), done.errors
 
 
 def test_the_script_of_the_page_is_killed_and_goes_on(tmp_path: Path) -> None:

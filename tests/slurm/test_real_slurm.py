@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +25,9 @@ pytestmark = [
 
 
 def ettr(*words: str) -> str:
-    done = subprocess.run([program.PROGRAM, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = program.ettr(*words)
+    assert done.code == 0, done.err
+    return done.out
 
 
 @pytest.fixture(scope="module")
