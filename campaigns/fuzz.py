@@ -4,8 +4,8 @@ Each mutant is a sample made some hundred records long, mutated in one to three 
 `MUTATIONS`, sometimes compressed and mutated again. Half are read by their source's name, half find
 their source by content; every twelfth goes into a store as `ettr ingest` does it. `refused`: a
 sentence and no rows. `traceback`: any other error. `wrong`: records read are not records kept,
-rejected, folded and skipped. `late`: not done in 10 s. `lost`: most records lost to one byte that
-was replaced, beyond the first line.
+rejected, folded and skipped. `late`: not done in 10 s of processor time. `lost`: most records lost
+to one byte that was replaced, beyond the first line.
 """
 
 from __future__ import annotations
@@ -346,10 +346,10 @@ def _alarm(seconds: int) -> Iterator[None]:
     def late(_number: int, _frame: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -11,9 +11,12 @@ import ettr
 LAZY = ("scipy.optimize", "scipy.stats", "scipy.special", "plotly", "jinja2", "torch.distributed")
 """What functions import when they are called."""
 
+NEVER = "ettr.adapters"
+"""What no command loads: frameworks of training, which take seconds."""
+
 modules = [module.name for module in pkgutil.walk_packages(ettr.__path__, "ettr.")]
 for name in (*modules, *LAZY):
-    if not name.endswith("__main__"):
+    if not name.startswith(NEVER):
         with suppress(ImportError):  # PyTorch, Spark and others may be missing
             importlib.import_module(name)
 

@@ -101,8 +101,12 @@ def test_one_failure_rate_gives_both_figures_of_ft_hsdp() -> None:
     assert before == pytest.approx(after, rel=0.15)
 
 
-def test_schemes_are_what_their_descriptions_give() -> None:
-    *rows, total = twentieth("schemes").rows
+def test_schemes_are_what_their_descriptions_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    from campaigns import schemes as campaign
+
+    # as many failures as 200 runs of 60 have, in a fourth of the rounds
+    monkeypatch.setattr(campaign, "EVENTS", campaign.EVENTS // 4)
+    *rows, total = campaign.run(4 * campaign.SIZE // 20).rows
     assert len(rows) == 32
     schemes, over, apart, otherwise = (int(total[i]) for i in (3, 5, 6, 7))
     assert schemes > 300
@@ -123,7 +127,7 @@ def test_projections_hold_under_bursts() -> None:
 def test_random_inputs_of_a_plan_give_a_table_or_a_sentence() -> None:
     from campaigns.plan_inputs import node_js, run
 
-    inputs = 35
+    inputs = 25
     numbers = {row[0]: int(row[1]) for row in run(inputs).rows}
     assert numbers["table"] + numbers["sentence"] == inputs
     assert numbers["table"] > numbers["sentence"]
@@ -149,11 +153,14 @@ def test_no_mutant_ends_in_a_traceback_or_loses_a_record_in_silence() -> None:
     assert read >= 0.5 * mutants, "most damage costs records, not the log"
 
 
-def test_lines_of_a_megabyte_are_read_by_every_source() -> None:
+def test_lines_of_a_megabyte_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every source reads long lines in sources/test_long_lines.py, and here damaged."""
     from campaigns import long_lines
 
-    rows = long_lines.run(1, repeats=1).rows
-    assert len({row[0] for row in rows}) == len(rows) >= 18
+    monkeypatch.setattr(long_lines, "all_sources", lambda: ["kernel-xid"])
+    (row,) = long_lines.run(1, repeats=1).rows
+    assert row[0] == "kernel-xid"
+    assert float(row[3]) >= 0
 
 
 def test_lemons_are_claimed_and_ordinary_nodes_are_left_alone() -> None:

@@ -157,7 +157,7 @@ def test_the_sentence(tmp_path: Path) -> None:
     table = torch.full((16, 9), 100.0)
     with walk(tmp_path, table, 12, "round-robin", budget=Budget(fraction=1 / 8)) as rc:
         slot = rc._session.writer.slot
-        newest_of_first_row = slot.geometry.offset(0, slot.newest_place(0))
+        newest_of_first_row = slot.geometry.offset(0, slot._newest_place[0])
     report = restore(tmp_path, {"w": table}, reached_step=14)
     head = "restored 100 % of the parameters (16 of 16 blocks), of step 5 to 12, "
     assert str(report).startswith(head + "staleness 2 to 9 steps, ‖δ‖/‖x‖ = ")

@@ -108,10 +108,6 @@ class SlotWriter:
             for block, place in enumerate(self._newest_place)
         )
 
-    def newest_place(self, block: int) -> int | None:
-        """Place (0 or 1) of a block's newest durable record in this file; None: no record."""
-        return self._newest_place[block]
-
     def begin_round(self) -> None:
         """Start a round."""
         self.check_owner()
