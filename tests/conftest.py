@@ -16,9 +16,10 @@ from held_analyses import MEMORY
 from lanes import LANES, lane_of
 from readable import hold_findings
 
-# Each core has a worker already. Threads of BLAS wait for each other by spinning, which on a busy
-# machine costs four times the CPU of the small products that the analysis makes.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Each core has a worker already. Threads of BLAS, and those of PyTorch's operations, wait for each
+# other by spinning, which on a busy machine costs several times the CPU of small operations.
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 # How long an example takes says how busy the machine is, and nothing else. Where every group is to
 # run, the verdict follows from the code alone: the same examples each time; elsewhere others.
