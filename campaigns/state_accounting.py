@@ -207,7 +207,7 @@ def built(kind: Kind, seed: int, change: str = "none", *, joined: bool = True) -
     elif change == "DDP":
         model = DistributedDataParallel(net)
     elif change == "compile":
-        model = cast(nn.Module, torch.compile(net))
+        model = cast(nn.Module, torch.compile(net, backend="eager"))
     named = [(n, p) for n, p in net.named_parameters() if kind.takes(n, p) and p.requires_grad]
     groups: list[dict[str, Any]] = [{"params": [p for _, p in named]}]
     if not joined or change == "groups":
