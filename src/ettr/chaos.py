@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import resource
@@ -11,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -76,7 +75,7 @@ class _Held:
     """Something that is undone when its time is over."""
 
     until_s: float
-    undo: Callable[[], str]
+    undo: Callable[[], None]
 
 
 class _Injector:
@@ -100,7 +99,7 @@ class _Injector:
         """Undo what was held long enough."""
         for held in [one for one in self._held if one.until_s <= now_s]:
             self._held.remove(held)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 held.undo()
 
     def inject(self, planned: PlannedFault, now_s: float) -> InjectedFault:
@@ -147,7 +146,7 @@ class _Injector:
             if not folder.is_dir():
                 return None
             what, path = fill(folder, self._plan.ballast_bytes)
-            self._hold(now_s, lambda: _remove(path))
+            self._hold(now_s, lambda: path.unlink(missing_ok=True))
             return what
         target = pick(self._files(), planned.target)
         if target is None:
@@ -156,7 +155,7 @@ class _Injector:
             return flip(target, planned.place)
         return truncate(target, planned.place)
 
-    def _hold(self, now_s: float, undo: Callable[[], str]) -> None:
+    def _hold(self, now_s: float, undo: Callable[[], None]) -> None:
         self._held.append(_Held(now_s + self._plan.hold_s, undo))
 
     def _files(self) -> list[Path]:
@@ -180,14 +179,9 @@ def _check(command: Sequence[str], plan: ChaosPlan) -> None:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     # Processes that the end of the command has left are members of its group.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-
-
-def _remove(path: Path) -> str:
-    path.unlink(missing_ok=True)
-    return f"removed {path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +221,7 @@ class ChaosReport:
             "wall_s": round(self.wall_s, 3),
             "faults_not_reached": self.not_reached,
             "faults": [
-                {
-                    "planned_s": round(one.planned_s, 3),
-                    "at_s": round(one.at_s, 3),
-                    "fault": one.fault,
-                    "what": one.what,
-                    "hit": one.hit,
-                }
+                {**asdict(one), "planned_s": round(one.planned_s, 3), "at_s": round(one.at_s, 3)}
                 for one in self.done
             ],
         }
@@ -394,13 +382,10 @@ def stop(process: Process) -> str:
     return f"stopped {_name(process)}"
 
 
-def resume(process: Process) -> str:
+def resume(process: Process) -> None:
     """SIGCONT, if the process is still the same."""
-    now = _read(process.pid)
-    if now is None or now.started != process.started:
-        return f"{_name(process)} is gone"
-    os.kill(process.pid, signal.SIGCONT)
-    return f"continued {_name(process)}"
+    if _is_still_there(process):
+        os.kill(process.pid, signal.SIGCONT)
 
 
 def limit(process: Process, limit_bytes: int) -> tuple[str, tuple[int, int] | None]:
@@ -413,14 +398,16 @@ def limit(process: Process, limit_bytes: int) -> tuple[str, tuple[int, int] | No
     return f"limited files of {_name(process)} to {limit_bytes} bytes", before
 
 
-def unlimit(process: Process, before: tuple[int, int]) -> str:
-    """Restore the limit that `limit` found."""
+def unlimit(process: Process, before: tuple[int, int]) -> None:
+    """Restore the limit that `limit` found, if the process is still the same."""
+    if _is_still_there(process):
+        with suppress(OSError):
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
+
+
+def _is_still_there(process: Process) -> bool:
     now = _read(process.pid)
-    if now is None or now.started != process.started:
-        return f"{_name(process)} is gone"
-    with suppress(OSError):
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
-    return f"lifted the limit of {_name(process)}"
+    return now is not None and now.started == process.started
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -28,9 +28,12 @@ from ettr.errors import UsageError
 from ettr.progress.recorder import EPOCH_START, TRAINING, DataWaits
 
 try:
-    from lightning.pytorch import Callback, LightningModule, Trainer
-except ImportError:  # the same under its older name
-    from pytorch_lightning import Callback, LightningModule, Trainer
+    from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+    from lightning.pytorch.callbacks import WeightAveraging
+except ImportError:  # the same under its older name; an older one has no averages
+    from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
+
+    WeightAveraging = None
 
 
 class _Loops:
@@ -195,14 +198,6 @@ class _Ending(Callback):  # type: ignore[misc]
 
 _OWN = (LightningCheckpoint, _Ending)
 
-
-try:
-    from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-    from lightning.pytorch.callbacks import WeightAveraging
-except ImportError:  # the same under its older name; an older one has no averages
-    from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer
-
-    WeightAveraging = None
 
 _SAVES, _LOADS = "on_save_checkpoint", "on_load_checkpoint"
 

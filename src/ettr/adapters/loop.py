@@ -153,15 +153,8 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
         Raises:
             FencedError: another process has taken this slot; this one must end.
         """
-        try:
-            report = self.checkpoint.save_all(step)
-        except FencedError:
-            raise
-        except CheckpointError as error:
+        if error := self._save_all(step):
             _LOG.warning("the last step is not saved, older copies remain: %s", error)
-        else:
-            if self.recorder is not None:
-                self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
         if self.recorder is not None:
             self.recorder.end(step)
 
@@ -198,17 +191,24 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _stop(self, step: int) -> NoReturn:
-        reason = self.notice.asked() or "another rank was asked to end"
+    def _save_all(self, step: int) -> CheckpointError | None:
+        """Save all of a step and record it; why it is not saved."""
         try:
             report = self.checkpoint.save_all(step)
-            _LOG.warning("%s: all of step %d is saved, the run ends", reason, step)
-            if self.recorder is not None:
-                self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
         except FencedError:
             raise
         except CheckpointError as error:
+            return error
+        if self.recorder is not None:
+            self.recorder.save(step, report.stall_s, scheme=self.checkpoint.policy)
+        return None
+
+    def _stop(self, step: int) -> NoReturn:
+        reason = self.notice.asked() or "another rank was asked to end"
+        if error := self._save_all(step):
             _LOG.warning("%s: the run ends; %s; older copies remain", reason, error)
+        else:
+            _LOG.warning("%s: all of step %d is saved, the run ends", reason, step)
         self._agreed.wait_for_all(_OTHERS_SAVE_S)
         raise RunStopped(step, reason)
 

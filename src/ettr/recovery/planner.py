@@ -6,7 +6,7 @@ It takes the reports of the ranks and returns a choice with its reasons. Standar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -174,16 +174,7 @@ def decide(situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
     Raises:
         UsageError: nothing that the policy allows is possible.
     """
-    options = tuple(
-        option
-        for option in (
-            _replica(situation, measured, policy),
-            _partial(situation, measured, policy),
-            _composite(situation, measured, policy),
-            _rollback(situation, measured, policy),
-        )
-        if option is not None
-    )
+    options = tuple(_options(situation, measured, policy))
     open_options = [option for option in options if option.refused is None]
     if not open_options:
         why = "; ".join(f"{o.source}: {o.refused}" for o in options) or "no copy is left"
@@ -258,58 +249,38 @@ def predicted_perturbation(own_relative: Sequence[float], lost_fraction: float) 
     return math.sqrt(mean_square * lost_fraction)
 
 
-def _replica(
+def _options(
     situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
-) -> RecoveryOption | None:
-    if situation.replica_step is None:
-        return None
-    steps = max(0, situation.reached_step - situation.replica_step)
-    cost_s = measured.regroup_s + measured.replica_restore_s + steps * measured.step_s
-    return RecoveryOption(
-        RecoverySource.REPLICA, cost_s, steps, _not_allowed(RecoverySource.REPLICA, policy)
-    )
+) -> Iterator[RecoveryOption]:
+    """What the copies that are left make possible, allowed or not."""
+    reached, stale = situation.reached_step, situation.stale_steps
+    restart_s = max(measured.restart_s, measured.regroup_s)
 
+    def option(
+        source: RecoverySource, stopped_s: float, steps: float, ceiling: str | None = None
+    ) -> RecoveryOption:
+        refused = None if source in policy.allowed else "the policy does not allow it"
+        return RecoveryOption(
+            source, stopped_s + steps * measured.step_s, steps, refused or ceiling
+        )
 
-def _partial(
-    situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
-) -> RecoveryOption | None:
-    if situation.stale_steps is None or not situation.survivors:
-        return None
-    relative = situation.relative_perturbation
-    steps = iteration_cost(situation.stale_steps, relative, policy)
-    cost_s = measured.regroup_s + measured.partial_restore_s + steps * measured.step_s
-    refused = _not_allowed(RecoverySource.PARTIAL, policy) or _over_ceiling(situation, policy)
-    return RecoveryOption(RecoverySource.PARTIAL, cost_s, steps, refused)
-
-
-def _composite(
-    situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
-) -> RecoveryOption | None:
-    if situation.stale_steps is None or situation.survivors:
-        return None
-    of_composite = replace(policy, iteration_cost_share=policy.composite_cost_share)
-    steps = iteration_cost(situation.stale_steps, situation.relative_perturbation, of_composite)
-    cost_s = max(measured.restart_s, measured.regroup_s)
-    cost_s += measured.composite_restore_s + steps * measured.step_s
-    refused = _not_allowed(RecoverySource.COMPOSITE, policy) or _over_ceiling(situation, policy)
-    return RecoveryOption(RecoverySource.COMPOSITE, cost_s, steps, refused)
-
-
-def _rollback(
-    situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy
-) -> RecoveryOption | None:
-    if situation.full_step is None:
-        return None
-    steps = max(0, situation.reached_step - situation.full_step)
-    cost_s = max(measured.restart_s, measured.regroup_s)
-    cost_s += measured.full_restore_s + steps * measured.step_s
-    return RecoveryOption(
-        RecoverySource.ROLLBACK, cost_s, steps, _not_allowed(RecoverySource.ROLLBACK, policy)
-    )
-
-
-def _not_allowed(source: RecoverySource, policy: RecoveryPolicy) -> str | None:
-    return None if source in policy.allowed else "the policy does not allow it"
+    if situation.replica_step is not None:
+        stopped_s = measured.regroup_s + measured.replica_restore_s
+        yield option(RecoverySource.REPLICA, stopped_s, max(0, reached - situation.replica_step))
+    if stale is not None:
+        ceiling, relative = _over_ceiling(situation, policy), situation.relative_perturbation
+        if situation.survivors:
+            stopped_s = measured.regroup_s + measured.partial_restore_s
+            steps = iteration_cost(stale, relative, policy)
+            yield option(RecoverySource.PARTIAL, stopped_s, steps, ceiling)
+        else:
+            stopped_s = restart_s + measured.composite_restore_s
+            share = replace(policy, iteration_cost_share=policy.composite_cost_share)
+            steps = iteration_cost(stale, relative, share)
+            yield option(RecoverySource.COMPOSITE, stopped_s, steps, ceiling)
+    if situation.full_step is not None:
+        stopped_s = restart_s + measured.full_restore_s
+        yield option(RecoverySource.ROLLBACK, stopped_s, max(0, reached - situation.full_step))
 
 
 def _over_ceiling(situation: Situation, policy: RecoveryPolicy) -> str | None:
@@ -329,13 +300,9 @@ def _over_ceiling(situation: Situation, policy: RecoveryPolicy) -> str | None:
 
 
 def _reason(best: RecoveryOption, options: Sequence[RecoveryOption]) -> str:
-    unit = {
-        RecoverySource.REPLICA: "steps done again",
-        RecoverySource.PARTIAL: "iterations predicted",
-        RecoverySource.COMPOSITE: "iterations predicted",
-        RecoverySource.ROLLBACK: "steps lost",
-    }
-    clauses = [f"{best.source}: {best.cost_s:.3g} s, {best.steps:.3g} {unit[best.source]}"]
+    units = {RecoverySource.REPLICA: "steps done again", RecoverySource.ROLLBACK: "steps lost"}
+    unit = units.get(best.source, "iterations predicted")
+    clauses = [f"{best.source}: {best.cost_s:.3g} s, {best.steps:.3g} {unit}"]
     for option in options:
         if option is not best:
             tail = f" ({option.refused})" if option.refused else ""
