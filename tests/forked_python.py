@@ -295,11 +295,12 @@ def _with_forked_workers(words: Sequence[str], forks: ForkServer) -> None:
     from ettr.cli.main import main as ettr
 
     handler = subprocess_handler.SubprocessHandler
-    popen = handler._popen
+    popen: Any = handler._popen
 
     def start(own: Any, command: Sequence[str], environment: Mapping[str, str]) -> Any:
-        is_python = command[0] == sys.executable and "--no-python" not in words
-        return (forks.start if is_python else functools.partial(popen, own))(command, environment)
+        if "--no-python" in words:
+            return popen(own, command, environment)
+        return forks.start(command, environment)
 
     sys.argv = list(words)
     with forked_workers(forks), patch.object(handler, "_popen", start):
