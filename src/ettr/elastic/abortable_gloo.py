@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from torch.futures import Future
 
 
-# -- operations over gloo whose wait ends with the generation --------------------------------------
-
-
-_POLL = timedelta(milliseconds=50)
+_POLL_S = 0.05
+_POLL = timedelta(seconds=_POLL_S)
 
 
 class AbortableWork(dist.Work):
@@ -142,15 +140,10 @@ class ComposedWork(dist.Work):
 
     def _copy(self) -> None:
         with self._copying, torch.no_grad():
-            copies, self._copies = (
-                self._copies,
-                [],
-            )  # once: the caller may change outputs afterwards
+            # once: the caller may change outputs afterwards
+            copies, self._copies = self._copies, []
             for to, brought in copies:
                 to.copy_(brought.view_as(to))
-
-
-_POLL_S = 0.05
 
 
 class GenerationOverError(RuntimeError):
@@ -249,9 +242,6 @@ class AbortableTransfer(dist.Work):
         return int(self._inner._source_rank())
 
     _source_rank = source_rank
-
-
-# -- a gloo group whose collectives can be aborted: a wait ends with the generation ----------------
 
 
 # -- All-gathers and gathers of which gloo frees nothing that it still sends ----------------------

@@ -610,10 +610,8 @@ class ParityExchange:
             if hops == k - 1:  # the next rank holds the checksum of this one's shard
                 self._ring.send("next", step, self._shards.checksums[step][0])
             if parity is not None:
-                checksum, previous = (
-                    self._shards.checksums[step][0],
-                    torch.empty(8, dtype=torch.uint8),
-                )
+                checksum, _ = self._shards.checksums[step]
+                previous = torch.empty(8, dtype=torch.uint8)
                 self._ring.receive("previous", step, previous)
                 self._shards.neighbour.commit(parity, step)
                 self._keep_checksums(step, checksum, previous)
