@@ -235,9 +235,9 @@ def _run(program: Callable[[], object]) -> NoReturn:
         status = stop.code
         if isinstance(status, str):
             print(status, file=sys.stderr)
-    except BaseException:
+    except BaseException as error:
         status = 1
-        sys.excepthook(*sys.exc_info())
+        sys.excepthook(type(error), error, error.__traceback__)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     with suppress(OSError, ValueError):
