@@ -31,16 +31,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    there = tmp_path_factory.mktemp("example") / "site"
-    done = ettr("ingest", there, *sorted((EXAMPLES / "slurm").iterdir()), "--timezone", "UTC")
-    assert done.code == 0, done.err
-    return there
-
-
-@pytest.fixture(scope="module")
-def report(store: Path) -> dict[str, Any]:
-    document: dict[str, Any] = ettr("report", store, "--json").json
+def report(example_store: Path) -> dict[str, Any]:
+    document: dict[str, Any] = ettr("report", example_store, "--json").json
     return document
 
 

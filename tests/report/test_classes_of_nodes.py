@@ -104,13 +104,11 @@ def test_nodes_without_gpus_are_asked_for_as_cpu(
     assert done.json["of_gpu_nodes"] is False
 
 
-def test_cpu_nodes_are_not_selected_where_there_are_none(tmp_path: Path) -> None:
+def test_cpu_nodes_are_not_selected_where_there_are_none(example_store: Path) -> None:
     """A fleet of GPU nodes alone: a count of 0 would look measured."""
-    example = sorted((Path(__file__).parents[2] / "examples" / "slurm").iterdir())
-    assert ettr("ingest", tmp_path / "store", *example, "--timezone", "UTC").code == 0
-    done = ettr("failures", tmp_path / "store", "--gpu-type", "cpu", "--detail")
+    done = ettr("failures", example_store, "--gpu-type", "cpu", "--detail")
     assert (done.code, "nothing is selected (GPU type cpu)" in done.err) == (1, True)
     # planned (truth.json): the run leaves with 99 where NVLink and InfiniBand fail, and goes on
-    said = " ".join(ettr("explain", tmp_path / "store", "2").out.split())
+    said = " ".join(ettr("explain", example_store, "2").out.split())
     assert "probably for nvlink on gpu12, infiniband on gpu03" in said
     assert "lost 2 of 5 attempts to the infrastructure" in said

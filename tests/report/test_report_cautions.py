@@ -60,7 +60,8 @@ def test_logs_of_faults_are_judged_by_time_in_service():
 def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     page, store = tmp_path / "report.html", tmp_path / "store"
     files = sorted(EXAMPLE.glob("*.*"))
-    done = ettr("report", "--detail", *files, "--timezone", "UTC", "-o", page)
+    assert ettr("ingest", store, *files, "--timezone", "UTC").code == 0
+    done = ettr("report", "--detail", store, "-o", page)
     assert done.code == 0, done.err
     assert done.out.index("The logs span") < done.out.index("Failures per 1,000 node-days")
     card = " ".join(done.out.split()).partition("Failures per 1,000 node-days")[2]
@@ -68,7 +69,6 @@ def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     assert "; extrapolated, see above" in card
     html = page.read_text("utf-8")
     assert html.index('class="caution"') < html.index('class="card"')
-    assert ettr("ingest", store, *files, "--timezone", "UTC").code == 0
     assert "* The logs span" in ettr("failures", store, "--detail").out
 
 
