@@ -14,9 +14,9 @@ pytestmark = pytest.mark.slow
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 METRICS = ("status", "sizes", "failures", "mttf", "goodput", "runs", "nodes", "quality")
-# runs three commands and prints the modules that any of them loaded of rooms that it has no use for;
-# of the models every rate needs those that say whether failures cluster, and every help page the
-# names
+# runs three commands and prints the modules that any of them loaded of rooms that it has no use
+# for; of the models every rate needs those that say whether failures cluster, and every help page
+# the names
 FOREIGN = """
 import sys
 from ettr.cli.main import main
