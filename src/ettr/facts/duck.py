@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_NAMED = re.compile(r"\$([a-z_][a-z0-9_]*)")
-
-
 class Duck:
     """Statements on one connection of DuckDB, whose facts are temporary tables and views."""
 
@@ -28,7 +24,7 @@ class Duck:
 
     def run(self, sql: str, bound: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
         """Run one statement."""
-        return self.connection.execute(_written(sql, bound))
+        return self.connection.execute(sql, dict(bound) if bound else None)
 
     def create(self, name: str, sql: str, bound: Mapping[str, Any], *, view: bool) -> None:
         """Keep what a statement selects, as a table or as a view."""
@@ -75,28 +71,7 @@ class Duck:
 
     def arrow(self, sql: str, bound: Mapping[str, Any]) -> pa.Table:
         """Rows of a statement as an Arrow table."""
-        return with_arrow(self.connection).sql(_written(sql, bound)).to_arrow_table()
-
-
-def _written(sql: str, bound: Mapping[str, Any] | None) -> str:
-    """A statement with its values in it: DuckDB plans one that has parameters twice."""
-    return _NAMED.sub(lambda found: _literal(bound[found[1]]), sql) if bound else sql
-
-
-def _literal(value: object) -> str:
-    """A value as SQL has it."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool | np.bool_):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, int | np.integer):
-        return f"({value})"
-    if isinstance(value, float):
-        return f"CAST('{float(value)!r}' AS DOUBLE)"
-    if isinstance(value, str):
-        doubled = value.replace("'", "''")
-        return f"'{doubled}'"
-    raise TypeError(f"a fact takes numbers and text, not {type(value).__name__}")
+        return with_arrow(self.connection).sql(sql, params=dict(bound) or None).to_arrow_table()
 
 
 def _objects(values: Sequence[object]) -> npt.NDArray[Any]:
