@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +150,22 @@ def test_a_job_queued_behind_its_predecessor_waits_from_its_end():
 
 
 def test_what_completed_what_came_late_and_what_differs_are_runs_apart():
-    assert len(runs_of(attempt("1", 0, 1, state="COMPLETED"), attempt("2", 2, 1)).runs) == 2
-    assert len(runs_of(attempt("1", 0, 1), attempt("2", 14, 1)).runs) == 2
-    assert len(runs_of(attempt("1", 0, 1), attempt("2", 14, 1), rule=RunRule(gap_h=24)).runs) == 1
-    assert len(runs_of(attempt("1", 0, 1), attempt("2", 2, 1, work_dir="/v")).runs) == 2
-    assert len(runs_of(attempt("1", 0, 1), attempt("2", 2, 1, user="bob")).runs) == 2
+    """Each pair on a cluster of its own."""
+    pairs = {
+        "completed": [attempt("1", 0, 1, state="COMPLETED"), attempt("2", 2, 1)],
+        "late": [attempt("1", 0, 1), attempt("2", 14, 1)],
+        "another folder": [attempt("1", 0, 1), attempt("2", 2, 1, work_dir="/v")],
+        "another user": [attempt("1", 0, 1), attempt("2", 2, 1, user="bob")],
+        "of one run": [attempt("1", 0, 1), attempt("2", 2, 1)],
+    }
+    rows = [
+        row | {"cluster": name, "attempt_id": f"{name}/{row['attempt_id']}"}
+        for name, pair in pairs.items()
+        for row in pair
+    ]
+    runs = Counter(run.cluster for run in runs_of(*rows).runs)
+    assert runs == dict.fromkeys(pairs, 2) | {"of one run": 1}
+    assert len(runs_of(*pairs["late"], rule=RunRule(gap_h=24)).runs) == 1
 
 
 def test_a_sweep_of_one_name_is_not_one_run():
@@ -276,29 +289,30 @@ def test_ten_lines_without_durations_over_108_days_are_a_band():
     assert run.ettr_ratio.high == pytest.approx(1)
 
 
-@pytest.mark.parametrize("late_s", [0.0, 0.25, 0.9])
-@pytest.mark.parametrize("one_job", [False, True])
-@pytest.mark.parametrize("apart_h", [0, 1])
-def test_a_step_that_ends_with_its_attempt_is_of_it(late_s: float, apart_h: int, *, one_job: bool):
+def test_a_step_that_ends_with_its_attempt_is_of_it():
     """Attempts of two hours, each with one step of an hour logged at its very end.
 
-    Accounting cuts an end to whole seconds: by these the step may lie in the attempt after it.
+    Accounting cuts an end to whole seconds: by these the step may lie in the attempt after it. Each
+    lateness, with attempts in a row and apart, of one job and of many, has a cluster of its own.
     """
     n_attempts = 12
-    jobs = ["1" if one_job else str(n + 1) for n in range(n_attempts)]
-    late_h, every_h = late_s / 3600, 2 + apart_h
-    progress = pa.concat_tables(
-        lines((every_h * n + 2 + late_h, "step", n + 1, 3600.0), job_id=job, first_line=n + 1)
-        for n, job in enumerate(jobs)
-    )
-    attempts = [
-        attempt(job, every_h * n, 2, state="COMPLETED" if n == n_attempts - 1 else "NODE_FAIL")
-        for n, job in enumerate(jobs)
-    ]
-    (run,) = runs_of(*attempts, progress=progress).runs
-    assert run.attempts == n_attempts
-    assert run.ettr_ratio.estimate == pytest.approx(0.5, rel=1e-3)
-    assert run.ettr_ratio.low == pytest.approx(0.5, rel=1e-3)
+    attempts, progress = [], []
+    for late_s, apart_h, one_job in product((0.0, 0.25, 0.9), (0, 1), (False, True)):
+        cluster, every_h = f"{late_s} {apart_h} {one_job}", 2 + apart_h
+        jobs = ["1" if one_job else str(n + 1) for n in range(n_attempts)]
+        for n, job in enumerate(jobs):
+            state = "COMPLETED" if n == n_attempts - 1 else "NODE_FAIL"
+            row = attempt(job, every_h * n, 2, state=state, cluster=cluster)
+            attempts.append(row | {"attempt_id": f"{cluster}/{row['attempt_id']}"})
+            step = (every_h * n + 2 + late_s / 3600, "step", n + 1, 3600.0)
+            given = {"job_id": job, "cluster": cluster, "run_id": cluster}
+            progress.append(lines(step, first_line=len(attempts), **given))
+    found = runs_of(*attempts, progress=pa.concat_tables(progress)).runs
+    assert len(found) == 12
+    for run in found:
+        assert run.attempts == n_attempts, run.cluster
+        assert run.ettr_ratio.estimate == pytest.approx(0.5, rel=1e-3), run.cluster
+        assert run.ettr_ratio.low == pytest.approx(0.5, rel=1e-3), run.cluster
 
 
 def test_durations_that_overlap_do_not_count_twice():
