@@ -788,6 +788,8 @@ def test_the_commands_fit_judge_and_say_so_in_every_answer(store: Path, tmp_path
     assert {one["name"]: one for one in found["quantities"]}["failure rate"]["reality"] > 0
     shown = ettr_out("simulate", "show", out)
     assert found["standing"]["sentence"] in shown
+    short = day_of(scenario_of(Path(out).read_text("utf-8")))
+    Path(out).write_text(with_validation(text_of(short), short.validation), "utf-8")
     ran = json.loads(ettr_out("simulate", "run", out, "--store", str(tmp_path / "s"), "--json"))
     assert ran["standing"] == found["standing"]
     changed = ["--set", "checkpoints.interval_s=600", "--runs", "3"]

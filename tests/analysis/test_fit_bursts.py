@@ -110,7 +110,7 @@ def test_a_simulated_store_gives_its_bursts_and_the_rate_of_single_faults_back(t
     made = replace(
         site(120.0, 3.0 / NODES, 10.0),
         period=replace(small().period, days=120.0),
-        arrivals=replace(small().arrivals, jobs_per_day=10.0),
+        arrivals=replace(small().arrivals, jobs_per_day=3.0),
     )
     fits = []
     for seed in (1, 2, 3):

@@ -235,7 +235,7 @@ def test_a_simulated_cluster_gives_its_law_back(tmp_path: Path):
     made = small(
         machines={"nodes": 160},
         period={"days": 90.0},
-        arrivals={"jobs_per_day": 20.0},
+        arrivals={"jobs_per_day": 5.0},
         faults=(fault("main-memory", 25.0, repair_mean_s=7200.0, repair_sigma=0.5,
                       node_down_chance=0.0, law="weibull", form=shape),),
         bursts=(),

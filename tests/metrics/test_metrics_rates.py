@@ -62,9 +62,18 @@ def test_intervals_of_the_rate_hold_their_confidence_over_many_clusters():
     small = ClusterPlan(days=12.0, work_s=3 * 86400, filler_nodes=8, noise_events=0, red_herrings=0)
     held = 0
     for seed in range(60):
-        tables = every_table(build_cluster(small, seed=seed).tables)
-        found = failure_rates(facts_of(tables))
-        held += found.large_jobs.per_1000_node_days.contains(planted)
+        cluster = build_cluster(small, seed=seed)
+        truth = cluster.truth
+        rate = estimated_rate(sum(truth.failures_large.values()), truth.node_s_large / 86400)
+        if seed < 6:  # what is counted is what is true
+            found = failure_rates(facts_of(every_table(cluster.tables))).large_jobs
+            assert (found.failures, found.node_days) == (
+                rate.failures,
+                pytest.approx(rate.node_days),
+            )
+            one, other = found.per_1000_node_days, rate.per_1000_node_days
+            assert (one.low, one.high) == pytest.approx((other.low, other.high))
+        held += rate.per_1000_node_days.contains(planted)
     assert held >= 49  # 90 % of 60 is 54; fewer than 49 has a chance of 1.5 %
 
 

@@ -59,6 +59,11 @@ def measured(tables: dict[str, pa.Table], selection: Selection, end: datetime) -
     }
 
 
+@pytest.fixture(scope="module")
+def whole(cluster, tables) -> dict[str, Any]:
+    return measured(tables, Selection(), cluster.end)
+
+
 def summed(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: sum(part[name] for part in parts) for name in parts[0]}
 
@@ -75,12 +80,11 @@ def agree(parts: list[dict[str, Any]], whole: dict[str, Any]) -> None:
 @pytest.mark.slow
 @settings(max_examples=4)
 @given(cuts=st.lists(st.integers(0, 10 * 86400 * 10**6), min_size=1, max_size=4, unique=True))
-def test_the_parts_of_any_calendar_add_up_to_the_whole(cluster, tables, cuts):
+def test_the_parts_of_any_calendar_add_up_to_the_whole(cluster, tables, whole, cuts):
     moments = [None, *(ORIGIN + timedelta(microseconds=cut) for cut in sorted(cuts)), None]
     parts = [
         measured(tables, Selection(since, until), cluster.end) for since, until in pairwise(moments)
     ]
-    whole = measured(tables, Selection(), cluster.end)
     assert whole["failures"] == sum(cluster.truth.failures_all.values()) > 0
     agree(parts, whole)
 
@@ -91,19 +95,21 @@ def thirds(names: list[str]) -> list[tuple[str, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("column", ["partition", "user", "cluster"])
-def test_the_parts_by_a_column_of_jobs_add_up_to_the_whole(cluster, tables, column):
+def test_the_parts_by_a_column_of_jobs_add_up_to_the_whole(cluster, tables, whole, column):
     names = sorted(set(cluster.tables["attempts"][column].to_pylist()))
     parts = [
         measured(tables, Selection(**{column: tuple(some)}), cluster.end) for some in thirds(names)
     ]
-    agree(parts, measured(tables, Selection(), cluster.end))
+    agree(parts, whole)
 
 
 @pytest.mark.slow
-def test_the_parts_by_node_add_up_to_the_whole_but_for_failures_that_blame_none(cluster, tables):
+def test_the_parts_by_node_add_up_to_the_whole_but_for_failures_that_blame_none(
+    cluster, tables, whole
+):
     nodes = cluster.tables["nodes"]["node"].to_pylist()
     parts = [measured(tables, Selection(node=some), cluster.end) for some in thirds(nodes)]
-    both, whole = summed(parts), measured(tables, Selection(), cluster.end)
+    both = summed(parts)
     assert both["node_days"] == pytest.approx(whole["node_days"], rel=1e-9)
     assert both["gpu_hours"] == pytest.approx(whole["gpu_hours"], rel=1e-9)
     assert both["failures"] == whole["failures"]  # every planted one blames a node
