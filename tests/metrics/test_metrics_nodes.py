@@ -175,7 +175,7 @@ def test_without_node_states_outages_are_unknown():
 
 @pytest.mark.slow
 def test_repairs_of_a_known_cluster_come_back():
-    plan = ClusterPlan(days=30.0)
+    plan = ClusterPlan(filler_mean_s=6 * 3600.0)
     cluster = build_cluster(plan, seed=11)
     attempts = facts_of({"attempts": cluster.tables["attempts"]})
     period = Period(observed_period(attempts).start, cluster.end)
