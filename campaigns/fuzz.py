@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -184,7 +184,7 @@ class _Nowhere(Ingestion):
     def write(self, name: str, rows: pa.Table) -> None:
         TABLES[name].check(rows).validate(full=True)
 
-    def commit(self, file_row: dict[str, Any]) -> None:
+    def commit(self, file_row: dict[str, Any], distinct: Collection[str] = ()) -> None:
         """Nothing to keep."""
 
 

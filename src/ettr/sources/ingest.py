@@ -188,17 +188,109 @@ class IngestTask:
         spread: Spreading | None = None,
     ) -> Ingested:
         """Read the rows, and commit them."""
-        return _read_into(
-            ingestion,
-            self.log,
-            self.origin,
-            self.source,
-            self.options,
-            _options_text(self.options),
-            progress,
-            spread,
-            forced=self.forced,
+        log, source, options = self.log, self.source, self.options
+
+        def report(n_read: int) -> None:
+            if progress:
+                progress(log.name, n_read, self.origin.meter.bytes_read)
+
+        try:
+            written = write_batches(ingestion, self._batches(spread), report)
+        except AccountingError as error:
+            raise AccountingError(f"{log}: {source.name}: {error}") from error
+        size_bytes = log.path.stat().st_size
+        if progress:
+            progress(log.name, written.rows_read, size_bytes)
+        if not written.rows_read:
+            raise NoRecordError(f"{log}: holds no record of {source.name} ({source.title})")
+        if self.forced and not (written.rows_kept or written.rows_folded):
+            self._refuse_rowless(written)
+        notes = (*self._warnings(written), *written.notes)
+        counts = {
+            name: getattr(written, name)
+            for name in ("rows_read", "rows_rejected", "rows_folded", "rows_skipped")
+        }
+        ingestion.commit(
+            {
+                "name": log.name,
+                "source": source.name,
+                "size_bytes": size_bytes,
+                **counts,
+                "reader": source.version,
+                "timezone": options.timezone if source.local_time else None,
+                "options": _options_text(options),
+                "notes": "\n".join(notes) or None,
+            },
+            written.distinct,
         )
+        return Ingested(
+            log.name,
+            source.name,
+            unchanged=False,
+            **counts,
+            rows_kept=written.rows_kept,
+            rows=written.rows,
+            rejected=written.rejected,
+            notes=notes,
+        )
+
+    def _batches(self, spread: Spreading | None) -> Iterator[Batch]:
+        """The batches of the log; trouble in reading is not taken for trouble of the store."""
+        try:
+            if spread is not None and self.source.read_by is not None:
+                yield from self.source.read_by(self.origin, self.options, spread)
+            else:
+                yield from self.source.read(self.origin, self.options)
+        except OSError as error:
+            why = str(error) or type(error).__name__
+            raise SourceError(f"{self.log}: cannot be read: {why}") from error
+
+    def _warnings(self, written: Written) -> Iterator[str]:
+        """Loud notes where all that a log held, or most of it, was rejected."""
+        n_kept = written.rows_kept + written.rows_folded
+        if written.rows_rejected <= n_kept or (self.forced and n_kept):
+            return
+        n_records = counted(
+            written.rows_rejected + n_kept if n_kept else written.rows_read, "record"
+        )
+        read = f"it was read as {self.source.name}, and of {n_records} {written.rows_rejected:,}"
+        if not n_kept:
+            yield (
+                f"NO RECORD WAS KEPT: {read} could not be used ({_why(written)}); if it is another "
+                "kind of log, name that with --source"
+            )
+            return
+        others = runners_up(self.origin.head, self.log.name, self.source)
+        looks = f"; it looks like {' and '.join(others)}, too" if others else ""
+        yield (
+            f"MOST RECORDS WERE REJECTED: {read} could not be used ({_why(written)}){looks}; if it "
+            "is another kind of log, name it with --source"
+        )
+
+    def _refuse_rowless(self, written: Written) -> None:
+        """Refuse a log that a user named as one of this source and that made no row."""
+        log, source, head = self.log, self.source, self.origin.head
+        if source.matches(head, log.name) >= LEAST_SCORE and not written.rows_rejected:
+            return
+        try:
+            looks = recognise(head, log.name).name
+        except SourceError:
+            looks = ""
+        hint = (
+            f"it looks like {looks}: leave out --source, or give --source {looks}"
+            if looks and looks != source.name
+            else "check that it is a log of this kind (ettr sources lists them) and is complete"
+        )
+        why = f" ({_why(written)})" if written.rejected else ""
+        raise SourceError(
+            f"{log}: no row could be made of it as {source.name}: {written.rows_read:,} records "
+            f"read, {written.rows_rejected:,} rejected{why}, {written.rows_skipped:,} skipped; "
+            f"{hint}. Nothing was stored"
+        )
+
+
+def _why(written: Written) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
 
 
 def _recognised(head: bytes, name: str, options: ReadOptions) -> Source:
@@ -223,128 +315,6 @@ def reads_in_blocks(log: LogFile, options: ReadOptions, source_name: str | None)
     except SourceError:  # raised again when the log's turn comes
         return False
     return source.read_by is not None
-
-
-def _read(
-    log: LogFile, source: Source, origin: Origin, options: ReadOptions, spread: Spreading | None
-) -> Iterator[Batch]:
-    """The batches of a log; what goes wrong in reading is not taken for trouble of the store."""
-    try:
-        if spread is not None and source.read_by is not None:
-            yield from source.read_by(origin, options, spread)
-        else:
-            yield from source.read(origin, options)
-    except OSError as error:
-        raise SourceError(f"{log}: cannot be read: {str(error) or type(error).__name__}") from error
-
-
-def _read_into(
-    ingestion: Ingestion,
-    log: LogFile,
-    origin: Origin,
-    source: Source,
-    options: ReadOptions,
-    options_text: str,
-    progress: Progress | None,
-    spread: Spreading | None,
-    *,
-    forced: bool,
-) -> Ingested:
-    def report(n_read: int) -> None:
-        if progress:
-            progress(log.name, n_read, origin.meter.bytes_read)
-
-    try:
-        written = write_batches(ingestion, _read(log, source, origin, options, spread), report)
-    except AccountingError as error:
-        raise AccountingError(f"{log}: {source.name}: {error}") from error
-    if progress:
-        progress(log.name, written.rows_read, log.path.stat().st_size)
-    if not written.rows_read:
-        raise NoRecordError(f"{log}: holds no record of {source.name} ({source.title})")
-    if forced and not (written.rows_kept or written.rows_folded):
-        _refuse_rowless(log, origin, source, written)
-    notes = (*_nothing_kept(source, written), *written.notes)
-    if not forced:
-        notes = (*_most_rejected(log, origin, source, written), *notes)
-    ingestion.commit(
-        {
-            "name": log.name,
-            "source": source.name,
-            "size_bytes": log.path.stat().st_size,
-            "rows_read": written.rows_read,
-            "rows_rejected": written.rows_rejected,
-            "rows_folded": written.rows_folded,
-            "rows_skipped": written.rows_skipped,
-            "reader": source.version,
-            "timezone": options.timezone if source.local_time else None,
-            "options": options_text,
-            "notes": "\n".join(notes) or None,
-        }
-    )
-    return Ingested(
-        log.name,
-        source.name,
-        unchanged=False,
-        rows_read=written.rows_read,
-        rows_rejected=written.rows_rejected,
-        rows_skipped=written.rows_skipped,
-        rows_kept=written.rows_kept,
-        rows_folded=written.rows_folded,
-        rows=written.rows,
-        rejected=written.rejected,
-        notes=notes,
-    )
-
-
-def _nothing_kept(source: Source, written: Written) -> tuple[str, ...]:
-    """A loud note where all that a log held as its format was rejected."""
-    if written.rows_kept or written.rows_folded or not written.rows_rejected:
-        return ()
-    why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
-    return (
-        f"NO RECORD WAS KEPT: it was read as {source.name}, and of "
-        f"{counted(written.rows_read, 'record')} {written.rows_rejected:,} could not be used "
-        f"({why}); if it is another kind of log, name that with --source",
-    )
-
-
-def _most_rejected(
-    log: LogFile, origin: Origin, source: Source, written: Written
-) -> tuple[str, ...]:
-    """A loud note where more records of a log were rejected than kept as what it looked like."""
-    n_kept = written.rows_kept + written.rows_folded
-    if not n_kept or written.rows_rejected <= n_kept:
-        return ()
-    why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
-    others = runners_up(origin.head, log.name, source)
-    looks = f"; it looks like {' and '.join(others)}, too" if others else ""
-    return (
-        f"MOST RECORDS WERE REJECTED: it was read as {source.name}, and of "
-        f"{counted(written.rows_rejected + n_kept, 'record')} {written.rows_rejected:,} could not "
-        f"be used ({why}){looks}; if it is another kind of log, name it with --source",
-    )
-
-
-def _refuse_rowless(log: LogFile, origin: Origin, source: Source, written: Written) -> None:
-    """Refuse a log that a user named as one of this source and that made no row."""
-    if source.matches(origin.head, log.name) >= LEAST_SCORE and not written.rows_rejected:
-        return
-    why = ", ".join(f"{count:,} {reason}" for reason, count in written.rejected)
-    try:
-        looks = recognise(origin.head, log.name).name
-    except SourceError:
-        looks = ""
-    hint = (
-        f"it looks like {looks}: leave out --source, or give --source {looks}"
-        if looks and looks != source.name
-        else "check that it is a log of this kind (ettr sources lists them) and is complete"
-    )
-    raise SourceError(
-        f"{log}: no row could be made of it as {source.name}: {written.rows_read:,} records read, "
-        f"{written.rows_rejected:,} rejected{f' ({why})' if why else ''}, "
-        f"{written.rows_skipped:,} skipped; {hint}. Nothing was stored"
-    )
 
 
 def refuse_idle_options(logs: list[LogFile], options: ReadOptions, source_name: str | None) -> None:

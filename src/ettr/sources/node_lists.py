@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from ettr.sources.limits import LONGEST_NAME, MOST_NAMED, MOST_NODES
 
@@ -15,7 +19,10 @@ _MOST_MORE = 2
 
 _PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
-_ONE_FOLD = re.compile(r"([A-Za-z0-9_.+\-]+)\[([0-9,\-]+)\]")
+_ONE_FOLD = re.compile(
+    r"([A-Za-z0-9_.+\-]+)\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]"
+)
+_ENDS = re.compile(r"([0-9]+)-?([0-9]*)")
 _ONE_RANGE = re.compile(r"([A-Za-z0-9_.+\-]+)\[([0-9]{1,9})-([0-9]{1,9})\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.+\-]+(?:,[A-Za-z0-9_.+\-]+)*")
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
@@ -33,6 +40,7 @@ class _Family:
 
 # by prefix and width, so that overlapping lists share names
 Families = dict[tuple[str, int], _Family]
+Ints = npt.NDArray[np.int64]
 # first and last number and the width of each range
 Ranges = list[tuple[int, int, int]]
 # prefix, ranges, and how many nodes they list
@@ -75,15 +83,20 @@ def _fold(text: str) -> Folded | None:
 def _names(prefix: str, numbers: Ranges, families: Families) -> tuple[str, ...]:
     names: list[str] = []
     for first, last, width in numbers:
-        family = families.get((prefix, width)) or families.setdefault((prefix, width), _Family())
-        family.n_asked += last - first + 1
-        n_known = len(family.names)
-        if n_known <= last < _MOST_MORE * family.n_asked:
-            family.names += _numbered(prefix, range(n_known, last + 1), width)
-        is_known = last < len(family.names)
+        known = _family(prefix, first, last, width, families)
         asked = range(first, last + 1)
-        names += family.names[first : last + 1] if is_known else _numbered(prefix, asked, width)
+        names += known[first : last + 1] if last < len(known) else _numbered(prefix, asked, width)
     return tuple(names) if len(numbers) == 1 else tuple(dict.fromkeys(names))
+
+
+def _family(prefix: str, first: int, last: int, width: int, families: Families) -> list[str]:
+    """Names of the prefix from number 0 on; they do not reach to `last` where few are asked for."""
+    family = families.get((prefix, width)) or families.setdefault((prefix, width), _Family())
+    family.n_asked += last - first + 1
+    n_known = len(family.names)
+    if n_known <= last < _MOST_MORE * family.n_asked:
+        family.names += _numbered(prefix, range(n_known, last + 1), width)
+    return family.names
 
 
 def _numbered(prefix: str, numbers: range, width: int) -> list[str]:
@@ -93,13 +106,9 @@ def _numbered(prefix: str, numbers: range, width: int) -> list[str]:
 def _numbers(ranges: str) -> Ranges | None:
     """First and last number and the width of each range; None where it is not plain."""
     numbers: Ranges = []
-    for part in ranges.split(","):
-        low, dash, high = part.partition("-")
-        if not dash:
-            high = low
+    for low, last_or_none in _ENDS.findall(ranges):
+        high = last_or_none or low
         n_low, width = len(low), len(high)
-        if not (low.isdecimal() and high.isdecimal()) or width > _MOST_DIGITS:
-            return None
         if n_low != width:
             # equal widths keep their zeros
             if n_low > width or (low[0] == "0" and n_low > 1):
@@ -200,6 +209,34 @@ class NodeLists:
             self._known[text] = names
             self._kept += 1 + len(names or ())
         return self._known[text]
+
+    def placed(self, texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
+        """Names; where among them those of each text begin; and how many each lists.
+
+        A range is named where it lies in its family, so that lists share names.
+        """
+        names: list[str] = []
+        families: dict[int, tuple[int, list[str]]] = {}
+        places: list[tuple[int, int, int]] = []
+        for text in texts:
+            fold = self._folds.get(text) or self._fold(text)
+            if fold and len(fold[1]) == 1:
+                ((first, last, width),) = fold[1]
+                known = _family(fold[0], first, last, width, self._families)
+                if last < len(known):
+                    number, _ = families.setdefault(id(known), (len(families) + 1, known))
+                    places.append((number, first, fold[2]))
+                    continue
+            own = self(text) or ()
+            places.append((0, len(names), len(own)))
+            names += own
+        begins = [0]
+        for _, known in families.values():
+            begins.append(len(names))
+            names += known
+        self._kept += len(names)
+        of_family, firsts, counts = np.array(places, dtype=np.int64).reshape(-1, 3).T
+        return names, np.array(begins)[of_family] + firsts, counts
 
     def _fold(self, text: str) -> Folded | None:
         if "[" not in text:

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -132,6 +132,7 @@ class _Read:
     outcome: Ingested
     parts: dict[str, Path] = field(default_factory=dict)
     file_row: dict[str, Any] = field(default_factory=dict)
+    distinct: frozenset[str] = frozenset()
 
 
 class _Aside(Ingestion):
@@ -143,6 +144,7 @@ class _Aside(Ingestion):
         self._writers: dict[str, PartWriter] = {}
         self.parts: dict[str, Path] = {}
         self.file_row: dict[str, Any] = {}
+        self.distinct: frozenset[str] = frozenset()
 
     def write(self, name: str, rows: pa.Table) -> None:
         checked = known(name).check(rows)
@@ -153,10 +155,10 @@ class _Aside(Ingestion):
             self._writers[name] = PartWriter(self.parts[name], known(name))
         self._writers[name].write(checked)
 
-    def commit(self, file_row: dict[str, Any]) -> None:
+    def commit(self, file_row: dict[str, Any], distinct: Collection[str] = ()) -> None:
         for writer in self._writers.values():
             writer.close()
-        self.file_row = file_row
+        self.file_row, self.distinct = file_row, frozenset(distinct)
 
 
 def ingest_logs(
@@ -210,7 +212,7 @@ def _committed(store: Store, log: LogFile, read: Future[_Read]) -> Ingested | So
         for name, path in made.parts.items():
             if name != FILES.name:
                 ingestion.adopt(name, path)
-        ingestion.commit(made.file_row)
+        ingestion.commit(made.file_row, made.distinct)
     return made.outcome
 
 
@@ -228,7 +230,7 @@ def _read_aside(
         return _Read(task.origin.file_id, before)
     aside = _Aside(folder, computing)
     outcome = task.read_into(aside)
-    return _Read(task.origin.file_id, outcome, aside.parts, aside.file_row)
+    return _Read(task.origin.file_id, outcome, aside.parts, aside.file_row, aside.distinct)
 
 
 def _of_parent(parent: int) -> None:

@@ -6,7 +6,7 @@ is killed leaves the store as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,13 +208,12 @@ class _BackendIngestion(Ingestion):
     def write(self, name: str, rows: pa.Table) -> None:
         self._rows.setdefault(name, []).append(known(name).check(rows))
 
-    def commit(self, file_row: dict[str, Any]) -> None:
+    def commit(self, file_row: dict[str, Any], distinct: Collection[str] = ()) -> None:
         import pyarrow as pa
 
-        rows = {
-            name: _last_per_key(TABLES[name], pa.concat_tables(parts))
-            for name, parts in self._rows.items()
-        }
+        rows = {name: pa.concat_tables(parts) for name, parts in self._rows.items()}
+        for name in rows.keys() - set(distinct):
+            rows[name] = _last_per_key(TABLES[name], rows[name])
         self._store.commit(self._file_id, rows, file_row)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +64,13 @@ class Ingestion(ABC):
                 self.write(name, pa.Table.from_batches([batch]))
 
     @abstractmethod
-    def commit(self, file_row: dict[str, Any]) -> None:
+    def commit(self, file_row: dict[str, Any], distinct: Collection[str] = ()) -> None:
         """Make the rows part of the store, with `file_row` as the file's row in `files`.
 
         The column `ingested` is filled in here.
+
+        Args:
+            distinct: tables in which no two rows that were written have the same key.
         """
 
 

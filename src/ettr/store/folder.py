@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -290,7 +290,7 @@ class FolderStore(Store):
     def _compacted(self, duck: Any) -> bool:
         parts = {}
         for name, table in TABLES.items():
-            merge = Merge(duck, table, "", partial(self._new_part, "compacted"))
+            merge = Merge(lambda: duck, table, "", partial(self._new_part, "compacted"))
             try:
                 whole = compacted(merge, self._verified_parts(name), most=1)
             except duck_errors() as error:
@@ -364,8 +364,7 @@ class _FolderIngestion(Ingestion):
         # tables are written, in order, while the next batch is read
         self._pool = ThreadPoolExecutor(1)
         self._writing: deque[Future[None]] = deque()
-        # takes a while, and nobody waits
-        self._engine = self._pool.submit(merging_engine, self.computing)
+        self._engine: Any = None
 
     def write(self, name: str, rows: pa.Table) -> None:
         checked = known(name).check(rows)
@@ -388,15 +387,19 @@ class _FolderIngestion(Ingestion):
             shutil.copyfile(path, target)
         target.chmod(access_mode(self._folder))
 
-    def commit(self, file_row: dict[str, Any]) -> None:
+    def commit(self, file_row: dict[str, Any], distinct: Collection[str] = ()) -> None:
         self._settle(0)
         self._finish_parts()
-        with self._engine.result() as duck:
-            while not self._committed(duck, file_row):
-                # another process was first: the rows join what it left
-                self._store._manifest = self._store._read_manifest()
+        while not self._committed(file_row, distinct):
+            # another process was first: the rows join what it left
+            self._store._manifest = self._store._read_manifest()
 
-    def _committed(self, duck: Any, file_row: dict[str, Any]) -> bool:
+    def _duck(self) -> Any:
+        """The merging engine; the first file of a store mostly needs none."""
+        self._engine = self._engine or merging_engine(self.computing)
+        return self._engine
+
+    def _committed(self, file_row: dict[str, Any], distinct: Collection[str]) -> bool:
         """Merge the new parts with those of the manifest, and publish what that makes."""
         import pyarrow as pa
 
@@ -414,12 +417,12 @@ class _FolderIngestion(Ingestion):
                 parts[name] = self._store._manifest.parts.get(name, [])
                 continue
             try:
-                merge = Merge(duck, TABLES[name], self._file_id, self._part)
+                merge = Merge(self._duck, TABLES[name], self._file_id, self._part)
                 if name == FILES.name:
                     again = merge.is_in(self._store._verified_parts(name))
                 # first, so that the new rows are not compared with each of many small parts
                 few = compacted(merge, self._store._verified_parts(name))
-                merged = merge.run(few, new.get(name), again=again)
+                merged = merge.run(few, new.get(name), again=again, distinct=name in distinct)
             except duck_errors() as error:
                 self._store.check_integrity()
                 raise cannot_write(self._folder, error) from error
@@ -438,7 +441,8 @@ class _FolderIngestion(Ingestion):
             with suppress(OSError):
                 self._finish_parts()
         self._pool.shutdown()
-        self._engine.result().close()
+        if self._engine is not None:
+            self._engine.close()
 
     def _finish_parts(self) -> None:
         self._pool.shutdown()

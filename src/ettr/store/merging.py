@@ -28,18 +28,29 @@ class Merge:
     """Lets the rows of a new part supersede those of older parts with the same key."""
 
     def __init__(
-        self, duck: Any, table: Table, file_id: str, part: Callable[[str, str], Path]
+        self,
+        duck: Callable[[], Any],
+        table: Table,
+        file_id: str,
+        part: Callable[[str, str], Path],
     ) -> None:
         self._duck, self._table, self._file_id, self._part = duck, table, file_id, part
         self._key = ", ".join(f'"{name}"' for name in table.key)
         self._same_key = same_key(table)
 
-    def run(self, old: list[Path], new: Path | None, *, again: bool) -> list[Path]:
-        """Paths that make up the table afterwards; `again` where the store knows the file."""
+    def run(
+        self, old: list[Path], new: Path | None, *, again: bool, distinct: bool = False
+    ) -> list[Path]:
+        """Paths that make up the table afterwards.
+
+        Args:
+            again: the store knows the file.
+            distinct: no two rows of the new part have the same key, as is known.
+        """
         kept = self._without_file(old) if again else [*old]
         if new is None:
             return [path for path in kept if path is not None]
-        new = self._one_per_key(new)
+        new = new if distinct else self._one_per_key(new)
         newest = self._without_reopened(new, [path for path in kept if path is not None])
         left = self._without_keys(kept, newest)
         if left != old:
@@ -62,14 +73,14 @@ class Merge:
         return self._rewrite(f"SELECT * FROM {in_parquet(*paths)}{order}", "whole")  # noqa: S608
 
     def _count(self, relation: str) -> int:
-        found = self._duck.execute(f"SELECT count(*) FROM {relation}").fetchall()  # noqa: S608
+        found = self._duck().execute(f"SELECT count(*) FROM {relation}").fetchall()  # noqa: S608
         return int(found[0][0])
 
     def _rewrite(self, query: str, label: str) -> Path:
         target = self._part(self._table.name, label)
         if together := TOGETHER.get(self._table.name):
             query = f"SELECT * FROM ({query}) ORDER BY {together}"  # noqa: S608
-        self._duck.execute(
+        self._duck().execute(
             f"COPY ({query}) TO {quoted(target)} "
             f"(FORMAT parquet, COMPRESSION {codec_of(self._table)}, USE_TMP_FILE false)"
         )
@@ -81,7 +92,7 @@ class Merge:
         if not there:
             return set()
         rows = in_parquet(*there).replace("union_by_name", "filename = true, union_by_name")
-        found = self._duck.execute(f"SELECT DISTINCT old.filename FROM {rows} old {condition}")  # noqa: S608
+        found = self._duck().execute(f"SELECT DISTINCT old.filename FROM {rows} old {condition}")  # noqa: S608
         return {name for (name,) in found.fetchall()}
 
     def _without_file(self, old: list[Path]) -> list[Path | None]:
@@ -116,8 +127,8 @@ class Merge:
                 f"SELECT 1 FROM read_parquet(?) GROUP BY {self._key} "  # noqa: S608
                 "HAVING count(*) > 1 LIMIT 1"
             )
-            return bool(self._duck.execute(twice, [str(new)]).fetchall())
-        found = self._duck.execute(
+            return bool(self._duck().execute(twice, [str(new)]).fetchall())
+        found = self._duck().execute(
             f"SELECT hash({self._key}) AS hashed FROM read_parquet(?)",  # noqa: S608
             [str(new)],
         )
@@ -126,7 +137,7 @@ class Merge:
         shared = hashed[1:][hashed[1:] == hashed[:-1]]
         if not 0 < shared.size <= _FEW_SHARED:
             return bool(shared.size)
-        repeated = self._duck.execute(
+        repeated = self._duck().execute(
             f"SELECT count(*) FROM read_parquet(?) WHERE hash({self._key}) IN "  # noqa: S608
             f"(SELECT unnest(?)) GROUP BY {self._key} HAVING count(*) > 1",
             [str(new), shared.tolist()],
@@ -171,7 +182,7 @@ class Merge:
         filling = Filling(
             self._table, self._same_key, in_parquet(path), has, in_parquet(*givers), give
         )
-        if not self._duck.execute(filling.count).fetchall()[0][0]:
+        if not self._duck().execute(filling.count).fetchall()[0][0]:
             return path
         return self._rewrite(filling.query, label)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ class Written:
     Attributes:
         rows_folded: records that are part of another record's row, or that a later record of the
             same key replaces.
+        distinct: tables in which no two rows have the same key.
     """
 
     rows_read: int
@@ -39,6 +40,7 @@ class Written:
     rows: tuple[tuple[str, int], ...]
     rejected: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
+    distinct: frozenset[str]
 
     def check(self) -> None:
         """Check that no record is lost and none is counted twice.
@@ -77,7 +79,7 @@ def write_batches(
     counted_notes: Counter[str] = Counter()
     repeats = _Repeats(ingestion.computing)
     for batch in batches:
-        repeats.see(batch.tables)
+        repeats.see(batch)
         for name, table in batch.tables.items():
             ingestion.write(name, table)
             if name == REJECTS.name:
@@ -94,7 +96,7 @@ def write_batches(
         counted_notes.update(batch.counted_notes)
         if progress:
             progress(counts["read"])
-    repeated = repeats.count()
+    repeated, distinct = repeats.count()
     del repeats  # and what it held is the system's again, before the store sorts what was written
     pa.default_memory_pool().release_unused()
     written = Written(
@@ -106,6 +108,7 @@ def write_batches(
         rows=tuple(rows.items()),
         rejected=tuple(rejected.most_common()),
         notes=(*notes, *(by_number(note, n) for note, n in counted_notes.items())),
+        distinct=distinct,
     )
     written.check()
     return written
@@ -129,9 +132,12 @@ class _Repeats:
         self._n_parts = 0
         # allocations on the lines of their attempts, which are many
         self._held: list[pa.Table] = []
+        self._nodes_once = True
 
-    def see(self, tables: Mapping[str, pa.Table]) -> None:
+    def see(self, batch: Batch) -> None:
         """Remember the keys and lines of the rows of one batch."""
+        tables = batch.tables
+        self._nodes_once &= batch.nodes_once or ALLOCATIONS.name not in tables
         for name, rows in tables.items():
             if name in NOT_RECORDS:
                 continue
@@ -145,23 +151,29 @@ class _Repeats:
         if self._n_bytes > _MOST_KEY_BYTES:
             self._put_aside()
 
-    def count(self) -> int:
-        """Records whose rows are all replaced by those of other records."""
+    def count(self) -> tuple[int, frozenset[str]]:
+        """Records whose rows are all replaced by those of others, and tables without any."""
         import pyarrow as pa
 
         if self._aside is not None:
-            return self._count_aside(self._aside)
+            return self._count_aside(self._aside), frozenset()
         tables = {name: pa.concat_tables(parts) for name, parts in self._keys.items()}
         last = {name: _last_lines(name, keys) for name, keys in tables.items()}
-        if all(len(last[name]) == keys.num_rows for name, keys in tables.items()):
-            return 0  # every attempt stands, and so does the line of each allocation
+        distinct = {name for name, keys in tables.items() if len(last[name]) == keys.num_rows}
+        stands = len(distinct) == len(tables)
+        if self._held:
+            once = self._nodes_once and ATTEMPTS.name in distinct
+            distinct -= {ALLOCATIONS.name}
+            distinct |= {ALLOCATIONS.name} if once and ALLOCATIONS.name not in tables else set()
+        if stands:  # every attempt stands, and so does the line of each allocation
+            return 0, frozenset(distinct)
         every = [keys.column("line") for keys in tables.values()]
         standing = [*last.values()]
         if self._held:
             held = pa.concat_tables([_expanded(keys) for keys in self._held])
             every.append(held.column("line"))
             standing.append(_last_lines(ALLOCATIONS.name, held))
-        return _n_distinct(every) - _n_distinct(standing)
+        return _n_distinct(every) - _n_distinct(standing), frozenset(distinct)
 
     def _put_aside(self) -> None:
         """Write what is remembered to a temporary folder: a file may be larger than memory."""

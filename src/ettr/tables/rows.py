@@ -59,6 +59,7 @@ class Batch:
         rows_folded: records that became part of another record's row, such as a job's steps.
         derived: tables whose rows follow from several records, such as intervals of a node.
         counted_notes: the same with `{n}` in place of a number, and that number.
+        nodes_once: no two allocations of an attempt are on the same node, as is known.
 
     The counts are of this batch only. Over all batches of a log every record read is kept,
     rejected, folded or skipped.
@@ -75,6 +76,7 @@ class Batch:
     rows_folded: int = 0
     derived: frozenset[str] = frozenset()
     counted_notes: Mapping[str, int] = field(default_factory=dict)
+    nodes_once: bool = False
 
     def __post_init__(self) -> None:
         checked = {name: _schema_of(name).check(rows) for name, rows in self.tables.items()}

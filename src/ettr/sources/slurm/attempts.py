@@ -131,7 +131,7 @@ class AttemptReader:
             columns = {name: column.take(where) for name, column in columns.items()}
         records = JobRecords(columns, len(job_at), self._times, self.node_lists, self._accelerators)
         table = self._attempts(records, steps, lines[job_at])
-        bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in records.bad()]
+        bad += [Bad(int(job_at[i]), reason, detail) for i, reason, detail in records.bad]
         if records.is_bad.any():
             table = table.filter(pa.array(~records.is_bad))
         table, repeated = self._without_repeats(table)
@@ -139,10 +139,10 @@ class AttemptReader:
         orphans = int(is_step.sum()) - steps.folded
         self._counts["steps"] += steps.folded
         self._counts["orphans"] += orphans
-        made = allocations_of(table, self.node_lists)
-        self._counts["no elapsed time"] += made.without_elapsed
-        self._counts["node count differs"] += made.node_count_differs
-        return Converted(table, made.rows, tuple(bad), steps.folded + repeated, orphans)
+        allocations, without_elapsed, differs = _allocations(table, self.node_lists)
+        self._counts["no elapsed time"] += without_elapsed
+        self._counts["node count differs"] += differs
+        return Converted(table, allocations, tuple(bad), steps.folded + repeated, orphans)
 
     def _attempts(
         self, records: JobRecords, steps: Steps, lines: npt.NDArray[np.int64]
@@ -407,49 +407,47 @@ def _as_text(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
-    """Rows of `allocations`, and how many attempts do not fit their node list."""
-
-    rows: pa.Table
-    without_elapsed: int = 0
-    node_count_differs: int = 0
+_OF_A_LOG = frozenset({"cluster", "source", "file_id"})
 
 
-def allocations_of(attempts: pa.Table, node_lists: NodeLists) -> Allocated:
-    """The nodes of some attempts; GPUs are shared equally between them."""
+def _is_one(column: pa.ChunkedArray) -> bool:
+    ends = pc.min_max(column)
+    return bool(ends["min"] == ends["max"])
+
+
+def _allocations(attempts: pa.Table, node_lists: NodeLists) -> tuple[pa.Table, int, int]:
+    """The nodes of some attempts, which share its GPUs equally.
+
+    And how many attempts have nodes but no elapsed time, and how many another number of nodes.
+    """
     started = pc.and_(attempts.column("start").is_valid(), attempts.column("node_list").is_valid())
     knows = pc.and_(started, attempts.column("elapsed_s").is_valid())
     without_elapsed = (pc.sum(started).as_py() or 0) - (pc.sum(knows).as_py() or 0)
-    rows = attempts.select([*(set(ALLOCATIONS.names) - {"node"}), "node_list", "n_nodes"])
-    rows = rows.filter(knows)
-    if not rows.num_rows:
-        return Allocated(ALLOCATIONS.empty(), without_elapsed)
-    lists = rows.column("node_list").combine_chunks().dictionary_encode()
-    names = [node_lists(text) or () for text in lists.dictionary.to_pylist()]
-    sizes = np.array([len(each) for each in names], dtype=np.int64)
-    firsts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    flat = pa.array([name for each in names for name in each], TEXT)
+    at = np.flatnonzero(knows.to_numpy())
+    if not len(at):
+        return ALLOCATIONS.empty(), without_elapsed, 0
+    lists = attempts.column("node_list").take(pa.array(at)).combine_chunks().dictionary_encode()
+    names, firsts, sizes = node_lists.placed(lists.dictionary.to_pylist())
     codes = lists.indices.to_numpy().astype(np.int64)
     counts = sizes[codes]
-    differs = pc.not_equal(rows.column("n_nodes").combine_chunks(), pa.array(counts))
-    row_of = np.repeat(np.arange(len(codes)), counts)
-    within = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    # texts that all rows share are not gathered one by one
-    same = {
-        name: pa.repeat(rows.column(name)[0], len(row_of))
-        for name in ("cluster", "source", "file_id")
-        if pc.all(pc.equal(rows.column(name), rows.column(name)[0])).as_py()
+    differs = pc.not_equal(attempts.column("n_nodes").take(pa.array(at)), pa.array(counts))
+    ends = np.cumsum(counts)
+    place = np.arange(ends[-1]) + np.repeat(firsts[codes] - (ends - counts), counts)
+    row_of = pa.array(np.repeat(at, counts))
+    share = np.ones(attempts.num_rows)
+    share[at] = counts
+    gpus = pc.divide(attempts.column("n_gpus").cast(FLOAT, safe=False), pa.array(share))
+    given = {name: attempts.column(name) for name in ALLOCATIONS.names if name != "node"}
+    out = {
+        # texts that all rows share are not gathered one by one
+        name: pa.repeat(column[0], len(place))
+        if name in _OF_A_LOG and _is_one(column)
+        else column.take(row_of)
+        for name, column in (given | {"n_gpus": gpus}).items()
     }
-    shared = rows.select([name for name in ALLOCATIONS.names if name not in {"node", *same}])
-    shared = shared.take(pa.array(row_of))
-    out = {name: shared.column(name) for name in shared.column_names} | same
-    out["n_gpus"] = pc.divide(
-        out["n_gpus"].cast(FLOAT, safe=False), pa.array(counts[row_of], INT).cast(FLOAT)
-    )
-    out["node"] = flat.take(pa.array(firsts[codes][row_of] + within))
+    out["node"] = pa.array(names, TEXT).take(pa.array(place))
     made = pa.table([out[name] for name in ALLOCATIONS.names], schema=ALLOCATIONS.arrow_schema)
-    return Allocated(made, without_elapsed, pc.sum(differs).as_py() or 0)
+    return made, without_elapsed, pc.sum(differs).as_py() or 0
 
 
 def attempt_ids(cluster: pa.Array, job_id: pa.Array, submit: pa.Array) -> pa.Array:
@@ -460,8 +458,7 @@ def attempt_ids(cluster: pa.Array, job_id: pa.Array, submit: pa.Array) -> pa.Arr
     stamp = pc.replace_substring(
         seconds.cast(pa.timestamp("s")).cast(TEXT), " ", "T", max_replacements=1
     )
-    key = pc.binary_join_element_wise(cluster, job_id, "/")
-    return pc.binary_join_element_wise(key, pc.binary_join_element_wise(stamp, "Z", ""), "@")
+    return pc.binary_join_element_wise(cluster, "/", job_id, "@", stamp, "Z", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,13 +194,14 @@ class _BlockLines:
 
 def _with_repairs(lines: _BlockLines, whole: Mask, found: Records) -> Records:
     """Put the records between the whole lines together, in order."""
-    pieces: list[bytes] = []
+    whole_block = memoryview(lines.block)
+    pieces: list[bytes | memoryview] = []
     start: list[Ints] = []
     number: list[Ints] = []
     at = 0
     for first, last in _runs(~whole):
         if first > at:
-            pieces.append(lines.block[int(lines.starts[at]) : int(lines.starts[first])])
+            pieces.append(whole_block[int(lines.starts[at]) : int(lines.starts[first])])
             start.append(lines.starts[at:first])
             number.append(np.arange(at, first))
         for begin, record in _repair(lines, first, last, found):
@@ -209,7 +210,7 @@ def _with_repairs(lines: _BlockLines, whole: Mask, found: Records) -> Records:
             number.append(np.array([begin]))
         at = last
     if at < len(lines.starts):
-        pieces.append(lines.block[int(lines.starts[at]) :])
+        pieces.append(whole_block[int(lines.starts[at]) :])
         start.append(lines.starts[at:])
         number.append(np.arange(at, len(lines.starts)))
     found.data = b"".join(pieces)
@@ -375,7 +376,7 @@ def _in_one_text(text: bytes, layout: RecordLayout) -> list[list[bytes]]:
             continue
         # what is joined may be a megabyte: the others were looked at first
         before, after = first_parts[:at], last_parts[at + 1 :]
-        begin, end = sum(len(part) + 1 for part in before), sum(len(part) + 1 for part in after)
+        begin, end = (len(layout.mark.join(parts)) + bool(parts) for parts in (before, after))
         joined = text[begin : len(text) - end].replace(layout.mark, layout.delimiter)
         if at not in checked or _fits(name, joined):
             fits.append([*before, joined, *after])

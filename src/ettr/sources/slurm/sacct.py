@@ -199,7 +199,7 @@ def _batch(part: _Parsed, layout: RecordLayout, reader: AttemptReader, file_id: 
     if rejects.rows:
         rejects.sort()
         tables["rejects"] = rejects.table()
-    return Batch(tables, read, len(rejects.rows), skipped, rows_folded=folded)
+    return Batch(tables, read, len(rejects.rows), skipped, rows_folded=folded, nodes_once=True)
 
 
 def _without_secrets(raw: bytes) -> str:
@@ -218,7 +218,7 @@ def _columns(
     longest = max(len(data) // 16, 1 << 20)
     table = csv.read_csv(
         pa.BufferReader(data),
-        csv.ReadOptions(column_names=unique, block_size=min(longest, 2**30), use_threads=True),
+        csv.ReadOptions(column_names=unique, block_size=min(longest, 2**30), use_threads=False),
         csv.ParseOptions(
             delimiter=mark.decode(),
             quote_char=False,

@@ -273,7 +273,8 @@ class JobRecords:
         self.is_bad: Mask = np.zeros(n, dtype=bool)
         # how many nodes each record lists, once its list was read
         self.n_listed: pa.Array = pa.nulls(n, INT)
-        self._found: list[tuple[int, str, str]] = []
+        # index, reason and detail of each
+        self.bad: list[tuple[int, str, str]] = []
         # several columns come from one field
         self._texts: dict[str, pa.Array] = {}
         self._distinct: dict[str, pa.DictionaryArray] = {}
@@ -284,12 +285,8 @@ class JobRecords:
             wrong = wrong.to_numpy(zero_copy_only=False).astype(bool)
         for i in np.flatnonzero(wrong & ~self.is_bad):
             value = self.columns[field][int(i)].as_py() if field in self.columns else None
-            self._found.append((int(i), reason, f"{field} is {value!r:.120}"))
+            self.bad.append((int(i), reason, f"{field} is {value!r:.120}"))
         self.is_bad |= wrong
-
-    def bad(self) -> list[tuple[int, str, str]]:
-        """Index, reason and detail of each bad record."""
-        return self._found
 
     def text(self, field: str) -> pa.Array:
         """A column of strings, "" as null; all null where the log has no such field."""
