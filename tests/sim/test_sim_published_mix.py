@@ -53,7 +53,7 @@ def test_most_of_what_is_preempted_is_of_the_lowest_level_and_comes_to_its_end(
     scenario: ClusterScenario,
 ):
     """How much is preempted differs too much between weeks: the benchmark has eleven months."""
-    short = replace(scenario, period=replace(scenario.period, days=10.0))
+    short = replace(scenario, period=replace(scenario.period, days=4.0))
     rows = played(short)[0]["attempts"].to_pylist()
     of_lowest = [row for row in rows if row["qos"] == LOWEST]
     preempted = Counter(row["job_id"] for row in of_lowest if row["state"] == "PREEMPTED")

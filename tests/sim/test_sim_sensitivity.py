@@ -197,7 +197,7 @@ def test_on_dask_and_ray_the_results_are_the_same(backend: str, module: str, tmp
     """In processes of their own: what a backend starts is there until its process ends."""
     pytest.importorskip(module)
     short = tmp_path / "short.toml"
-    short.write_text(scenario_text("small")[0].replace("days = 7", "days = 0.5"), "utf-8")
+    short.write_text(scenario_text("small")[0].replace("days = 7", "days = 0.2"), "utf-8")
     words = ["simulate", "sensitivity", str(short), "--runs", "3", "--vary", "lemons.share"]
     words.append("--json")
     spread = subprocess.run(
@@ -240,7 +240,7 @@ def run(*words: str) -> str:
 @pytest.mark.slow
 def test_the_command_ranks_by_headline(tmp_path: Path):
     short = tmp_path / "short.toml"
-    short.write_text(scenario_text("small")[0].replace("days = 7", "days = 0.5"), "utf-8")
+    short.write_text(scenario_text("small")[0].replace("days = 7", "days = 0.2"), "utf-8")
     words = ("sensitivity", str(short), "--runs", "3", "--vary", "lemons.*")
     text = " ".join(run(*words).split())
     assert text.startswith("Sensitivity =========== SIMULATED, no cluster logged this")

@@ -257,7 +257,7 @@ def test_a_cluster_with_it_preempts_lower_levels_alone_and_keeps_every_gpu_hour(
     rules = replace(
         scenario.scheduling, waiting=waiting, preemption="slurm-youngest-first", preempt_after_s=600
     )
-    period = replace(scenario.period, days=1)
+    period = replace(scenario.period, days=0.75)
     scenario = replace(scenario, scheduling=rules, period=period, quotas=quotas)
     assert not loop_can(scenario)
     cluster = SimulatedCluster(scenario, 3, "0")
