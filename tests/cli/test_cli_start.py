@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import ettr, write_logs
-from ettr.cli.main import PlainValues, _compile_when_called
+from ettr.cli.main import PlainValues
 
 RUN = """
 import json, sys
@@ -93,27 +92,6 @@ def test_a_command_loads_no_other_command() -> None:
     modules = {name for name in loaded(*RATE) if name.startswith("ettr.cli.")}
     assert "ettr.cli.plan" in modules
     assert not modules & {"ettr.cli.project", "ettr.cli.ingest", "ettr.cli.training"}
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="Python compiles them at once")
-def test_methods_that_are_compiled_when_called_do_what_those_of_the_library_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dataclasses, "exec", _compile_when_called, raising=False)
-
-    @dataclasses.dataclass(frozen=True, slots=True, order=True)
-    class Later:
-        size: int
-        name: str = ""
-
-    one, same, other = Later(1, "a"), Later(1, "a"), Later(2)
-    assert one == same != other
-    assert len({one, same, other}) == 2
-    assert one < other
-    assert repr(other).endswith("Later(size=2, name='')")
-    assert dataclasses.replace(one, size=2, name="") == other
-    with pytest.raises(dataclasses.FrozenInstanceError, match="size"):
-        one.size = 3  # type: ignore[misc]
 
 
 class TestPlainValues:

@@ -6,7 +6,6 @@ Exit status: 0 done, 1 could not, 2 wrong use. Text goes to stdout, diagnostics 
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import gc
 import importlib
 import inspect
@@ -294,43 +293,15 @@ def main() -> None:
         sys.exit(1)
 
 
-def _compile_when_called(text: str, scope: dict[str, Any], found: dict[str, Any]) -> None:
-    """What `exec` does for the standard library's dataclasses, but for `__init__` when called.
-
-    A command loads hundreds of classes, of which it compares, hashes and prints a few.
-    """
-    name = text.split("def ", 2)[2].partition("(")[0]
-    if name == "__init__":
-        exec(text, scope, found)  # noqa: S102 - the standard library's own text
-        return
-
-    def create(**held: Any) -> Callable[..., Any]:
-        compiled: list[Callable[..., Any]] = []
-
-        def call(*args: Any) -> Any:
-            if not compiled:
-                exec(text, scope, found)  # noqa: S102 - as above
-                compiled.append(found["__create_fn__"](**held))
-            return compiled[0](*args)
-
-        call.__name__ = name
-        return call
-
-    found["__create_fn__"] = create
-
-
 def main_alone() -> None:
     """Run the command line as a process of its own, which ends as it stands.
 
     An interpreter that ends takes apart all that it loaded, a tenth of a short command's CPU time.
     Threads are waited for before, and what libraries have to do at the end is done.
-    As much goes into the threads of NumPy's algebra, which small matrices never need, and into
-    methods of dataclasses, which Python 3.13 compiles at once.
+    As much goes into the threads of NumPy's algebra, which small matrices never need.
     """
     if _needs_engine(_named(sys.argv[1:])):  # others run a training, which is the user's own
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        if sys.version_info < (3, 13):
-            vars(dataclasses)["exec"] = _compile_when_called
     status = 1
 
     def end() -> None:

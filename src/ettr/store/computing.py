@@ -59,7 +59,8 @@ class Computing:
             duckdb.Error: the file cannot be opened.
             UsageError: an option is not one of DuckDB's.
         """
-        # the engine without the package around it, which takes a command .05 s of CPU time
+        # the engine without the package around it, which takes a command .05 s of CPU time; every
+        # DuckDB since 1.4.0 has it under this name
         import _duckdb
 
         limit_bytes = self.memory_bytes or int(allowed_bytes() * _SHARE)
