@@ -163,10 +163,9 @@ def _show_evidence(
     evidence: LemonEvidence, head: SelectionHead, output: Path | None, printing: Answering
 ) -> None:
     from ettr.analysis.lemon_evidence import FailedJob
-    from ettr.report.head import selection_text, with_selection
     from ettr.report.html import render
     from ettr.report.pages import evidence_document, evidence_file, evidence_page
-    from ettr.report.rows import flat_rows
+    from ettr.report.rows import flat_rows, selection_text, with_selection
     from ettr.report.sections.lemons import verdict_section
 
     found = evidence_document(evidence)
@@ -250,9 +249,8 @@ def node(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.node_history import node_history
-    from ettr.report.head import with_selection
     from ettr.report.parts import part_document, part_rows
-    from ettr.report.rows import plain_fields, summary_rows
+    from ettr.report.rows import plain_fields, summary_rows, with_selection
     from ettr.report.sections.node_records import node_section, records_section
 
     with on.open(store) as opened:

@@ -69,9 +69,8 @@ def _print_part(
 ) -> None:
     """Print one part of the report of a selection."""
     from ettr.analysis import Analysis
-    from ettr.report.head import with_selection
     from ettr.report.parts import part_alone, part_document, part_rows
-    from ettr.report.rows import with_price
+    from ettr.report.rows import with_price, with_selection
 
     assumptions = metric.assumptions(metric.gpus_per_node)
     with on.open(store) as opened:

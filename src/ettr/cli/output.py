@@ -90,7 +90,7 @@ def say_json(document: Any) -> None:
 
 def say_selection(head: SelectionHead) -> None:
     """Print what is selected and what its reader must know, where anything is left out."""
-    from ettr.report.head import selection_text
+    from ettr.report.rows import selection_text
 
     if text := selection_text(head):
         say(f"{text}\n")
@@ -109,7 +109,7 @@ def end_of_selection(head: SelectionHead | None) -> None:
 
 def complain_of_selection(head: SelectionHead) -> None:
     """Print the same to stderr, for a form of output that has no head."""
-    from ettr.report.head import selection_text
+    from ettr.report.rows import selection_text
 
     if text := selection_text(head):
         complain(text)
@@ -226,8 +226,8 @@ class PageFile(OptionGroup):
         """Write the page, if one is asked for, and say where it is."""
         if self.html is None:
             return
-        from ettr.report.head import selection_line
         from ettr.report.html import answer_page, render
+        from ettr.report.rows import selection_line
 
         selection = "" if head is None else selection_line(head)
         write_text(self.html, render(answer_page(section, title, confidence, selection, caution)))

@@ -139,25 +139,19 @@ class Facts:
         ask: Callable[[str, Mapping[str, Any]], Any],
         columns: tuple[str, ...] = (),
     ) -> Any:
-        one = fact(name) if name not in self._stored else None
-        sql: str
-        bound: Mapping[str, Any] = {}
+        is_kept = name in self._stored or fact(name).keep != "no"
         key: tuple[Any, ...]
-        if one is not None and one.keep == "no":
-            key = (*self._key(name), form)
+        key = (self.table(name), form, *columns) if is_kept else (*self._key(name), form)
+        if key in self._fetched:
+            return self._fetched[key]
+        if is_kept:
+            listed = ", ".join(f'"{column}"' for column in columns) or "*"
+            found = ask(f"SELECT {listed} FROM {key[0]}", {})
         else:
-            key = self.table(name), form, *columns
-        if key not in self._fetched:
-            if one is not None and one.keep == "no":
-                sql, bound = one.code_with(self.table), self._bound(one)
-            else:
-                listed = ", ".join(f'"{column}"' for column in columns) or "*"
-                sql = f"SELECT {listed} FROM {key[0]}"
-            found = ask(sql, bound)
-            if _length(found) > MOST_KEPT_ROWS:
-                return found
+            found = ask(fact(name).code_with(self.table), self._bound(fact(name)))
+        if _length(found) <= MOST_KEPT_ROWS:
             self._fetched[key] = found
-        return self._fetched[key]
+        return found
 
     def _bound(self, one: Fact) -> dict[str, Any]:
         return {name: self.given(name) for name in one.takes}

@@ -14,7 +14,6 @@ from ettr.report.actions import next_steps
 from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest_size, uncounted
 from ettr.report.findings import caution, findings, lower_bound, short_logs
 from ettr.report.first_screen import first_screen
-from ettr.report.head import selection_line, simulation_line
 from ettr.report.html import Card, Page
 from ettr.report.numbers import (
     NO_GPUS,
@@ -31,7 +30,15 @@ from ettr.report.numbers import (
 )
 from ettr.report.parts import part_document, part_sections
 from ettr.report.registry import PARTS
-from ettr.report.rows import REPORT_FORMAT, REPORT_VERSION, money, plain, price_words
+from ettr.report.rows import (
+    REPORT_FORMAT,
+    REPORT_VERSION,
+    money,
+    plain,
+    price_words,
+    selection_line,
+    simulation_line,
+)
 from ettr.report.section import Section
 from ettr.report.sections.goodput import lost_in_all
 from ettr.report.text import wrapped
