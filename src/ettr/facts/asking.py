@@ -19,22 +19,21 @@ from ettr.tables import TABLES
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
 _OF_A_QUESTION = frozenset(
-    {
-        *("asked_cluster", "asked_node", "asked_node_names", "claimed", "down", "edges"),
-        *("run_jobs", "restarts", "linked"),
+    (
         *(
-            "first_day",
-            "last_day",
-            "fleet_in_service",
-            "understood_checks",
-            "repaired",
-            "scored_from_s",
-            "scored_to_s",
+            "asked_cluster",
+            "asked_node",
+            "asked_node_names",
+            "claimed",
+            "down",
+            "edges",
+            "run_jobs",
         ),
-        *("first_rows", "least_share"),
-        *("least_size", "most_shown", "sized_by_nodes", "cells_origin_s"),
-        *("best_lost_s", "run_gap_s", "run_min_gpus", "run_rule"),
-    }
+        *("restarts", "linked", "first_day", "last_day", "fleet_in_service", "understood_checks"),
+        *("repaired", "scored_from_s", "scored_to_s", "first_rows", "least_share", "least_size"),
+        *("most_shown", "sized_by_nodes", "cells_origin_s", "best_lost_s", "run_gap_s"),
+        *("run_min_gpus", "run_rule"),
+    )
 )
 """Values that one question gives to its facts."""
 _INNER = re.compile(r"^(raw|named|parts|whole|het|given|history)_|_(counted|summed)$")
@@ -99,7 +98,7 @@ def ask(facts: Facts, sql: str, *, most_rows: int, memory_bytes: int, seconds: f
 
     name_facts(facts, sql)
     engine = _duck_of(facts)
-    files = ", ".join(_quoted(path) for path in facts.given("files"))
+    files = ", ".join("'" + path.replace("'", "''") + "'" for path in facts.given("files"))
     engine.run(f"SET memory_limit = '{int(memory_bytes)}B'")
     engine.run(f"SET allowed_paths = [{files}]")
     engine.run("SET enable_external_access = false")
@@ -178,8 +177,3 @@ def _means(one: Fact) -> str:
 
 def _narrow(name: str, kind: str) -> str:
     return f"{name}_us" if kind.startswith("timestamp") else name
-
-
-def _quoted(path: str) -> str:
-    doubled = path.replace("'", "''")
-    return f"'{doubled}'"
