@@ -20,19 +20,11 @@ from ettr.tables import TABLES
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
 _OF_A_QUESTION = frozenset(
     (
-        *(
-            "asked_cluster",
-            "asked_node",
-            "asked_node_names",
-            "claimed",
-            "down",
-            "edges",
-            "run_jobs",
-        ),
+        *("asked_cluster", "asked_node", "asked_node_names", "claimed", "down", "edges"),
         *("restarts", "linked", "first_day", "last_day", "fleet_in_service", "understood_checks"),
         *("repaired", "scored_from_s", "scored_to_s", "first_rows", "least_share", "least_size"),
         *("most_shown", "sized_by_nodes", "cells_origin_s", "best_lost_s", "run_gap_s"),
-        *("run_min_gpus", "run_rule"),
+        *("run_min_gpus", "run_rule", "run_jobs"),
     )
 )
 """Values that one question gives to its facts."""
