@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ettr.facts.files import FactEngine
 
 Given = Mapping[str, Any]
+_Ask = Callable[[str, Given], Any]
 _NUMBER = count()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_KEPT_ROWS = 200_000
@@ -132,13 +133,7 @@ class Facts:
         """Rows of a fact as an Arrow table."""
         return self._kept(name, "arrow", self.engine.arrow)
 
-    def _kept(
-        self,
-        name: str,
-        form: str,
-        ask: Callable[[str, Mapping[str, Any]], Any],
-        columns: tuple[str, ...] = (),
-    ) -> Any:
+    def _kept(self, name: str, form: str, ask: _Ask, columns: tuple[str, ...] = ()) -> Any:
         is_kept = name in self._stored or fact(name).keep != "no"
         key: tuple[Any, ...]
         key = (self.table(name), form, *columns) if is_kept else (*self._key(name), form)
