@@ -47,7 +47,7 @@ class Merge:
             again: the store knows the file.
             distinct: no two rows of the new part have the same key, as is known.
         """
-        kept = self._without_file(old) if again else [*old]
+        kept: list[Path | None] = self._without_file(old) if again else [*old]
         if new is None:
             return [path for path in kept if path is not None]
         new = new if distinct else self._one_per_key(new)
