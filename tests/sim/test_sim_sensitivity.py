@@ -205,7 +205,7 @@ def test_on_dask_and_ray_the_results_are_the_same(backend: str, module: str, tmp
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=570,
         check=False,
     )
     assert spread.returncode == 0, spread.stderr
