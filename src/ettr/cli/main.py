@@ -204,18 +204,18 @@ def _is_want_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in _WANT_OF_MEMORY)
 
 
-def _needs_engine(command: str | None) -> bool:
-    panel = next((panel for panel, name, _ in commands() if name == command), None)
-    return panel in _OF_LOGS and command not in _WITHOUT_ENGINE
-
-
-def _check_address_space(command: str | None) -> None:
-    """Refuse a limit under which the engine's libraries cannot even be loaded.
+def _prepare_engine(command: str | None, *, alone: bool) -> None:
+    """Refuse a limit under which the libraries of a command's engine cannot even be loaded.
 
     They would end, or hang, in native code, of which no program can say anything.
     """
+    panel = next((panel for panel, name, _ in commands() if name == command), None)
+    if panel not in _OF_LOGS or command in _WITHOUT_ENGINE:
+        return
+    if alone:  # not where a training is run, which would take it over
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if _needs_engine(command) and 0 < limit_bytes < _LEAST_ADDRESS_SPACE_BYTES:
+    if 0 < limit_bytes < _LEAST_ADDRESS_SPACE_BYTES:
         raise MemoryError(
             f"a limit of {limit_bytes / 1e6:,.0f} MB of address space; the libraries alone take "
             f"{_LEAST_ADDRESS_SPACE_BYTES / 1e6:,.0f}"
@@ -234,8 +234,12 @@ def _run(command: Callable[[], object]) -> object:
     return command()
 
 
-def main() -> None:
-    """Run the command line and exit with its status."""
+def main(*, alone: bool = False) -> None:
+    """Run the command line and exit with its status.
+
+    Args:
+        alone: The process is for this command alone.
+    """
     write_any_text()
     # a command ends before it leaves garbage worth a look at each of its objects
     gc.set_threshold(300_000, 50, 50)
@@ -248,7 +252,7 @@ def main() -> None:
             _version(True)
         name = _named(words)
         # outside standalone mode an exit comes back as its status
-        _check_address_space(name)
+        _prepare_engine(name, alone=alone)
         status = _run(
             partial(
                 build_app(name),
@@ -300,8 +304,6 @@ def main_alone() -> None:
     Threads are waited for before, and what libraries have to do at the end is done.
     As much goes into the threads of NumPy's algebra, which small matrices never need.
     """
-    if _needs_engine(_named(sys.argv[1:])):  # others run a training, which is the user's own
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     status = 1
 
     def end() -> None:
@@ -312,7 +314,7 @@ def main_alone() -> None:
 
     atexit.register(end)  # the first to be registered is the last to be called
     try:
-        main()
+        main(alone=True)
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 1
         raise
