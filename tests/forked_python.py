@@ -304,7 +304,8 @@ def _with_forked_workers(words: Sequence[str], forks: ForkServer) -> None:
 
     sys.argv = list(words)
     with forked_workers(forks), patch.object(handler, "_popen", start):
-        {"ettr": ettr, "torchrun": torchrun}[words[0]]()
+        programs: dict[str, Any] = {"ettr": ettr, "torchrun": torchrun}
+        programs[words[0]]()
 
 
 def preload(modules: Sequence[str]) -> None:

@@ -128,7 +128,10 @@ def test_ctrl_c_prints_the_bounds(folder: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1.5)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()  # where interrupts are ignored, as below a shell's &
     assert process.returncode == 130, err
     made = json.loads(out)
     assert made["ended"] == "interrupted"
