@@ -57,6 +57,14 @@ def test_a_query_beyond_the_limit_is_put_aside_in_a_private_folder(
     assert not list(tmp_path.iterdir())
 
 
+def test_no_bar_is_drawn_amid_the_answer_of_a_program_that_is_no_file():
+    asked = "SELECT current_setting('enable_progress_bar')"
+    program = f"""from ettr.store.computing import Computing
+print(Computing().connect().execute("{asked}").fetchall())"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[(False,)]\n", done.stderr
+
+
 def test_a_folder_of_a_killed_process_is_removed_by_the_next_and_a_live_ones_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

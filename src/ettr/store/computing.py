@@ -86,7 +86,8 @@ class Computing:
                 ) from error
             raise
         weakref.finalize(duck, remove)
-        duck.execute("SET TimeZone = 'UTC'")
+        # a bar is drawn on stdout, amid JSON, where Python runs no script: python -c, a notebook
+        duck.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         return duck
 
 
