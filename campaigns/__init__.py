@@ -49,6 +49,7 @@ NAMES = (
     "slow-nodes",
     "slow-runs",
     "slurm-referee",
+    "small-commits",
     "spares",
     "state-accounting",
     "steps",
