@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.program import ettr, told
+from cli.program import ettr, ettr_once
 from ettr.attribution.hazards import (
     FAILED,
     FixedTerms,
@@ -85,7 +85,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_code_that_fails_on_many_nodes_a_node_that_fails_many_users_and_a_switch(store: Path):
-    listed = told("causes", store, "--json").json["listed"]
+    listed = ettr_once("causes", store, "--json").json["listed"]
     of_user = [one for one in listed if one["user"] == "u0" and one["node"] != "n5"]
     assert np.mean([one["user_program"] for one in of_user]) > 0.9
     of_node = [one for one in listed if one["node"] == "n5" and one["user"] != "u0"]
@@ -97,7 +97,7 @@ def test_code_that_fails_on_many_nodes_a_node_that_fails_many_users_and_a_switch
 
 
 def test_totals_export_and_csv_agree(store: Path, tmp_path: Path):
-    found = told("causes", store, "--json").json
+    found = ettr_once("causes", store, "--json").json
     assert sum(one["expected"] for one in found["totals"]) == pytest.approx(found["interruptions"])
     rows = list(csv.DictReader(io.StringIO(ettr("causes", store, "--csv").out)))
     assert len(rows) == found["interruptions"] == len(found["listed"])
@@ -113,7 +113,7 @@ def test_totals_export_and_csv_agree(store: Path, tmp_path: Path):
 
 
 def test_a_list_that_is_cut_says_so_and_leaves_the_totals_alone(store: Path):
-    whole = told("causes", store, "--json").json
+    whole = ettr_once("causes", store, "--json").json
     assert whole["not_listed"] == 0
     n = whole["interruptions"]
     found = ettr("causes", store, "--json", "--limit", "7").json
@@ -323,7 +323,7 @@ def test_the_only_failure_of_a_program_does_not_confirm_itself():
 
 def test_where_no_log_has_an_operator_none_is_blamed(store: Path):
     totals = {
-        one["cause"]: one["expected"] for one in told("causes", store, "--json").json["totals"]
+        one["cause"]: one["expected"] for one in ettr_once("causes", store, "--json").json["totals"]
     }
     assert totals["operator"] < 0.01 * sum(totals.values())
 
@@ -342,7 +342,7 @@ def test_coincidences_are_what_completed_attempts_of_each_size_show():
 
 
 def test_intervals_of_totals_allow_for_what_the_model_has_wrong(store: Path):
-    found = told("causes", store, "--json").json
+    found = ettr_once("causes", store, "--json").json
     for one in found["totals"]:
         share = one["share"]
         assert share["low"] <= share["estimate"] <= share["high"]
@@ -353,7 +353,7 @@ def test_intervals_of_totals_allow_for_what_the_model_has_wrong(store: Path):
 
 
 def test_what_a_probability_is_worth_is_printed_next_to_it(store: Path):
-    found = told("causes", store, "--json").json
+    found = ettr_once("causes", store, "--json").json
     worth = found["reliability"]
     assert {one["cause"] for one in worth} == {*CAUSE_KEYS} - {"unknown"}
     for one in worth:

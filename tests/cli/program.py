@@ -75,7 +75,7 @@ def ettr(*words: str | Path, folder: Path | None = None) -> Done:
 
 
 @cache
-def told(*words: str | Path) -> Done:
+def ettr_once(*words: str | Path) -> Done:
     """What a command says of a store that no test changes, run once."""
     return ettr(*words)
 

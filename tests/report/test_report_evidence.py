@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.program import Done, ettr, told, write_logs
+from cli.program import Done, ettr, ettr_once, write_logs
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def words(done: Done) -> str:
 
 
 def report(store: Path) -> str:
-    return words(told("report", "--detail", store, "-o", store.parent / "report.html"))
+    return words(ettr_once("report", "--detail", store, "-o", store.parent / "report.html"))
 
 
 def test_accounting_alone_gives_a_lower_bound(accounting: Path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.program import Done, ettr, told
+from cli.program import Done, ettr, ettr_once
 from ettr.analysis import Analysis
 from ettr.analysis.evidence import uncovered_days
 from ettr.store import open_store
@@ -58,7 +58,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_node_day_is_heard_silent_or_uncovered(store: Path):
-    evidence: Any = told("report", store, "--json").json["attribution"]["evidence"]
+    evidence: Any = ettr_once("report", store, "--json").json["attribution"]["evidence"]
     errors, states = evidence["kinds"]
     assert errors["node_days"] == 2 * 20
     assert errors["heard_node_days"] == 10 + 1
@@ -71,7 +71,7 @@ def test_each_node_day_is_heard_silent_or_uncovered(store: Path):
 
 
 def test_ends_in_uncovered_time_are_counted_apart(store: Path):
-    document: Any = told("report", store, "--json").json
+    document: Any = ettr_once("report", store, "--json").json
     evidence = document["attribution"]["evidence"]
     assert evidence["failed"] == {"heard": 1, "deaf": 0, "silent": 1, "uncovered": 1}
     assert evidence["unattributed"] == {"heard": 0, "deaf": 0, "silent": 0, "uncovered": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.program import ettr, told
+from cli.program import ettr, ettr_once
 
 FAULTS = """\
 cluster,node,time,time_end,code
@@ -27,7 +27,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_event_without_an_end_is_no_open_repair(store: Path):
-    faults: Any = told("nodes", store, "--fleet-nodes", "10", "--json").json["faults"]
+    faults: Any = ettr_once("nodes", store, "--fleet-nodes", "10", "--json").json["faults"]
     assert faults["faults"] == 3
     repair = faults["repair_h"]
     assert (repair["count"], repair["still_open"]) == (2, 0)
@@ -40,7 +40,7 @@ def test_the_rate_has_an_estimate_once_the_fleet_is_known(store: Path):
     faults: Any = ettr("nodes", store, "--json").json["faults"]
     assert faults["in_service"]["per_1000_node_days"]["estimate"] is None
     assert faults["in_service"]["per_1000_node_days"]["high"] > 0
-    faults = told("nodes", store, "--fleet-nodes", "10", "--json").json["faults"]
+    faults = ettr_once("nodes", store, "--fleet-nodes", "10", "--json").json["faults"]
     rate = faults["in_service"]
     assert rate["per_1000_node_days"]["estimate"] == pytest.approx(3000 / rate["node_days"])
     assert rate["node_days"] == pytest.approx(10 * (100 + 20 / 24), rel=1e-6)

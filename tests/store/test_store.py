@@ -70,6 +70,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
+def test_the_newer_row_stands_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    with open_store(tmp_path / "it's [1] * 100%20;x", create=True) as store:
+        ingest(store, "f1", attempts("f1", ("1", "RUNNING", None), ("2", "RUNNING", None)))
+        ingest(store, "f2", attempts("f2", ("1", "FAILED", NOON)))
+        ingest(store, "f1", attempts("f1", ("2", "FAILED", NOON)))
+        assert states(store) == {"1": "FAILED", "2": "FAILED"}
+
+
 def test_a_new_store_has_every_table_and_no_rows(store: Store) -> None:
     for name, table in TABLES.items():
         rows = store.rows(name)

@@ -86,14 +86,18 @@ class Merge:
         )
         return target
 
-    def _holding(self, paths: Sequence[Path | None], condition: str) -> set[str]:
-        """Those of some parts, of one table, that hold a row `old` for which a condition holds."""
-        there = [path for path in paths if path is not None]
-        if not there:
+    def _holding(self, paths: Sequence[Path | None], condition: str) -> set[int]:
+        """Indices of those parts of one table that hold a row `old` for which a condition holds."""
+        parts = [
+            f"SELECT {index} AS part, * FROM {in_parquet(path)}"  # noqa: S608
+            for index, path in enumerate(paths)
+            if path is not None
+        ]
+        if not parts:
             return set()
-        rows = in_parquet(*there).replace("union_by_name", "filename = true, union_by_name")
-        found = self._duck().execute(f"SELECT DISTINCT old.filename FROM {rows} old {condition}")  # noqa: S608
-        return {name for (name,) in found.fetchall()}
+        rows = " UNION ALL BY NAME ".join(parts)
+        found = self._duck().execute(f"SELECT DISTINCT old.part FROM ({rows}) old {condition}")  # noqa: S608
+        return {index for (index,) in found.fetchall()}
 
     def _without_file(self, old: list[Path]) -> list[Path | None]:
         """Drop what an earlier reading of the same file left."""
@@ -102,7 +106,7 @@ class Merge:
         holding = self._holding(old, f"WHERE file_id = '{self._file_id}'")
         return [
             self._left(f"{in_parquet(path)} WHERE file_id <> '{self._file_id}'", f"refiled{index}")
-            if str(path) in holding
+            if index in holding
             else path
             for index, path in enumerate(old)
         ]
@@ -166,7 +170,7 @@ class Merge:
         holding = self._holding(kept, f"SEMI {join}")
         return [
             self._left(f"{in_parquet(path)} old ANTI {join}", f"left{index}")
-            if path is not None and str(path) in holding
+            if path is not None and index in holding
             else path
             for index, path in enumerate(kept)
         ]
