@@ -86,8 +86,11 @@ class Computing:
                 ) from error
             raise
         weakref.finalize(duck, remove)
-        # a bar is drawn on stdout, amid JSON, where Python runs no script: python -c, a notebook
-        duck.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        duck.execute("SET TimeZone = 'UTC'")
+        # a bar is drawn on stdout, amid JSON, where Python runs no script, as `python -c`; in a
+        # notebook without widgets there is none, and the engine refuses to hear of it
+        with suppress(_duckdb.InvalidInputException):
+            duck.execute("SET enable_progress_bar = false")
         return duck
 
 
