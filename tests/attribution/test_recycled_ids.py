@@ -26,4 +26,4 @@ def test_the_history_is_of_the_last_job_with_the_id(tmp_path: Path):
     )
     assert found["earlier_jobs"] == ["a of ann, submitted 2017-10-03"]
     text = ettr("explain", tmp_path / "s", "77", "--detail").out
-    assert "Another job had this id before: a of ann" in " ".join(text.split())
+    assert "Times are UTC. Another job had this id before: a of ann" in " ".join(text.split())

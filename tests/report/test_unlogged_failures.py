@@ -182,6 +182,20 @@ def test_runs_that_hung_are_told_from_those_that_did_not(
     assert "2 CANCELLED, 1 TIMEOUT" in by_code["hangs"]["says"]
 
 
+def test_the_history_of_a_run_that_hung_says_after_what(
+    store: Path, report: dict[str, Any]
+) -> None:
+    for hung in report["failures"]["hung_runs"]:
+        first = ettr("explain", store, hung["job_id"]).out.splitlines()[0]
+        fault = f"gpu-driver on {hung['node']} 3 h before its end"
+        assert f"probably hung, after {fault}; it is not counted as a failure." in first
+        assert "no failure of the infrastructure was found" not in first
+        detail = " ".join(ettr("explain", store, hung["job_id"], "--detail").out.split())
+        assert f"probably it hung: {fault}, and the node was then taken out" in detail
+        (attempt,) = ettr("explain", store, hung["job_id"], "--json").json["attempts"]
+        assert (attempt["verdict"], attempt["hung_s"]) == (None, 3 * 3600)
+
+
 def test_the_rate_s_high_end_holds_the_runs_that_hung(report: dict[str, Any]) -> None:
     rate = report["failures"]["all_jobs"]
     per_1000 = 1000 / rate["node_days"]

@@ -142,9 +142,10 @@ class AttemptHistory:
     """One attempt: how it ran and ended, what was observed, the verdict (None: no failure).
 
     Attributes:
-        probable_symptom: Of a run that put itself back into the queue by its exit code: the fault
-            that was seen on a node of it that was taken out of service then. It is no failure
-            that counts.
+        probable_symptom: Of a run that put itself back into the queue by its exit code, or that
+            probably hung: the fault that was seen on a node of it that was taken out of service
+            then. It is no failure that counts.
+        hung_s: Of a run that probably hung: how long before its end that fault was seen.
     """
 
     attempt_id: str
@@ -162,6 +163,7 @@ class AttemptHistory:
     observed: tuple[ObservedEvent, ...]
     probable_symptom: str | None = None
     probable_node: str | None = None
+    hung_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class _Judged:
     causes: Mapping[str, set[str]]
     named: Mapping[str, set[str]]
     log_lines: Mapping[str, str]
+    hung: Mapping[str, _Row]
 
 
 def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
@@ -307,8 +310,9 @@ def _judged(facts: Facts) -> _Judged:
     log_lines = {row["named_event"]: row["attempt_id"] for row in ends if row["named_event"]}
     for event_id, attempt_id in log_lines.items():
         named[attempt_id].add(event_id)
+    hung = {row["attempt_id"]: row for row in facts.rows("hung_runs")}
     return _Judged(
-        {row["attempt_id"]: row["kind"] for row in ends}, failures, causes, named, log_lines
+        {row["attempt_id"]: row["kind"] for row in ends}, failures, causes, named, log_lines, hung
     )
 
 
@@ -320,6 +324,10 @@ def _attempt(
     observed = _observed(run, seen, judged, lines)
     is_own = run["state"] in _PUT_BACK and (run["exit_code"] or 0) > 0
     probable = None if attempt_id in judged.failures or not is_own else _probable(observed, lines)
+    hung, hung_s = judged.hung.get(attempt_id), None
+    if hung is not None and not is_own:
+        probable = hung["symptom"], hung["node"]
+        hung_s = (hung["end_us"] - hung["fault_us"]) / MICROSECONDS_PER_SECOND
     return AttemptHistory(
         attempt_id=attempt_id,
         state=run["state"],
@@ -336,6 +344,7 @@ def _attempt(
         observed=observed,
         probable_symptom=probable[0] if probable else None,
         probable_node=probable[1] if probable else None,
+        hung_s=hung_s,
     )
 
 

@@ -176,7 +176,7 @@ def job_history_text(history: JobHistory, evidence: Iterable[AttemptEvidence] = 
         f"{duration(history.window.after_s)} after it. Times are UTC."
     )
     if history.earlier_jobs:
-        window += f"Another job had this id before: {'; '.join(history.earlier_jobs)}."
+        window += f" Another job had this id before: {'; '.join(history.earlier_jobs)}."
     parts = [f"{head}\n{'=' * len(head)}", wrapped(window)]
     parts += [
         _attempt(place, attempt, arrived.get(attempt.attempt_id))
@@ -230,10 +230,25 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
 
 
 def _why_it_ended(history: JobHistory) -> str:
-    back = [one for one in history.attempts if one.probable_symptom]
-    after = ", ".join(f"{one.probable_symptom} on {one.probable_node}" for one in back)
-    many = by_number("{n} [attempt|attempts] put [itself|themselves] back", len(back))
-    return f"{_ended_by(history)} {many}, probably for {after}." if back else _ended_by(history)
+    probable = [one for one in history.attempts if one.probable_symptom]
+    back = [one for one in probable if one.hung_s is None]
+    hung = [one for one in probable if one.hung_s is not None]
+    says = [_ended_by(history)]
+    if back:
+        many = by_number("{n} [attempt|attempts] put [itself|themselves] back", len(back))
+        after = ", ".join(f"{one.probable_symptom} on {one.probable_node}" for one in back)
+        says.append(f"{many}, probably for {after}.")
+    if hung:
+        faults = ", ".join(map(_fault_of_hung, hung))
+        many = by_number("{n} [attempt|attempts] probably hung", len(hung))
+        counted_as = by_number("[it is|they are] not counted as [a failure|failures]", len(hung))
+        says.append(f"{many}, after {faults}; {counted_as}.")
+    return " ".join(says)
+
+
+def _fault_of_hung(one: AttemptHistory) -> str:
+    before = duration(one.hung_s or 0.0)
+    return f"{one.probable_symptom} on {one.probable_node} {before} before its end"
 
 
 def _ended_by(history: JobHistory) -> str:
@@ -245,6 +260,8 @@ def _ended_by(history: JobHistory) -> str:
         ended = "has no attempt" if last is None else f"ended {last.state}"
         if last is not None and last.end is None:
             ended = "has not ended"
+        if any(one.hung_s is not None for one in history.attempts):
+            return f"{what} {ended}."
         return f"{what} {ended}: no failure of the infrastructure was found."
     verdict = failed[-1].verdict
     where = f" on {verdict.node}" if verdict and verdict.node else ""
@@ -284,7 +301,13 @@ def _attempt(place: int, attempt: AttemptHistory, evidence: AttemptEvidence | No
     verdict = attempt.verdict
     if verdict is None:
         lines.append("  verdict    no failure of the infrastructure")
-        if attempt.probable_symptom:
+        if attempt.hung_s is not None:
+            why = (
+                f"it hung: {_fault_of_hung(attempt)}, and the node was then taken out of service. "
+                "It does not count as a failure; the high end of the rate includes it"
+            )
+            lines.append(f"  probably   {_hung(why)}")
+        elif attempt.probable_symptom:
             why = (
                 f"{attempt.probable_symptom} on {attempt.probable_node}: the run put itself back "
                 "into the queue by its exit code, and the node was taken out of service"
