@@ -76,6 +76,20 @@ def test_a_central_log_of_both_clusters_is_split_by_node() -> None:
     ]  # fmt: skip
 
 
+def test_a_host_name_with_a_domain_is_the_node_s_of_its_cluster() -> None:
+    assert placed(TWO, bare=["a3.site.org", "B3", "n1.site.org"]) == [
+        ("a3", "alpha"), ("b3", "beta"), ("n1.site.org", DEFAULT_CLUSTER),
+    ]  # fmt: skip
+
+
+def test_two_domains_and_addresses_name_no_node_of_a_cluster() -> None:
+    nodes = {"alpha": ["a1", "a2", "a3", "10"], "beta": ["b1", "b2"]}
+    bare = ["a3.east.org", "a3.west.org", "10.0.0.1", "a1", "a2", "b1", "b2"]
+    found = placed(nodes, bare=bare)
+    assert found[:3] == [(one, DEFAULT_CLUSTER) for one in bare[:3]]
+    assert [cluster for _, cluster in found[3:]] == ["alpha", "alpha", "beta", "beta"]
+
+
 def test_a_file_of_a_third_cluster_that_shares_a_name_is_of_none() -> None:
     third = ["a3", "k1", "k2"]
     assert placed(TWO, bare=third) == [(node, DEFAULT_CLUSTER) for node in third]

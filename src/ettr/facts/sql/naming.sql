@@ -24,7 +24,8 @@ SELECT DISTINCT cluster, file_id FROM raw_nodes
 UNION
 SELECT DISTINCT cluster, file_id FROM raw_node_states;
 
--- One row is a node's name in logs that name clusters. n_clusters: how many have a node of that name.
+-- One row is a node's name in logs that name clusters, or another name of such a node in logs that name
+-- none: its host name is the same, under one domain. n_clusters: how many have a node of that name.
 -- cluster: the first of them.
 CREATE TABLE node_clusters AS
 WITH places AS (
@@ -32,9 +33,30 @@ WITH places AS (
   UNION
   SELECT node, cluster FROM raw_nodes WHERE cluster <> 'cluster'
   UNION
-  SELECT node, cluster FROM raw_node_states WHERE cluster <> 'cluster')
-SELECT node, min(cluster) AS cluster, count(DISTINCT cluster) AS n_clusters
-FROM places WHERE node IS NOT NULL GROUP BY node;
+  SELECT node, cluster FROM raw_node_states WHERE cluster <> 'cluster'),
+known AS (
+  SELECT node, min(cluster) AS cluster, count(DISTINCT cluster) AS n_clusters
+  FROM places WHERE node IS NOT NULL GROUP BY node),
+logged AS (
+  SELECT node FROM raw_events WHERE cluster = 'cluster'
+  UNION
+  SELECT node FROM raw_log_days WHERE cluster = 'cluster'),
+strange AS (
+  SELECT l.node, lower(split_part(l.node, '.', 1)) AS host, strpos(l.node, '.') AS dot
+  FROM logged l LEFT JOIN known k ON l.node = k.node
+  WHERE l.node IS NOT NULL AND k.node IS NULL),
+one_domain AS (
+  SELECT host FROM strange
+  -- an address is no host name: it has no letter
+  WHERE host <> upper(host) GROUP BY host
+  HAVING count(DISTINCT CASE WHEN dot > 0 THEN lower(substr(node, dot)) END) <= 1),
+hosts AS (
+  SELECT lower(split_part(node, '.', 1)) AS host, min(cluster) AS cluster, count(DISTINCT cluster) AS n_clusters
+  FROM places WHERE node IS NOT NULL GROUP BY 1)
+SELECT node, cluster, n_clusters FROM known
+UNION ALL
+SELECT s.node, h.cluster, h.n_clusters
+FROM strange s JOIN one_domain o ON s.host = o.host JOIN hosts h ON s.host = h.host;
 
 -- One row is a file that names no cluster, at least half of whose nodes are nodes of named clusters.
 -- cluster: whose they are; null where those that just one cluster has are of several.
