@@ -48,3 +48,24 @@ def test_where_each_failure_has_a_node_nothing_is_said(tmp_path: Path):
     found = ettr("lemons", ingested(tmp_path, [*RAN, failed]), "--json").json
     assert found["unplaced"] == {"blame_unexposed_node": 0, "without_nodes": 0}
     assert not [note for note in found["notes"] if "not counted" in note]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failed", [True, False])
+def test_failures_on_nodes_that_are_not_judged_are_told_with_the_answer(
+    tmp_path: Path, failed: bool
+):
+    """Three nodes of another type of GPU: too few to compare."""
+    others = [
+        row.replace("|n", "|m").replace("gres/gpu=8", "gres/gpu:mi300x=8").replace("|a|", f"|a{k}|")
+        for k, row in enumerate(RAN[:3])
+    ]
+    others = [f"{100 + k}{row[row.index('|') :]}" for k, row in enumerate(others)]
+    if failed:
+        others[1] = others[1].replace("COMPLETED", "NODE_FAIL")
+    named = [row.replace("gres/gpu=8", "gres/gpu:h100=8") for row in RAN]
+    named[4] = named[4].replace("COMPLETED", "NODE_FAIL")
+    text = ettr("lemons", ingested(tmp_path, named + others)).out
+    assert text.startswith("No lemon is claimed among 25 nodes.")
+    told = "3 nodes are not judged: fewer than 20 comparable nodes ran jobs. 1 failure is theirs."
+    assert (told in text, "not judged" in text) == (failed, failed)

@@ -469,6 +469,15 @@ def _learned(name: str, count: float, one: SignalRatio) -> LearnedSignal:
     return LearnedSignal(name, int(count), 1000 * one.base_per_node_day, one.ratio)
 
 
+_NOT_JUDGED = f"not judged: fewer than {MIN_NODES} comparable nodes ran jobs. "
+
+
+def failures_not_judged(report: LemonReport) -> str:
+    """The note on nodes that are not judged where failures are theirs; else empty."""
+    none = f"{_NOT_JUDGED}0 "
+    return " ".join(one for one in report.notes if _NOT_JUDGED in one and none not in one)
+
+
 def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     notes = [
         f"A lemon belongs to a separate group of nodes that fail at least {MIN_RATIO:.0f} "
@@ -480,12 +489,9 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
     if left_out:
         failed = sum(_failures_in(group) for group in small)
         notes.append(
-            by_number(
-                "{n} [node is|nodes are] not judged: fewer than "
-                f"{MIN_NODES} comparable nodes ran jobs. "
-                + by_number("{n} [failure is|failures are] theirs.", failed),
-                left_out,
-            )
+            by_number("{n} [node is|nodes are] ", left_out)
+            + _NOT_JUDGED
+            + by_number("{n} [failure is|failures are] theirs.", failed)
         )
     shared = sum(len(group.counts.shared) for group in large)
     if shared:

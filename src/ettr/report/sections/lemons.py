@@ -12,7 +12,12 @@ from ettr.analysis.lemon_evidence import CheckedThing, FailedJob, LemonEvidence
 from ettr.analysis.lemon_nodes import SERIAL, TICKET, lemons
 from ettr.estimates import Interval
 from ettr.lemons.back_test import SizeUplift
-from ettr.lemons.candidates import CLEAR_AT, SIGNAL_NAMES, LemonReport
+from ettr.lemons.candidates import (
+    CLEAR_AT,
+    SIGNAL_NAMES,
+    LemonReport,
+    failures_not_judged,
+)
 from ettr.report.charts import BarSeries, line, row_chart, share_axis, value_axis
 from ettr.report.numbers import DASH, between, duration, moment, number, p_value, percent
 from ettr.report.registry import Part
@@ -39,10 +44,12 @@ def lemons_section(report: LemonReport) -> Section:
 
 def _careful(report: LemonReport) -> str:
     claimed = sum(one.claimed for one in report.candidates)
+    not_judged = failures_not_judged(report) if report.groups else ""
     if not claimed:
-        return ""
+        return not_judged
     wrong = max(1, round(report.false_discovery * claimed))
-    return by_number("Expect at most {n} of them to be [an ordinary node|ordinary nodes].", wrong)
+    few = by_number("Expect at most {n} of them to be [an ordinary node|ordinary nodes].", wrong)
+    return f"{few} {not_judged}".strip()
 
 
 def _lead(report: LemonReport) -> str:
