@@ -75,3 +75,16 @@ def test_none_that_says_its_gpus_did_not_hold_none(tmp_path: Path) -> None:
     )
     assert "What they held is not measured: no log has both their GPUs" in said
     assert "0 USD" not in said
+
+
+def test_a_time_limit_is_told_from_an_error(tmp_path: Path) -> None:
+    """Ann's jobs fail after 2 h; one of Bob's reaches its limit after 10 h of 8 GPUs."""
+    failed = job(1, "ann", 2, 8), job(2, "ann", 2, 8)
+    (tmp_path / "a").mkdir()
+    text = ettr("user-failures", site(tmp_path / "a", *failed, RAN)).out
+    assert text.startswith("2 jobs failed by errors of their own and held 32 GPU-hours; most")
+    text = ettr("user-failures", site(tmp_path, *failed, job(3, "bob", 10, 8, "TIMEOUT"))).out
+    assert text.startswith(
+        "3 jobs failed by errors of their own or at a time limit (1, 80 GPU-hours) and held 112 "
+        "GPU-hours; most often ann, 2."
+    )

@@ -211,6 +211,7 @@ SIZES = Part(
 
 
 _MOST = 0.5
+_LIMITS = ("TIMEOUT", "DEADLINE")
 
 
 def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Section:
@@ -249,7 +250,18 @@ def _answer(found: UserFailures) -> str:
     held = "" if found.gpu_hours is None else f" and held {number(found.gpu_hours)} GPU-hours"
     first = next(iter(found.by_user), None)
     whose = f"; most often {first.name}, {first.attempts:,}" if first and first.name else ""
-    return f"{counted(found.attempts, 'job')} failed by errors of their own{held}{whose}."
+    jobs = counted(found.attempts, "job")
+    return f"{jobs} failed by errors of their own{_at_a_limit(found)}{held}{whose}."
+
+
+def _at_a_limit(found: UserFailures) -> str:
+    """How many of them ran into a time limit, which is no error, and what they held."""
+    ended = [one for one in found.by_state if one.name in _LIMITS]
+    if not ended:
+        return ""
+    hours = [one.gpu_hours for one in ended if one.gpu_hours is not None]
+    held = f", {number(sum(hours))} GPU-hours" if hours else ""
+    return f" or at a time limit ({sum(one.attempts for one in ended):,}{held})"
 
 
 def _held_by_them(found: UserFailures) -> str:
