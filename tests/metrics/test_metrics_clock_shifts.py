@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -313,5 +314,45 @@ def test_kernel_messages_of_one_clock_with_the_drains_show_none(tmp_path: Path):
     lines, states = kernel_site(0)
     with site(
         tmp_path, **{"sacct": (sacct(), "UTC"), "ev.psv": (states, "UTC"), "kern": (lines, "UTC")}
+    ) as made:
+        assert made.clock_shifts == ()
+
+
+def local_kernel(zone: str, between: timedelta) -> tuple[str, str]:
+    """Twelve XIDs in a zone's local time, six before its clocks change and six after."""
+    lines, states = [], ["Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User"]
+    change = datetime(2026, 10, 25, 1, tzinfo=UTC)  # in Europe
+    for n in range(12):
+        lost = change + between * (n - 5.5) + timedelta(seconds=13 * n)
+        said = "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
+        lines.append(f"{stamp(lost.astimezone(ZoneInfo(zone)))} k{n} kernel: {said}\n")
+        states.append(f"c|k{n}|{stamp(lost, 20 + n)}|{stamp(lost, 9000)}|DRAIN|check_gpu|root(0)")
+    return "".join(lines), "\n".join(states) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("zone", "shifts_h"), [("Europe/Zurich", {2: 6, 1: 6}), ("Europe/London", {1: 6})]
+)
+def test_a_log_in_local_time_over_a_change_of_clocks_is_told(
+    tmp_path: Path, zone: str, shifts_h: dict[int, int]
+):
+    """Read as UTC, all of it: an hour less is wrong in winter, and in London nothing."""
+    lines, states = local_kernel(zone, timedelta(days=8))
+    with site(
+        tmp_path, **{"sacct": (sacct(), "UTC"), "ev.psv": (states, "UTC"), "kern": (lines, "UTC")}
+    ) as made:
+        found = made.clock_shifts
+        assert {round((one.shift_s or 0) / 3600): one.agreeing for one in found} == shifts_h
+        assert {(one.source, one.compared) for one in found} == {("kernel-xid", 12)}
+        assert all(
+            (zone if zone.endswith("London") else "Europe/Paris") in one.sentence for one in found
+        )
+
+
+def test_a_log_read_in_its_own_zone_over_a_change_of_clocks_shows_none(tmp_path: Path):
+    lines, states = local_kernel("Europe/Zurich", timedelta(days=8))
+    with site(
+        tmp_path,
+        **{"sacct": (sacct(), "UTC"), "ev.psv": (states, "UTC"), "kern": (lines, "Europe/Zurich")},
     ) as made:
         assert made.clock_shifts == ()

@@ -8,9 +8,10 @@ wrong.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -37,6 +38,8 @@ _MOST_SHIFTS = 4
 # events of nodes: how long after one a node may go out of service, and what shows a shift
 _OUT_LAG_S = 5 * SECONDS_PER_MINUTE
 _AGREEING, _AGREEING_NODES, _AGREEING_SHARE, _NEAR_SHARE = 5, 3, 0.6, 0.2
+# when clocks change, in the largest groups of zones that do
+_CALENDARS = ("Europe/Paris", "America/New_York", "Australia/Sydney")
 # a single job says something only where the shift is that of a zone
 _ZONE_STEP_S, _ZONE_SLACK_S = 30 * SECONDS_PER_MINUTE, 10.0
 _PROGRESS_SLACK_S = 5 * SECONDS_PER_MINUTE
@@ -191,8 +194,7 @@ def clock_shifts(facts: Facts) -> tuple[ClockShift, ...]:
         for cluster, some in _pairs(facts.rows(ends)).items():
             found += _shifts(cluster, some, files)
     for cluster, some in _pairs(facts.rows("event_ends")).items():
-        if shown := _shift_of_events(cluster, some, files):
-            found.append(shown)
+        found += _shifts_of_events(cluster, some, files)
     shown_once = _without_repeats([one.shift for one in found])
     return (*shown_once, *_progress_shifts(progress_spans(facts), files, found))
 
@@ -253,28 +255,60 @@ def _shifts(
     return found
 
 
-def _shift_of_events(
+def _shifts_of_events(
     cluster: str, pairs: Sequence[_Pair], files: dict[str, tuple[str, str, str | None]]
-) -> _Shown | None:
-    """The one shift at which events of nodes lie from the moments at which these went out."""
+) -> list[_Shown]:
+    """The one shift at which events of nodes lie from the moments at which these went out.
+
+    Two, an hour apart, where a log in local time was read as if its clocks never changed.
+    """
     pairs = [pair for pair in pairs if not _is_twice(pair, files)]
     lines = {pair.line for pair in pairs}
     near = {pair.line for pair in pairs if abs(pair.shift_s) <= 2 * _OUT_LAG_S}
     same = _most_common([pair for pair in pairs if pair.line not in near], _OUT_LAG_S)
-    if len(same) < max(_AGREEING, _AGREEING_SHARE * len(lines)):
-        return None
-    if len({pair.thing for pair in same}) < _AGREEING_NODES or len(near) > _NEAR_SHARE * len(lines):
-        return None
-    shift_s = float(np.median([pair.shift_s for pair in same]))
-    step_s = _ZONE_STEP_S / 2
-    steps = round(shift_s / step_s)
-    if steps == 0 or abs(shift_s - steps * step_s) > _OUT_LAG_S:
-        return None
-    middle_s = float(np.median([pair.time_s for pair in same]))
-    ids = [{pair.files[side] for pair in same} for side in (0, 1)]
-    counts = (len(lines), len(same))
-    shift = _shift(cluster, (shift_s, shift_s), middle_s, counts, (ids[0], ids[1]), files)
-    return _Shown(shift, frozenset())
+    agreeing = [same] if _agree(same, near, lines) else _seasons(pairs, near, lines)
+    found = []
+    for some in agreeing:
+        shift_s = float(np.median([pair.shift_s for pair in some]))
+        step_s = _ZONE_STEP_S / 2
+        steps = round(shift_s / step_s)
+        if steps == 0 or abs(shift_s - steps * step_s) > _OUT_LAG_S:
+            continue
+        middle_s = float(np.median([pair.time_s for pair in some]))
+        ids = [{pair.files[side] for pair in some} for side in (0, 1)]
+        counts = (len(lines), len(some))
+        shift = _shift(cluster, (shift_s, shift_s), middle_s, counts, (ids[0], ids[1]), files)
+        found.append(_Shown(shift, frozenset()))
+    return found
+
+
+def _agree(same: Sequence[_Pair], near: Set[str], lines: Set[str]) -> bool:
+    """Whether enough of all lines lie at one shift, and few where they should."""
+    enough = len(same) >= max(_AGREEING, _AGREEING_SHARE * len(lines))
+    several = len({pair.thing for pair in same}) >= _AGREEING_NODES
+    return enough and several and len(near) <= _NEAR_SHARE * len(lines)
+
+
+def _seasons(pairs: Sequence[_Pair], near: Set[str], lines: Set[str]) -> list[list[_Pair]]:
+    """Pairs at one shift in winter, and an hour from it in summer; either may be none."""
+    best: list[list[_Pair]] = []
+    for zone, sign in product(_CALENDARS, (1, -1)):
+        summer_s = {pair.time_s: sign * _summer_s(pair.time_s, zone) for pair in pairs}
+        steady = [replace(one, shift_s=one.shift_s - summer_s[one.time_s]) for one in pairs]
+        same = _most_common(steady, _OUT_LAG_S)
+        back = [replace(one, shift_s=one.shift_s + summer_s[one.time_s]) for one in same]
+        seasons = [[one for one in back if bool(summer_s[one.time_s]) == is_] for is_ in (0, 1)]
+        strange = near - {one.line for one in same}
+        if min(map(len, seasons)) < _AGREEING_NODES or not _agree(same, strange, lines):
+            continue
+        if len(back) > sum(map(len, best)):
+            best = seasons
+    return best
+
+
+def _summer_s(time_s: float, zone: str) -> float:
+    """Seconds by which the clocks of a zone are ahead at a moment because it is summer."""
+    return (to_datetime(time_s).astimezone(ZoneInfo(zone)).dst() or timedelta()).total_seconds()
 
 
 def _is_twice(pair: _Pair, files: dict[str, tuple[str, str, str | None]]) -> bool:
