@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from cli.program import ettr
+from ettr.estimates import Interval
+from ettr.metrics.rates import ClassRate, main_class
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 DAYS, DAY_S, RAN_S = 40, 86400, 72000
@@ -96,6 +98,28 @@ def test_rates_are_of_the_type_on_which_most_ran_where_types_differ(
     assert (done.json["all_jobs"]["failures"], done.json["of_class"]) == (2, "")
 
 
+def test_first_lines_say_of_which_type_they_are(store: Path, tmp_path: Path) -> None:
+    first = ettr("failures", store).out.splitlines()[0]
+    assert first.startswith("32 failures in 277 node-days of h100 nodes alone, ")
+    whole = " ".join(ettr("failures", store, "--detail").out.split())
+    assert "32 infrastructure failures in 276.67 node-days of runtime of h100 nodes alone:" in whole
+    assert ettr("mttf", store).out.startswith("A job of 5-8 h100 GPUs fails every ")
+    text = " ".join(ettr("report", store, "--output", tmp_path / "r.html").out.split())
+    assert "A job of 5 to 8 h100 GPUs fails every" in text
+    assert "32 failures on h100 nodes alone" in text
+
+
+def test_any_two_types_that_differ_are_not_taken_together() -> None:
+    """Of the most common type neither of the others differs, one from the other sevenfold."""
+    nothing = Interval.unknown()
+    main, good, bad = (
+        ClassRate(name, True, failures, node_days, nothing)
+        for name, failures, node_days in (("a", 21, 600.0), ("b", 2, 200.0), ("c", 14, 200.0))
+    )
+    assert (main_class([main, good]), main_class([main, bad])) == ("", "")
+    assert main_class([main, good, bad]) == "a"
+
+
 def test_nodes_are_compared_with_those_of_their_class(report: dict[str, Any]) -> None:
     nodes = {one["node"]: one for one in report["node_records"]["nodes"]}
     assert nodes["h7"]["expected_failures"] == pytest.approx(
@@ -106,6 +130,13 @@ def test_nodes_are_compared_with_those_of_their_class(report: dict[str, Any]) ->
     worst = next(one for one in report["summary"] if "worst nodes" in one["question"])
     assert worst["answer"] == "h7"
     assert "lemon" in worst["detail"]
+
+
+def test_a_period_says_of_the_failures_that_it_counts_how_sure_they_are(
+    report: dict[str, Any],
+) -> None:
+    this = report["previous"]["this"]
+    assert sum(this["by_confidence"].values()) == this["failures"]
 
 
 def test_what_a_node_lost_is_a_number_of_the_node(report: dict[str, Any]) -> None:

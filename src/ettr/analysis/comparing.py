@@ -415,11 +415,10 @@ def _within(analysis: Analysis, since: datetime, until: datetime | None) -> Anal
 def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
     """The figures of a part of the whole."""
     confidence = part.assumptions.confidence
-    sure = failures_by_confidence(part.facts)
+    sure = failures_by_confidence(part.rate_facts)
     counts, failed = part.clustering_of_all.counts, sure.total
     node_days = part.exposure.node_hours / HOURS_PER_DAY
     if part.rate_class:
-        failed = len(part.rate_facts.columns("failures")["end_us"])
         node_days = 0.0 if counts is None else counts.rate.node_days
     spread = part.clustering_of_all.spread.believed
     if spread.is_known:

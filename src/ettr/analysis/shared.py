@@ -200,6 +200,11 @@ class SharedStages(LogStages):
         return bool(self.rate_class)
 
     @property
+    def rate_type(self) -> str:
+        """The type of GPU that rates are of alone, since types differ; empty for all nodes."""
+        return "" if self.rate_class == GPU else self.rate_class
+
+    @property
     def rate_nodes(self) -> str:
         """The same in words; empty where they are of all nodes."""
         if not self.rate_class:
@@ -215,9 +220,9 @@ class SharedStages(LogStages):
     def rate_gpus_of_nodes(self) -> tuple[float, ...]:
         """GPUs of each node of that class of which an inventory names any."""
         named = self.fleet.gpus.keys() - self.fleet.gpus_of_jobs
-        if self.rate_class not in ("", GPU):
+        if self.rate_type:
             kinds = kinds_of_nodes(self.facts)
-            named = {node for node in named if kinds.get(node, (True, ""))[1] == self.rate_class}
+            named = {node for node in named if kinds.get(node, (True, ""))[1] == self.rate_type}
         return tuple(self.fleet.gpus[node] for node in sorted(named) if self.fleet.gpus[node] > 0)
 
     @cached_property

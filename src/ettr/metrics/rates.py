@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -450,9 +451,9 @@ def main_class(classes: Sequence[ClassRate]) -> str:
     with_gpus = [one for one in classes if one.has_gpus and one.node_days > 0]
     if not with_gpus:
         return ""
-    main, *others = with_gpus
+    main, pairs = with_gpus[0], [*combinations(with_gpus, 2)]
     if main.name != GPU and any(
-        _chance_of_difference(main, one) * len(others) < ALIKE for one in others
+        _chance_of_difference(one, other) * len(pairs) < ALIKE for one, other in pairs
     ):
         return main.name
     return GPU if any(not one.has_gpus and one.node_days > 0 for one in classes) else ""

@@ -17,7 +17,7 @@ from ettr.metrics.availability import LogsRead
 from ettr.metrics.black_holes import BlackHole, HungRun
 from ettr.metrics.outages import SetDown
 from ettr.metrics.quality import DataQuality
-from ettr.metrics.rates import GPU, ClassRate, RatesWithoutFalse, RateWithoutFalse
+from ettr.metrics.rates import ClassRate, RatesWithoutFalse, RateWithoutFalse
 from ettr.report.numbers import between, duration, moment, number, percent
 from ettr.sources.base import READERS
 from ettr.tables.rows import DEFAULT_CLUSTER
@@ -515,7 +515,7 @@ def rate_cautions(analysis: Analysis) -> tuple[str, ...]:
     wrong = "leaves out failures as well" if false else "is a lower bound"
     uncounted = "" if why is None else f"The store's failure rate {wrong}: {why}"
     of = ""
-    if analysis.rate_class not in ("", GPU):
+    if analysis.rate_type:
         of = (
             f"The store's failure rate is that of {analysis.rate_nodes} alone, since "
             "types of GPU differ: --gpu-type gives the rate of others."

@@ -184,11 +184,14 @@ def _large_job(analysis: Analysis, found: Sequence[Finding]) -> Headline:
     unit = analysis.mttf.size_unit.replace("gpus", "GPUs")
     if largest.size.size_to == 1:
         unit = unit.removesuffix("s")
-    question = f"A job of {_sizes(largest.size)} {unit} fails every"
+    of_type = analysis.rate_type
+    question = f"A job of {_sizes(largest.size)} {f'{of_type} {unit}'.strip()} fails every"
     rate = analysis.mttf.rate_used
     shown = largest.projected_mttf_h if rate.node_days > 0 else largest.scheduler_mttf_h
     failures = analysis.rates.all_jobs.failures
-    small = (f"{counted(failures, 'failure')} in total" if failures else "no failure was seen",)
+    seen = counted(failures, "failure") if failures else "no failure was seen"
+    where = f" on {of_type} nodes alone" if of_type else " in total" if failures else ""
+    small = (f"{seen}{where}",)
     if shown.estimate is None:
         return Headline(question, f"{hours_words(shown.low)} or more", small, _gap(found))
     return Headline(question, hours_words(shown.estimate), small, _gap(found))

@@ -58,6 +58,7 @@ def failures_section(
     caution: str | None = None,
     without_false: RatesWithoutFalse | None = None,
     classes: str = "",
+    of_type: str = "",
 ) -> Section:
     """Failures per 1,000 node-days by symptom and over time.
 
@@ -65,6 +66,7 @@ def failures_section(
         lower_bound: why failures go uncounted; None where none does.
         caution: why the rates say little, where the logs are short.
         classes: what the rates are of, and those of each class of node.
+        of_type: the type of GPU that the rates are of alone; empty for all nodes.
     """
     figures = [_symptom_figure(rates)] if rates.by_symptom else []
     new_checks = [marker for marker in trend.markers if marker.is_new]
@@ -83,23 +85,25 @@ def failures_section(
             "Checks that first reported well after the logs began, and may raise the "
             f"apparent rate: {first}."
         )
+    of_nodes = f" of {of_type} nodes alone" if of_type else ""
+    leads = _leads(rates, direction, lower_bound, without_false, classes, of_nodes)
     return Section(
         "failures",
         "How often it fails, and why",
-        " ".join(filter(None, _leads(rates, direction, lower_bound, without_false, classes))),
+        " ".join(filter(None, leads)),
         tuple(figures),
         (_symptom_table(rates),),
         tuple(notes),
-        answer=_answer(rates),
+        answer=_answer(rates, of_nodes),
         careful=caution or first_sentence(lower_bound or ""),
     )
 
 
-def _answer(rates: RatesBySymptom) -> str:
+def _answer(rates: RatesBySymptom, of_nodes: str) -> str:
     every = rates.all_jobs
     often = ", ".join(f"{one.symptom} {one.all_jobs.failures:,}" for one in rates.by_symptom[:3])
     return (
-        f"{counted(every.failures, 'failure')} in {number(every.node_days)} node-days, "
+        f"{counted(every.failures, 'failure')} in {number(every.node_days)} node-days{of_nodes}, "
         f"{between(every.per_1000_node_days)} per 1,000 node-days"
         + (f"; most often {often}." if often else ".")
     )
@@ -111,8 +115,9 @@ def _leads(
     lower_bound: str | None,
     without_false: RatesWithoutFalse | None,
     classes: str,
+    of_nodes: str,
 ) -> Iterator[str]:
-    yield _lead(rates)
+    yield _lead(rates, of_nodes)
     yield classes
     yield with_and_without(without_false)
     if direction is not None and rates.all_jobs.failures:
@@ -131,11 +136,11 @@ def _direction_note(direction: RateDirection) -> str:
     )
 
 
-def _lead(rates: RatesBySymptom) -> str:
+def _lead(rates: RatesBySymptom, of_nodes: str) -> str:
     every, large = rates.all_jobs, rates.large_jobs
     lead = (
         f"{counted(every.failures, 'infrastructure failure')} in "
-        f"{number(every.node_days, 5)} node-days of runtime: "
+        f"{number(every.node_days, 5)} node-days of runtime{of_nodes}: "
         f"{between(every.per_1000_node_days)} per 1,000 node-days "
         f"({percent(rates.confidence, 2)} interval). Jobs of more than {rates.above_gpus} GPUs: "
     )
@@ -256,6 +261,7 @@ def _sections(analysis: Analysis) -> tuple[Section, ...]:
             caution=short_logs(analysis),
             without_false=analysis.rates_without_false,
             classes=classes_say(analysis.spread_classes, analysis.rate_nodes),
+            of_type=analysis.rate_type,
         ),
     )
 

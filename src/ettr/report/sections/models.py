@@ -235,8 +235,14 @@ MODELS = Part(
 _MTTF_TITLE = "Time to failure by job size"
 
 
-def mttf_section(mttf: MttfBySize, without_false: RateWithoutFalse | None = None) -> Section:
-    """MTTF by job size, with the line that the rate projects."""
+def mttf_section(
+    mttf: MttfBySize, without_false: RateWithoutFalse | None = None, of_type: str = ""
+) -> Section:
+    """MTTF by job size, with the line that the rate projects.
+
+    Args:
+        of_type: the type of GPU that the rates are of alone; empty for all nodes.
+    """
     unit = "GPUs" if mttf.size_unit == SizeUnit.GPUS else "nodes"
     known = [one for one in mttf.classes if one.size.size_to]
     rate = mttf.rate_used
@@ -265,7 +271,7 @@ def mttf_section(mttf: MttfBySize, without_false: RateWithoutFalse | None = None
         (_figure(mttf, known, unit),) if known else (),
         (_table(mttf, unit),),
         tuple(notes),
-        answer=_answer(mttf, unit),
+        answer=_answer(mttf, f"{of_type} {unit}".strip()),
         careful="The MTTF from the rate assumes that failures grow in proportion to nodes.",
     )
 
@@ -425,7 +431,7 @@ def _measured(failed: list[SizeMttf], unit: str) -> Trace:
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
     if not analysis.logs_read.jobs:
         return (mttf_without_jobs_section(analysis.mttf),)
-    return (mttf_section(analysis.mttf, projecting_rate(analysis)),)
+    return (mttf_section(analysis.mttf, projecting_rate(analysis), analysis.rate_type),)
 
 
 MTTF = Part(
