@@ -11,6 +11,7 @@ module is long because one event loop holds it all: the truth must be counted wh
 from __future__ import annotations
 
 import heapq
+from bisect import bisect
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,6 +35,7 @@ ORIGIN = datetime(2025, 3, 1, tzinfo=UTC)
 CLUSTER = "synth"
 GPUS_PER_NODE = 8
 LOST_CAP_S = 1800
+OF_AN_ATTEMPT = tuple(name for name in INTERRUPTIONS.names if name != "kind")
 
 # symptom slug, domain, what the log shows: (check, code, severity), end state of the job
 PLANTED: dict[str, tuple[str, tuple[str, str | None, str] | None, str]] = {
@@ -43,6 +45,9 @@ PLANTED: dict[str, tuple[str, tuple[str, str | None, str] | None, str]] = {
     "filesystem": ("system", ("check mountpoint", None, "critical"), "FAILED"),
     "unattributed": ("unknown", None, "NODE_FAIL"),
 }
+
+FILLER_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+FILLER_ENDS_UPTO = (0.6, 0.9, 0.95)
 
 # what the node's drain says, in the words of NHC and of the controller
 REASONS = {
@@ -364,7 +369,7 @@ class _Builder:
         job = self.new_job(f"small-{self.rng.integers(500)}", user, "low")
         job.submit_s = time_s - int(self.rng.integers(1, 30))
         run_s = max(1, int(self.rng.exponential(self.plan.filler_mean_s)))
-        n_gpus = int(self.rng.choice([1, 2, 4, 8]))
+        n_gpus = (1, 2, 4, 8)[self.rng.integers(4)]
         attempt = self.start(job, [node], n_gpus, time_s)
         self.fillers[node] = attempt
         rate = sum(self.plan.rate_per_node_day.values()) / 86400
@@ -372,8 +377,7 @@ class _Builder:
         if fails_s < run_s:
             self.at(time_s + max(1, int(fails_s)), "filler_fail", (node, attempt))
             return
-        end = ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"]
-        attempt.outcome = str(self.rng.choice(end, p=[0.6, 0.3, 0.05, 0.05]))
+        attempt.outcome = FILLER_ENDS[bisect(FILLER_ENDS_UPTO, self.rng.random())]
         attempt.exit_code = int(attempt.outcome == "FAILED")
         self.at(time_s + run_s, "filler_end", (node, attempt))
 
@@ -558,7 +562,7 @@ class _Builder:
             self.rows["interruptions"].append(
                 {
                     "kind": "hardware-candidate" if attempt.symptom else kind,
-                    **{k: row[k] for k in INTERRUPTIONS.names if k != "kind"},
+                    **{name: row[name] for name in OF_AN_ATTEMPT},
                 }
             )
 
@@ -670,9 +674,8 @@ def _table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
         )
     }
     schema = schemas[name]
-    provenance = {"source": "synthetic", "file_id": "synthetic"}
-    full = [
-        {column: {**provenance, "line": place, **row}.get(column) for column in schema.names}
-        for place, row in enumerate(rows, start=1)
-    ]
-    return schema.check(pa.Table.from_pylist(full, schema=schema.arrow_schema))
+    alike = ["synthetic"] * len(rows)
+    given: dict[str, list[Any]] = {"source": alike, "file_id": alike}
+    given["line"] = list(range(1, len(rows) + 1))
+    columns = {one: given.get(one) or [row.get(one) for row in rows] for one in schema.names}
+    return schema.check(pa.table(columns, schema=schema.arrow_schema))
