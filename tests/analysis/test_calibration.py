@@ -763,7 +763,7 @@ def test_times_of_no_lognormal_law_keep_their_mean_and_median():
 
 
 def ettr_out(*words: str) -> str:
-    done = CliRunner().invoke(build_app(), list(words), catch_exceptions=False)
+    done = CliRunner().invoke(build_app(words[0]), list(words), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -854,7 +854,7 @@ def test_a_day_of_a_real_slurm_is_fitted_and_can_be_read_again(tmp_path: Path):
         ["ingest", store, *logs, "--timezone", "UTC"],
         ["simulate", "fit", store, "--out", scenario],
     ):
-        done = CliRunner().invoke(build_app(), list(map(str, words)))
+        done = CliRunner().invoke(build_app(words[0]), list(map(str, words)))
         assert done.exit_code == 0, done.output
     read = scenario_of(scenario.read_text())
     assert read.faults

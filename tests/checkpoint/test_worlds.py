@@ -303,10 +303,10 @@ def test_what_may_be_removed_is_named_and_does_not_age(tmp_path):
     assert {(age.slot, age.step) for age in found.ages} == {("0", 10), ("1", 10)}
     assert {(age.slot, age.step) for age in block_ages(tmp_path, slot="3")} == {("3", 20)}
     assert block_ages(tmp_path, slot="4") == []
-    done = CliRunner().invoke(build_app(), ["verify", str(tmp_path)])
+    done = CliRunner().invoke(build_app("verify"), ["verify", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "slots of another number of ranks, not read any more: 2, 3\n" in done.output
-    machine = CliRunner().invoke(build_app(), ["verify", "--json", str(tmp_path)])
+    machine = CliRunner().invoke(build_app("verify"), ["verify", "--json", str(tmp_path)])
     assert json.loads(machine.output)["superseded_slots"] == ["2", "3"]
 
 

@@ -203,7 +203,7 @@ def test_the_command_hands_its_limits_to_the_supervisor(monkeypatch):
     monkeypatch.setattr(supervising, "supervise", supervise)
     limits = ["--heartbeat", "40", "--leave", "200", "--max-failures", "9", "--spares", "2"]
     result = CliRunner().invoke(
-        build_app(), ["elastic", "-n", "3", *limits, "--", "python", "train.py"]
+        build_app("elastic"), ["elastic", "-n", "3", *limits, "--", "python", "train.py"]
     )
     assert result.exit_code == 0, result.output
     options = SupervisorOptions(spares=2, heartbeat_timeout_s=40.0, leave_s=200.0, max_failures=9)

@@ -29,7 +29,7 @@ SHORT = SHORT.replace("days = 7", "days = 3")
 
 def ettr_out(*words: str) -> str:
     """What a command prints; its error is raised."""
-    done = RUN.invoke(build_app(), list(words), catch_exceptions=False)
+    done = RUN.invoke(build_app(words[0]), list(words), catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -216,7 +216,7 @@ def test_a_csv_of_changes_has_its_standing_on_stderr(tmp_path: Path):
     scenario = tmp_path / "day.toml"
     scenario.write_text(SHORT.replace("days = 3", "days = 0.5"), "utf-8")
     words = ["simulate", "whatif", str(scenario), "--set", "checkpoints.interval_s=9", "--csv"]
-    done = RUN.invoke(build_app(), [*words, "--runs", "3"], catch_exceptions=False)
+    done = RUN.invoke(build_app("simulate"), [*words, "--runs", "3"], catch_exceptions=False)
     assert done.stdout.startswith("change,")
     for said in ("SIMULATED", "NOT VALIDATED", "CHECKPOINTS COST NOTHING", "Not simulated:"):
         assert said in done.stderr

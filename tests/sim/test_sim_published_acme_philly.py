@@ -144,9 +144,11 @@ def test_what_is_called_published_names_a_publication(name: str):
 
 def test_the_command_shows_them_and_names_them_all():
     for name in NAMES:
-        done = CliRunner().invoke(build_app(), ["simulate", "show", name])
+        done = CliRunner().invoke(build_app("simulate"), ["simulate", "show", name])
         assert done.exit_code == 0, done.output
         assert f'name = "{name}"' in done.output
         assert "Not simulated" in " ".join(done.output.replace("\n# ", " ").split())
-    shown = CliRunner().invoke(build_app(), ["simulate", "--help"], terminal_width=400).output
+    shown = (
+        CliRunner().invoke(build_app("simulate"), ["simulate", "--help"], terminal_width=400).output
+    )
     assert all(name in shown for name in SHIPPED)

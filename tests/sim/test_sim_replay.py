@@ -93,7 +93,9 @@ def test_the_command_replays_says_so_and_repeats_to_the_byte(store: Path, tmp_pa
     for name in ("one", "two"):
         words = ["simulate", "run", str(scenario), "--store", str(tmp_path / name)]
         done = CliRunner().invoke(
-            build_app(), [*words, "--jobs-from", str(store), "--json"], catch_exceptions=False
+            build_app("simulate"),
+            [*words, "--jobs-from", str(store), "--json"],
+            catch_exceptions=False,
         )
         found.append(json.loads(done.stdout))
     assert found[0]["days"] == pytest.approx(2.0, abs=0.1)
@@ -114,7 +116,7 @@ def test_a_scenario_that_failed_its_back_test_says_so_as_it_replays(store: Path,
     scenario.write_text(with_validation(text_of(site()), failed), "utf-8")
     words = ["simulate", "run", str(scenario), "--store", str(tmp_path / "again")]
     done = CliRunner().invoke(
-        build_app(), [*words, "--jobs-from", str(store), "--json"], catch_exceptions=False
+        build_app("simulate"), [*words, "--jobs-from", str(store), "--json"], catch_exceptions=False
     )
     standing = json.loads(done.stdout)["standing"]
     assert standing["verdict"] == "failed"
@@ -240,7 +242,7 @@ def test_the_waits_of_a_replay_that_changes_nothing_are_the_real_ones(store: Pat
     scenario.write_text(text_of(site()), "utf-8")
     words = ["simulate", "run", str(scenario), "--store", str(tmp_path / "again")]
     drawn = ["--jobs-from", str(store), "--html", str(page)]
-    done = CliRunner().invoke(build_app(), [*words, *drawn], catch_exceptions=False)
+    done = CliRunner().invoke(build_app("simulate"), [*words, *drawn], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert f"Page: {page}" in done.output
     with open_store(store) as real, open_store(tmp_path / "again") as again:
@@ -257,4 +259,6 @@ def test_the_waits_of_a_replay_that_changes_nothing_are_the_real_ones(store: Pat
     section = replayed_waits_section(waits, "site", "site", 1)
     assert [one.slug for one in section.figures] == ["waits-median", "waits-p90"]
     with pytest.raises(UsageError, match="give the store that has them with --jobs-from"):
-        CliRunner().invoke(build_app(), [*words, "--html", str(page)], catch_exceptions=False)
+        CliRunner().invoke(
+            build_app("simulate"), [*words, "--html", str(page)], catch_exceptions=False
+        )

@@ -52,7 +52,7 @@ def cluster(nodes: int) -> ClusterScenario:
 
 def stored(folder: Path, trace: Path, *options: str) -> Path:
     words = ["ingest", str(folder / "store"), str(trace), *options]
-    done = CliRunner().invoke(build_app(), words, catch_exceptions=False)
+    done = CliRunner().invoke(build_app(words[0]), words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return folder / "store"
 

@@ -232,7 +232,7 @@ def test_a_backend_that_nobody_has_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 def run(*words: str) -> str:
-    done = CliRunner().invoke(build_app(), ["simulate", *words], catch_exceptions=False)
+    done = CliRunner().invoke(build_app("simulate"), ["simulate", *words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
