@@ -263,8 +263,10 @@ REPEATED = "".join(
 """A job that failed three times, so that the table of such jobs has a row."""
 
 
-def without_gpus(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def without_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of the accounting, with a job that keeps failing, in which no job names its GPUs."""
+    folder = tmp_path_factory.mktemp("without-gpus")
     head, *rows = [line.split("|") for line in (SACCT + REPEATED).splitlines()]
     place = head.index("AllocTRES")
     kept = [cells[:place] + cells[place + 1 :] for cells in (head, *rows)]
@@ -278,8 +280,8 @@ OF_GPUS = ("GPU-hours", "in failed jobs", "in preempted jobs", "their GPUs")
 UNKNOWN = {"–", "not measured"}
 
 
-def test_no_table_has_gpu_hours_that_nobody_measured(tmp_path: Path):
-    with open_store(without_gpus(tmp_path)) as opened:
+def test_no_table_has_gpu_hours_that_nobody_measured(without_gpus: Path):
+    with open_store(without_gpus) as opened:
         whole = page(Analysis(opened))
     found = [
         (table.title, header, row[place])
@@ -304,8 +306,8 @@ def test_no_table_has_gpu_hours_that_nobody_measured(tmp_path: Path):
 @pytest.mark.parametrize(
     "command", ["goodput", "status", "sizes", "runs", "user-failures", "failures"]
 )
-def test_no_command_prints_gpu_hours_that_nobody_measured(tmp_path: Path, command: str):
-    asked = [command, without_gpus(tmp_path), *(["--list"] if command == "failures" else [])]
+def test_no_command_prints_gpu_hours_that_nobody_measured(without_gpus: Path, command: str):
+    asked = [command, without_gpus, *(["--list"] if command == "failures" else [])]
     rows = list(csv.DictReader(ettr(*asked, "--csv").out.splitlines()))
     cells = [v for row in rows for name, v in row.items() if name.endswith("gpu_hours")]
     assert rows
@@ -368,13 +370,12 @@ def test_no_gpus_is_0_where_that_is_known(tmp_path: Path, said_by: str):
     assert "of 0 that ran" not in report
 
 
-def test_jobs_without_gpus_have_no_gpu_hours(tmp_path: Path):
-    store = without_gpus(tmp_path)
-    report, document = said_of(store)
+def test_jobs_without_gpus_have_no_gpu_hours(without_gpus: Path):
+    report, document = said_of(without_gpus)
     assert document["totals"]["gpu_hours"] is None
     assert document["goodput"]["first_order_gpu_hours"] is None
     assert document["status"]["states"][0]["gpu_hours"] is None
     assert "GPU-hours lost to failures not measured" in report
-    given: Any = ettr("report", store, "--gpus-per-node", "8", "--json").json
+    given: Any = ettr("report", without_gpus, "--gpus-per-node", "8", "--json").json
     assert given["totals"]["gpu_hours"] == 584.0 + 3 * 4.0 * 8
     assert given["goodput"]["first_order_gpu_hours"] == 4.0 + 3 * 4.0

@@ -63,15 +63,15 @@ def ingested(folder: Path, log: Path) -> dict[str, object]:
 
 
 @pytest.mark.timeout(1800)
-def test_ten_million_lines_of_a_kernel_log_with_one_bad(tmp_path: Path):
+def test_three_million_lines_of_a_kernel_log_with_one_bad(tmp_path: Path):
     piece = (STAMP + b"usb 1-1: new device\n") * 10_000
     good = STAMP + b"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
     bad = b"2026-13-41T99:00:01+00:00 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, x\n"
-    log = compressed(tmp_path / "kernel.log.zst", [good, *[piece] * 500, bad, *[piece] * 500])
+    log = compressed(tmp_path / "kernel.log.zst", [good, *[piece] * 150, bad, *[piece] * 150])
     done = ingested(tmp_path, log)
     assert done["rows_rejected"] == 1
     assert done["rows"] == [["events", 1], ["log_days", 1]]
-    assert done["peak_bytes"] < MOST_BYTES
+    assert done["peak_bytes"] < 0.3 * MOST_BYTES  # of ten million the whole of it
 
 
 @pytest.mark.timeout(1800)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import KERNEL, PROGRAM, SACCT
+from cli.program import ettr as ettr_here
 from ettr.analysis import Analysis
 from ettr.errors import SourceError
 from ettr.sources import spool
@@ -41,20 +41,22 @@ def ettr(*words: str | Path, stdin: bytes = b"", **more: str) -> subprocess.Comp
     )
 
 
-@pytest.mark.parametrize("data", [SACCT.encode(), gzip.compress(SACCT.encode())])
-def test_standard_input_is_recognised_hashed_and_kept_once(tmp_path: Path, data: bytes) -> None:
+def test_standard_input_is_recognised_hashed_and_kept_once(tmp_path: Path) -> None:
     words = ("ingest", tmp_path / "s", "-", "--timezone", "UTC")
-    first = ettr(*words, stdin=data)
-    assert first.returncode == 0, first.stderr
-    assert "stdin: slurm-sacct, 6 records read as rows of attempts (6)" in first.stdout
-    # no library complains of what a program leaves at its end
-    assert all(line.startswith("ettr: ") for line in first.stderr.splitlines()), first.stderr
-    assert "stdin: slurm-sacct, already in the store" in ettr(*words, stdin=data).stdout
+    plain, compressed = SACCT.encode(), gzip.compress(SACCT.encode())
+    for data in (plain, compressed):
+        done = ettr(*words, stdin=data)
+        assert done.returncode == 0, done.stderr
+        assert "stdin: slurm-sacct, 6 records read as rows of attempts (6)" in done.stdout
+        # no library complains of what a program leaves at its end
+        assert all(line.startswith("ettr: ") for line in done.stderr.splitlines()), done.stderr
+    assert "stdin: slurm-sacct, already in the store" in ettr(*words, stdin=compressed).stdout
     # the same bytes in a file are the same log
-    path = tmp_path / "sacct.psv"
-    path.write_bytes(data)
-    again = ettr("ingest", tmp_path / "s", path, "--timezone", "UTC", "--json")
-    assert [one["unchanged"] for one in json.loads(again.stdout)] == [True]
+    (tmp_path / "sacct.psv").write_bytes(plain)
+    (tmp_path / "sacct.psv.gz").write_bytes(compressed)
+    files = (tmp_path / "sacct.psv", tmp_path / "sacct.psv.gz")
+    again = ettr_here("ingest", tmp_path / "s", *files, "--timezone", "UTC", "--json")
+    assert [one["unchanged"] for one in again.json] == [True, True]
 
 
 def test_process_substitution_of_several_logs(tmp_path: Path) -> None:
