@@ -220,9 +220,9 @@ def _install(memory: Memory) -> None:
 
 def _hold_no_locked_engine(memory: Memory) -> None:
     """`ettr sql` locks its engine for good: nobody else may get it."""
-    from ettr.facts import asking
+    from ettr.facts import duck
 
-    ask = asking.ask
+    ask = duck.ask
 
     def asked(*words: Any, **limits: Any) -> Any:
         try:
@@ -230,7 +230,7 @@ def _hold_no_locked_engine(memory: Memory) -> None:
         finally:
             memory.drop_all()
 
-    asking.ask = asked
+    duck.ask = asked
 
 
 def _held(memory: Memory, name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Any]:

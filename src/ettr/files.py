@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from ettr.errors import UsageError
+
 DRAFT_ENDING = ".draft"
 # links that name what a process has open, not a file that somebody placed
 _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
@@ -90,3 +92,29 @@ def _is_stream(path: Path) -> bool:
     if stat.S_ISLNK(mode):
         return path.absolute().parent in _DESCRIPTORS
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def toml_tables(text: str, where: str, file_format: str, what: str) -> dict[str, object]:
+    """The tables of a TOML file that says in `format` what it is.
+
+    Args:
+        text: Of the file.
+        where: Its name, for messages.
+        file_format: The value of its key `format`.
+        what: It describes, such as "a failure model".
+
+    Raises:
+        UsageError: it is no TOML, or has another format.
+    """
+    import tomllib
+
+    try:
+        tables = tomllib.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:  # numbers of too many digits are no TOML error
+        raise UsageError(f"{where}: no TOML ({error})") from None
+    if tables.get("format") != file_format:
+        raise UsageError(
+            f"{where}: format is {tables.get('format')!r}; a file of {what} begins with "
+            f'format = "{file_format}"'
+        )
+    return tables

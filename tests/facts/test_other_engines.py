@@ -26,7 +26,7 @@ from ettr.analysis import back_test  # noqa: F401 - facts made in Python
 from ettr.facts import Facts
 from ettr.facts.files import SQL, Fact, fact_names
 from ettr.facts.files import fact as fact_of
-from ettr.facts.translate import translated
+from ettr.facts.spark import translated
 from ettr.store import folder as folder_store
 from ettr.store.folder import FolderStore
 from facts.asked_stores import DIRECT, STORES

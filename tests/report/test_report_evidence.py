@@ -151,7 +151,7 @@ def test_evidence_is_the_same_however_many_events_may_be_judged(
 ) -> None:
     """Few events are read once and kept; of too many each stage reads what it needs."""
     from ettr.analysis import Analysis
-    from ettr.attribution import verdicts
+    from ettr.attribution import rules
     from ettr.store import open_store
 
     def listed() -> tuple[bool, Any]:
@@ -161,7 +161,7 @@ def test_evidence_is_the_same_however_many_events_may_be_judged(
             return kept, analysis.failure_list
 
     kept, with_kept = listed()
-    monkeypatch.setattr(verdicts, "MOST_KEPT", 0)
+    monkeypatch.setattr(rules, "MOST_KEPT", 0)
     again, without = listed()
     assert (kept, again) == (True, False)
     assert with_kept == without

@@ -15,8 +15,8 @@ from ettr.analysis import Analysis
 from ettr.errors import StoreError
 from ettr.store import Store, folder, merging, open_store
 from ettr.tables import EVENTS, NODE_STATES
-from ettr.tables.event_summaries import EVENT_SUMMARIES
 from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.tables.schemas import EVENT_SUMMARIES
 from store.test_store import FILE_ROW
 from store.test_store_layout import reseal
 

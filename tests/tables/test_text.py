@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ettr.tables import text
-from ettr.tables.text import text_of
+from ettr.tables import rows
+from ettr.tables.rows import text_of
 
 
 def by_each_byte(data: bytes) -> str:
@@ -41,8 +41,8 @@ def test_a_megabyte_of_bad_bytes_is_not_taken_one_by_one(
         n_calls += 1
         return by_each(found)
 
-    by_each = text._latin_1
-    monkeypatch.setattr(text, "_latin_1", latin_1)
+    by_each = rows._latin_1
+    monkeypatch.setattr(rows, "_latin_1", latin_1)
     data = unit * ((1 << 20) // len(unit))
     assert text_of(data) == by_each_byte(data)
     assert n_calls <= len(data) // 50

@@ -11,7 +11,7 @@ from ettr.taxonomy import (
     parse_state,
     parse_xid_code,
 )
-from ettr.taxonomy.slurm import KINDS
+from ettr.taxonomy.codes import KINDS
 
 # name, user program, system software, hardware: Table I as the paper prints it
 TABLE_I = (

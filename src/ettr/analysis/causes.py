@@ -25,8 +25,8 @@ from ettr.attribution.hazards import (
 )
 from ettr.attribution.hazards import OUT_OF_MEMORY as MEMORY_SIGN
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
+from ettr.attribution.rules import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.attribution.shared_bursts import burst_odds
-from ettr.attribution.verdicts import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
 from ettr.facts import Facts

@@ -6,18 +6,18 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import ettr.attribution.job_history
+import ettr.attribution.rules
 
 # facts made in Python
 import ettr.attribution.shared_bursts
-import ettr.attribution.verdicts
 import ettr.facts.opening
 import ettr.metrics.outages  # noqa: F401
 from ettr.analysis.assumptions import Assumptions, asked
 from ettr.analysis.selecting import is_pattern, resolved, selected_period
 from ettr.errors import StoreError
 from ettr.facts import Facts, load_when_unknown
-from ettr.facts.asking import FactText, documented
 from ettr.facts.chosen import microseconds
+from ettr.facts.duck import FactText, documented
 from ettr.facts.facts import Deferred
 from ettr.facts.het_jobs import HetJobs
 from ettr.facts.naming import Naming

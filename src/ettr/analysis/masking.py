@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from ettr.tables.event_summaries import EventSummary
+    from ettr.tables.schemas import EventSummary
 
 LEAST_KEY_BYTES = 16
 LEFT_OUT = "(left out)"

@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from ettr.attribution.verdicts import PREEMPTION
+from ettr.attribution.rules import PREEMPTION
 from ettr.defaults import TIMELINE_JOBS, TIMELINE_NODES
 from ettr.errors import UsageError
 from ettr.facts import Facts

@@ -18,7 +18,7 @@ from ettr.api.answers import FleetAnswers
 from ettr.api.result import Result
 from ettr.api.rows import Rows, rows_of
 from ettr.errors import UsageError
-from ettr.facts.asking import name_facts
+from ettr.facts.duck import name_facts
 from ettr.files import write_text
 from ettr.plan.cost import Price, price_of
 from ettr.report.parts import part_alone, part_document

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ettr.attribution.rules import Confidence, Window
-from ettr.attribution.verdicts import NODE_FAIL, NODE_STATE, OPERATOR, SLURMCTLD
+from ettr.attribution.rules import NODE_FAIL, NODE_STATE, OPERATOR, SLURMCTLD, Confidence, Window
 from ettr.defaults import LOOK_BACK_S
 from ettr.errors import UsageError
 from ettr.facts import Facts, made

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ettr.errors import UsageError
-from ettr.toml_text import tables_of
+from ettr.files import toml_tables
 
 # -- the probability that a node has a hidden defect, and what time, checks and jobs do to it ------
 # A defect of a kind arises at a constant rate, is hidden until it strikes a running job at another
@@ -354,7 +354,7 @@ def read_catalogue(path: Path) -> tuple[OfferedCheck, ...]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); give a TOML file of checks") from None
-    tables = tables_of(text, str(path), FORMAT, "checks")
+    tables = toml_tables(text, str(path), FORMAT, "checks")
     rows = tables.get("check")
     if not isinstance(rows, list) or not 0 < len(rows) <= _MOST:
         raise UsageError(f"{path}: give each check as a table [[check]], {_MOST} at most")

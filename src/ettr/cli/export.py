@@ -207,7 +207,7 @@ def sql(
     statement can read the store and nothing else. Selections hold for facts of what is selected.
     """
     from ettr.analysis.given_facts import documented_facts, know_every_fact
-    from ettr.facts.asking import text_of
+    from ettr.facts.duck import text_of
 
     know_every_fact()
     if show is not None:
@@ -238,7 +238,7 @@ def _answer(
     printing: Printing,
 ) -> None:
     from ettr.analysis import Analysis
-    from ettr.facts.asking import ask
+    from ettr.facts.duck import ask
     from ettr.report.rows import write_header, write_rows
     from ettr.report.section import TextTable
     from ettr.report.text import table_text

@@ -21,8 +21,8 @@ from ettr.facts.files import made
 from ettr.facts.naming import under_one_name
 from ettr.facts.stored import selected
 from ettr.tables.columns import Kind
-from ettr.tables.event_summaries import EVENT_SUMMARIES
 from ettr.tables.rows import DEFAULT_CLUSTER
+from ettr.tables.schemas import EVENT_SUMMARIES
 
 _SUMMARIES = {
     "event_census": "event_census",

@@ -16,7 +16,7 @@ from ettr.facts.stored import gpuless_of, kept, narrow_columns, raw_sql, selecte
 from ettr.store import Store
 from ettr.store.computing import DUCKDB
 from ettr.tables import NODE_STATES, TABLES
-from ettr.tables.event_summaries import EVENT_SUMMARIES
+from ettr.tables.schemas import EVENT_SUMMARIES
 
 
 def facts_of_store(store: Store, **given: Any) -> Facts:

@@ -21,7 +21,7 @@ from ettr.metrics.outages import Outage
 from ettr.metrics.status import share
 from ettr.metrics.survival import Durations, durations
 from ettr.selection import Selection
-from ettr.tables.event_summaries import CONTROLLER_CHECK
+from ettr.tables.schemas import CONTROLLER_CHECK
 from ettr.taxonomy import Taxonomy
 from ettr.taxonomy.rules import KERNEL_CHECK
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR

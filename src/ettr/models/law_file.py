@@ -11,10 +11,9 @@ from ettr.defaults import CONFIDENCE
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
-from ettr.files import write_text
+from ettr.files import toml_tables, write_text
 from ettr.models.base import Fit, GoodnessOfFit, Parameter
 from ettr.models.registry import MODELS, model_key, model_of_key
-from ettr.toml_text import tables_of
 
 FORMAT = "ettr failure model 1"
 _SUFFIXES = {
@@ -80,7 +79,7 @@ def read_fit(path: Path) -> Fit:
 
 def fit_of_text(text: str, where: str = "failure model") -> Fit:
     """The fit in the text of such a file. Raises UsageError: as `read_fit`."""
-    tables = tables_of(text, where, FORMAT, "a failure model")
+    tables = toml_tables(text, where, FORMAT, "a failure model")
     try:
         return _fit(tables)
     except (UsageError, TypeError, ArithmeticError, ValueError, KeyError, AttributeError) as error:

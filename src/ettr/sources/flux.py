@@ -24,8 +24,7 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 
 NAME = "flux"
 

@@ -15,9 +15,8 @@ from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import within_years
-from ettr.tables.rows import TEXT_LIMIT, Batch
+from ettr.tables.rows import TEXT_LIMIT, Batch, clean
 from ettr.tables.schemas import REDUNDANT_WORK
-from ettr.tables.text import clean
 
 NAME = "gates"
 _NEEDED = ("run", "gate", "kind")

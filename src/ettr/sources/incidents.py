@@ -19,8 +19,7 @@ from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import has_local_times, time_of, within_years
-from ettr.tables.rows import TEXT_LIMIT, Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import TEXT_LIMIT, Batch, clean
 
 NAME = "incidents"
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from ettr.errors import SourceError
 from ettr.sources.lines import json_part, numbered_lines
 from ettr.sources.origin import READ_ERRORS, Origin
-from ettr.tables.text import text_of
+from ettr.tables.rows import text_of
 
 # a JSON document that is not one record a line is read whole; beyond this it is refused
 DOCUMENT_LIMIT_BYTES = 1 << 30

@@ -24,7 +24,7 @@ from ettr.sources.times import (
     within_years,
     year_of_stamp,
 )
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import clean, text_of
 from ettr.units import HOURS_PER_DAY
 
 _MONTH = "(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"

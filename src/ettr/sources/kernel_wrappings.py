@@ -16,7 +16,7 @@ from ettr.sources.lines import json_part, node_of_name
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.shippers import is_shipped, shipped_lines
 from ettr.sources.times import time_of
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import clean, text_of
 
 Blocks = Iterable[bytes]
 Wrapping = Callable[[Blocks], Iterator[bytes]]

@@ -32,8 +32,7 @@ from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import MAY_BE_TELLING, without_secrets
 from ettr.sources.times import time_of
 from ettr.sources.yaml_records import of_kind, yaml_records
-from ettr.tables.rows import TEXT_LIMIT, Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import TEXT_LIMIT, Batch, clean
 from ettr.words import counted
 
 NAME = "kubernetes"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ettr.errors import SourceError
 from ettr.sources.origin import BYTE_ORDER_MARK, READ_ERRORS, Origin, refuse_wide
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import clean, text_of
 
 CHUNK_BYTES = 1 << 20
 # a longer line is corrupt: its first part is kept, so that memory stays bounded

@@ -19,8 +19,7 @@ from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 
 NAME = "lsf"
 

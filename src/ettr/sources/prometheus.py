@@ -28,8 +28,7 @@ from ettr.sources.lines import json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 
 NAME = "prometheus"
 

@@ -9,7 +9,7 @@ from functools import cache
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import Source
 from ettr.sources.training.metrics import names_step_alone
-from ettr.tables.text import text_of
+from ettr.tables.rows import text_of
 
 # Modules below ettr.sources, each with a SOURCE, in the order in which `ettr sources` lists them.
 # A new source is one line here; docs/how-to/add-a-source.md says what else it needs.

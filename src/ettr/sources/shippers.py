@@ -25,7 +25,7 @@ from ettr.sources.json_records import (
 from ettr.sources.lines import LINE_LIMIT_BYTES, blocks, json_part
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import clean, text_of
 
 
 class ShipperForm(NamedTuple):

@@ -24,8 +24,7 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of, within_years
 from ettr.tables import ATTEMPTS, EVENTS, TABLES, Column, Kind, Table
-from ettr.tables.rows import Batch, attempt_id
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import Batch, attempt_id, clean, text_of
 
 NAME = "table"
 

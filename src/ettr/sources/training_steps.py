@@ -23,8 +23,7 @@ from ettr.sources.limits import LONGEST_S
 from ettr.sources.lines import chunks
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 
 TABLE = "progress"
 # the options of `ettr ingest` that every log of a training run takes

@@ -12,7 +12,7 @@ from ettr.errors import SourceError
 from ettr.sources.json_records import DECODER, NO_JSON, Json, JsonRecord
 from ettr.sources.lines import numbered_lines
 from ettr.sources.origin import Origin
-from ettr.tables.text import text_of
+from ettr.tables.rows import text_of
 
 # of a document, or of an item of a list
 PIECE_LIMIT_BYTES = 64 << 20

@@ -15,8 +15,7 @@ from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, known, no_rows_of, with_every_column
 from ettr.store.computing import Computing, with_arrow
 from ettr.store.engines import Engine
-from ettr.store.keeping import Filling, keeping_columns, one_per_key
-from ettr.store.merging import merging_engine, same_key
+from ettr.store.merging import Filling, keeping_columns, merging_engine, one_per_key, same_key
 from ettr.tables import FILES, TABLES, Table
 
 if TYPE_CHECKING:

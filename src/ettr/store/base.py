@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from ettr.tables.event_summaries import EventSummary
+    from ettr.tables.schemas import EventSummary
 
 
 STORE_FORMAT = "ettr-store"

@@ -64,7 +64,7 @@ from ettr.store.merging import (
     quoted,
 )
 from ettr.tables import EVENTS, FILES, TABLES, Table
-from ettr.tables.event_summaries import EVENT_SUMMARIES, EventSummary
+from ettr.tables.schemas import EVENT_SUMMARIES, EventSummary
 
 if TYPE_CHECKING:
     import duckdb

@@ -21,7 +21,7 @@ from ettr.errors import StoreError
 from ettr.files import DRAFT_ENDING, flush, new_file, written_whole
 from ettr.store.base import STORE_FORMAT, STORE_VERSION
 from ettr.tables import EVENTS, FILES, TABLES
-from ettr.tables.event_summaries import EVENT_SUMMARIES
+from ettr.tables.schemas import EVENT_SUMMARIES
 
 MANIFEST = "store.json"
 LOCK = ".lock"

@@ -1,17 +1,21 @@
 """Why things fail: symptoms, XID codes, Slurm's states, checks and reasons, all as data."""
 
 from ettr.taxonomy.catalogue import Taxonomy, Verdict, load_taxonomy, xid_of_reason
-from ettr.taxonomy.rules import UNATTRIBUTED, ReasonRule, ReasonVerdict, Rule, Symptom
-from ettr.taxonomy.slurm import JobState, NodeState, ParsedState, parse_node_state, parse_state
-from ettr.taxonomy.xid import (
+from ettr.taxonomy.codes import (
     CONFLICT_VENDORS,
     VENDORS,
+    JobState,
+    NodeState,
+    ParsedState,
     VendorVerdict,
     Xid,
     XidCode,
     conflicts,
+    parse_node_state,
+    parse_state,
     parse_xid_code,
 )
+from ettr.taxonomy.rules import UNATTRIBUTED, ReasonRule, ReasonVerdict, Rule, Symptom
 
 __all__ = [
     "CONFLICT_VENDORS",

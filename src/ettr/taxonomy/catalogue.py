@@ -15,6 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
+from ettr.taxonomy.codes import (
+    CONFLICT_VENDORS,
+    KINDS,
+    VENDORS,
+    JobState,
+    Role,
+    Xid,
+    XidCode,
+    parse_xid_code,
+    read_job_states,
+    read_subcodes,
+    read_xids,
+)
 from ettr.taxonomy.rules import (
     REASON_CATALOGUE,
     SEVERITIES,
@@ -30,17 +43,6 @@ from ettr.taxonomy.rules import (
     read_rules,
     read_symptoms,
     rules_of_kernel,
-)
-from ettr.taxonomy.slurm import KINDS, JobState, read_job_states
-from ettr.taxonomy.xid import (
-    CONFLICT_VENDORS,
-    VENDORS,
-    Role,
-    Xid,
-    XidCode,
-    parse_xid_code,
-    read_subcodes,
-    read_xids,
 )
 
 # linear: one word, a device and a few characters of limited length, at most four digits

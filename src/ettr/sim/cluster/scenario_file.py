@@ -20,9 +20,9 @@ from types import UnionType
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from ettr.errors import UsageError
+from ettr.files import toml_tables
 from ettr.sim.cluster.scenario import ABOUT, ClusterScenario, Validation
 from ettr.sim.cluster.scenario_parts import Part
-from ettr.toml_text import tables_of
 
 FORMAT = "ettr cluster scenario 1"
 SHIPPED = ("rsc-1-like", "rsc-2-like", "seren-like", "kalos-like", "philly-like", "small")
@@ -65,7 +65,7 @@ def scenario_of(text: str, where: str = "scenario") -> ClusterScenario:
     Raises:
         UsageError: it is no such file; all problems in one message.
     """
-    tables = tables_of(text, where, FORMAT, "a cluster scenario")
+    tables = toml_tables(text, where, FORMAT, "a cluster scenario")
     return _ScenarioReader(where).scenario(tables)
 
 

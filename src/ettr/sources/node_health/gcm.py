@@ -27,8 +27,7 @@ from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
 from ettr.sources.times import time_of
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 
 NAME = "gcm"
 

@@ -25,8 +25,7 @@ from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import Batch, clean, text_of
 from ettr.taxonomy.rules import KERNEL_CHECK, KernelForm, read_kernel_forms
 
 NAME = "kernel-xid"

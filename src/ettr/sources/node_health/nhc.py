@@ -12,8 +12,7 @@ from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_lines
 from ettr.sources.log_rows import OF_FILE, LogDays, LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import Batch, clean, text_of
 
 NAME = "nhc"
 

@@ -18,8 +18,7 @@ from ettr.sources.slurm.fields import NOTHING, duration_s
 from ettr.sources.slurm.times import TimeColumns
 from ettr.sources.times import BY_STATE, has_local_times
 from ettr.tables import NODE_STATES
-from ettr.tables.rows import Batch
-from ettr.tables.text import text_of
+from ettr.tables.rows import Batch, text_of
 from ettr.words import by_number
 
 NAME = "slurm-events"

@@ -35,8 +35,7 @@ from ettr.sources.slurm.fields import (
     other_gres_note,
 )
 from ettr.sources.times import time_of, within_years
-from ettr.tables.rows import Batch, Row
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, Row, clean
 from ettr.words import by_number
 
 NAME = "slurm-inventory"

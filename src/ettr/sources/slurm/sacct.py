@@ -34,8 +34,7 @@ from ettr.sources.slurm.records import (
     starts_record,
 )
 from ettr.sources.slurm.times import matches as matches_text
-from ettr.tables.rows import TEXT_LIMIT, Batch, Rejects
-from ettr.tables.text import text_of
+from ettr.tables.rows import TEXT_LIMIT, Batch, Rejects, text_of
 from ettr.words import by_number
 
 NAME = "slurm-sacct"

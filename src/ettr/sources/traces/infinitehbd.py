@@ -17,8 +17,7 @@ from ettr.sources.json_records import JsonRecord, head_objects, json_records
 from ettr.sources.limits import MOST_NODES
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 from ettr.words import by_number, counted
 
 NAME = "infinitehbd"

@@ -15,8 +15,7 @@ from ettr.sources.base import ReadOptions, Source
 from ettr.sources.lines import integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean, text_of
+from ettr.tables.rows import Batch, clean, text_of
 from ettr.words import by_number
 
 NAME = "lanl"

@@ -23,8 +23,7 @@ from ettr.sources.json_records import (
 )
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 
 NAME = "philly"
 

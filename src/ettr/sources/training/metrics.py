@@ -18,8 +18,7 @@ from ettr.sources.lines import first_texts, json_part, numbered_texts
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows, ends_with_line
-from ettr.tables.rows import Batch
-from ettr.tables.text import clean
+from ettr.tables.rows import Batch, clean
 
 NAME = "metrics"
 

@@ -23,8 +23,7 @@ from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.protobuf import Field, FramedMessage, WireError, fields
 from ettr.sources.times import time_of
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows
-from ettr.tables.rows import Batch
-from ettr.tables.text import text_of
+from ettr.tables.rows import Batch, text_of
 
 NAME = "wandb"
 
