@@ -27,15 +27,17 @@ from ettr.analysis.calibration.back_test import (
     quantities_of,
     warm_up_days,
 )
-from ettr.analysis.calibration.fit import SiteFit, _machines, fit_site
-from ettr.analysis.calibration.fit_faults import _repair
-from ettr.analysis.calibration.fit_jobs import (
+from ettr.analysis.calibration.fit import (
+    SiteFit,
     _arrivals,
     _law,
+    _machines,
     _resubmissions,
     fit_jobs,
+    fit_site,
     lengths_of,
 )
+from ettr.analysis.calibration.fit_faults import _repair
 from ettr.analysis.calibration.record import (
     Attempts,
     Fitted,

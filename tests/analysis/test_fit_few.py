@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ettr.analysis.calibration.back_test import _ends
+from ettr.analysis.calibration.fit import _patience
 from ettr.analysis.calibration.fit_faults import LEAST_REPAIRS, _drawn_to, _repair
-from ettr.analysis.calibration.fit_jobs import _patience
 from ettr.analysis.calibration.record import ScenarioMaker
 from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
 

@@ -14,12 +14,14 @@ from cluster_scenarios import fault, played, small
 from ettr.analysis import Analysis
 from ettr.analysis.calibration.back_test import quantities_of
 from ettr.analysis.calibration.fit import fit_site
-from ettr.analysis.calibration.fit_faults import _Faults, fault_times, fitted_bursts
-from ettr.analysis.calibration.fit_laws import (
+from ettr.analysis.calibration.fit_faults import (
     LEAST_GAPS,
     MOST_HAZARD,
     FaultTimes,
+    _Faults,
     evenness,
+    fault_times,
+    fitted_bursts,
     fitted_law,
     hazard_of_rate,
     service_times,

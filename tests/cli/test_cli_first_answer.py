@@ -228,7 +228,7 @@ def test_gpus_are_listed_by_xid(site: Path):
 def test_a_demo_writes_logs_of_planted_failures_and_answers_from_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("ettr.cli.demo._DAYS", 4)
+    monkeypatch.setattr("ettr.cli.report._DAYS", 4)
     folder = tmp_path / "demo"
     done = ettr("demo", folder)
     assert done.code == 0, done.err

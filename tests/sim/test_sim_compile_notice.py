@@ -9,7 +9,7 @@ from types import FunctionType
 
 import pytest
 
-from ettr.cli import simulate_site
+from ettr.cli import simulate
 from ettr.sim.compiled import compile_noticed, compiled, compiled_entry
 
 pytest.importorskip("numba")
@@ -80,13 +80,13 @@ def test_the_bar_says_that_a_loop_is_compiled_and_keeps_its_count(
         assert (total, unit) == (5, "runs")
         yield lambda what, done: shown.append((what, done))
 
-    monkeypatch.setattr(simulate_site, "progress_bar", bar)
+    monkeypatch.setattr(simulate, "progress_bar", bar)
     first, second = compiled_entry(add), compiled_entry(add)
-    with simulate_site.simulating_bar(5, "runs") as advance:
+    with simulate.simulating_bar(5, "runs") as advance:
         advance("mine", 2)
         first(1, 2)
         advance("mine", 3)
-    with simulate_site.simulating_bar(5, "runs") as advance:
+    with simulate.simulating_bar(5, "runs") as advance:
         second(1, 2)
         advance("mine", 1)
     assert shown == [
@@ -95,6 +95,6 @@ def test_the_bar_says_that_a_loop_is_compiled_and_keeps_its_count(
 
 
 def test_nothing_is_shown_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]):
-    with simulate_site.simulating_bar(5, "runs"):
+    with simulate.simulating_bar(5, "runs"):
         assert compiled_entry(add)(1, 2) == 3
     assert capsys.readouterr() == ("", "")

@@ -20,6 +20,7 @@ from ettr.metrics.coverage import NO_DIRECTION
 from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.instants import Period
 from ettr.metrics.rates import (
+    PER_NODE_DAYS,
     FailuresByConfidence,
     estimated_rate,
     failures_by_confidence,
@@ -510,7 +511,6 @@ def _date(moment: datetime) -> str:
 # published it has no interval, since nobody outside knows how many failures are behind it.
 
 
-PER_NODE_DAYS = 1000.0
 _KOKOLIS = "Kokolis et al., Revisiting Reliability in Large-Scale ML Research Clusters (HPCA 2025)"
 
 

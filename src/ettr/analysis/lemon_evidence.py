@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.failure_list import EvidenceLine, evidence_lines, file_names
+from ettr.analysis.failure_questions import EvidenceLine, evidence_lines, file_names
 from ettr.analysis.lemon_nodes import lemons_of
 from ettr.analysis.node_history import NodeOutage, facts_on, node_history
 from ettr.estimates import Interval

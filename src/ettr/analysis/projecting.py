@@ -1,13 +1,15 @@
-"""A fleet's failure rate at other scales: fits joined with the exact form of ETTR."""
+"""A fleet's failure rate at other scales, and the best checkpoint interval for the sizes seen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.comparing import PER_NODE_DAYS, PUBLISHED
+from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.comparing import PUBLISHED
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
 from ettr.defaults import GPUS_PER_NODE
@@ -15,14 +17,17 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
-from ettr.metrics.rates import FailuresByConfidence
+from ettr.facts import Facts
+from ettr.metrics.rates import PER_NODE_DAYS, FailuresByConfidence, RatesBySymptom
+from ettr.metrics.runs import JobRuns, ShapeRuns
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
 from ettr.models.registry import compare_models
 from ettr.plan.outlook import PlanningRate, planned
-from ettr.plan.renewal import ettr_by_rate
+from ettr.plan.renewal import ettr_by_rate, exact_ettr
 from ettr.plan.run import RunShape, nodes_of
 from ettr.projection.scale import Line, Projection, Scale, Seen, project
+from ettr.units import SECONDS_PER_HOUR
 
 LARGEST_GPUS = 131_072
 REPORT_SCALES = 6
@@ -380,4 +385,92 @@ def project_store(analysis: Analysis, name: str) -> ScaleProjection | None:
         scales_for(evidence, evidence.gpus_per_node),
         RunShape(1),
         confidence=analysis.assumptions.confidence,
+    )
+
+
+LISTED_SIZES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class SizeAdvice:
+    """The best checkpoint interval for runs of one size.
+
+    `ettr_at_hourly` is that of a checkpoint every hour, for comparison.
+    """
+
+    size: str
+    runs: int
+    n_gpus: int | None
+    n_nodes: int
+    gpu_hours: float | None
+    mttf_h: float | None
+    best_interval_s: float
+    ettr_at_best: float
+    ettr_at_hourly: float
+    gpu_hours_gained: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAdvice:
+    """The checkpoint interval for each size of run seen, if writes and restarts take so long.
+
+    `sizes` are those with the most GPU-hours, of `sizes_found`.
+    """
+
+    write_s: float
+    restart_s: float
+    per_1000_node_days: float
+    from_upper_end: bool
+    sizes_found: int
+    sizes: tuple[SizeAdvice, ...]
+
+
+class OfAdvice(Protocol):
+    """What `checkpoint_advice` takes."""
+
+    assumptions: Assumptions
+    rates: RatesBySymptom
+    runs: JobRuns
+
+
+def checkpoint_advice(_: Facts, given: OfAdvice) -> CheckpointAdvice | None:
+    """The best checkpoint interval for each size of run; None where none of known size was seen."""
+    rate = given.rates.best
+    if not rate.node_days > 0:
+        return None
+    shape = RunShape(1)
+    per_node_day = rate.per_node_day or rate.interval(given.assumptions.confidence).high
+    sizes = [
+        _advice(one, replace(shape, n_nodes=one.n_nodes), per_node_day)
+        for one in given.runs.by_shape
+        if one.n_nodes
+    ]
+    if not sizes:
+        return None
+    sizes.sort(key=lambda one: (-(one.gpu_hours or 0.0), -one.n_nodes))
+    return CheckpointAdvice(
+        shape.write_s,
+        shape.restart_s,
+        PER_NODE_DAYS * per_node_day,
+        not rate.failures,
+        len(sizes),
+        tuple(sizes[:LISTED_SIZES]),
+    )
+
+
+def _advice(seen: ShapeRuns, shape: RunShape, per_node_day: float) -> SizeAdvice:
+    best = planned(shape, per_node_day)
+    at_best = exact_ettr(best)
+    hourly = exact_ettr(replace(best, interval_s=SECONDS_PER_HOUR))
+    return SizeAdvice(
+        size=f"{seen.n_gpus:,} GPUs" if seen.n_gpus else f"{shape.n_nodes:,} nodes",
+        runs=seen.runs,
+        n_gpus=seen.n_gpus,
+        n_nodes=shape.n_nodes,
+        gpu_hours=seen.gpu_hours,
+        mttf_h=best.mttf_s / SECONDS_PER_HOUR,
+        best_interval_s=best.interval_s,
+        ettr_at_best=at_best,
+        ettr_at_hourly=hourly,
+        gpu_hours_gained=None if seen.gpu_hours is None else seen.gpu_hours * (at_best - hourly),
     )

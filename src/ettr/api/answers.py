@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ettr.analysis.causes import CauseSummary
-    from ettr.analysis.checkpoint_advice import CheckpointAdvice
     from ettr.analysis.comparing import PeriodTrend
-    from ettr.analysis.failure_list import FailureList
+    from ettr.analysis.failure_questions import FailureList
     from ettr.analysis.fleet import FleetModels
     from ettr.analysis.objectives import ObjectivesHeld
+    from ettr.analysis.projecting import CheckpointAdvice
     from ettr.api.result import Result
     from ettr.lemons.candidates import LemonReport
     from ettr.metrics.availability import Availability

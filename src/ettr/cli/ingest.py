@@ -1,7 +1,12 @@
-"""`ettr ingest`, and what can be read: `ettr sources` and `ettr catalog`."""
+"""Commands that bring logs into a store: `ettr ingest`, `collect`, `compact`, `sources`."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
+import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +16,14 @@ from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.file_options import Reading, existing_files, ingest_all
 from ettr.cli.groups import Only
-from ettr.cli.output import FiledPrinting, Printing, say
+from ettr.cli.output import FiledPrinting, Printing, complain, say
 from ettr.cli.selecting import OnEngine
 from ettr.errors import UsageError
 from ettr.words import counted
 
 if TYPE_CHECKING:
+    from ettr.collect.running import CollectCommand, CollectPeriod
+    from ettr.report.rows import JsonValue
     from ettr.sources.ingest import Ingested
 
 
@@ -171,3 +178,254 @@ def catalog(
         from ettr.report.text import table_text
 
         say(table_text(catalog_table(rows)))
+
+
+# what a shell makes of SIGTERM
+_ENDED = 128 + signal.SIGTERM
+
+
+def collect(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder for the collected files; --run creates it."),
+    ],
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Start of the period, a date or a time; UTC unless it has an offset.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="End of the period; default now."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="STORE", help="Start where this store's accounting ends."),
+    ] = None,
+    overlap: Annotated[
+        str,
+        typer.Option("--overlap", metavar="TIME", help="Time before that to collect again."),
+    ] = "1d",
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="NAME", help="Cluster, if slurmdbd serves several."),
+    ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Run the commands instead of printing them.")
+    ] = (False),
+    printing: Printing,
+) -> None:
+    """Print or run the commands that write a site's logs of a period into a folder.
+
+    Printed is a shell script. With --run each file appears when its command has succeeded, readable
+    by its owner alone; the first command that fails ends it. With --store the period begins where
+    the accounting in the store ends, so that a timer needs no dates.
+    """
+    from ettr.collect.running import collect as run_all
+    from ettr.collect.running import collect_commands
+
+    period = _period(since, until, store, overlap, cluster)
+    commands = collect_commands(period.since, period.until, cluster)
+    sizes: dict[str, int | None] = {}
+    if run:
+        # as by Ctrl-C: what is half written goes, and the command under way ends
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
+        try:
+            done = run_all(commands, folder, os.environ, complain)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        sizes = {one.path.name: one.size_bytes for one in done}
+    entries: list[dict[str, JsonValue]] = [
+        {
+            "since": period.since.isoformat(),
+            "until": period.until.isoformat(),
+            "command": list(command.words),
+            "file": str(folder / command.file_name),
+            "needed": command.is_needed,
+            "size_bytes": sizes.get(command.file_name),
+        }
+        for command in commands
+    ]
+    if printing.listed(entries):
+        return
+    if run:
+        _say_files(folder, sizes, store)
+    else:
+        _say_script(folder, period, commands, store)
+
+
+def _period(
+    since: str | None, until: str | None, store: str | None, overlap: str, cluster: str | None
+) -> CollectPeriod:
+    from ettr.collect.running import CollectPeriod, period_after
+    from ettr.store import open_store
+
+    end = datetime.now(UTC).replace(microsecond=0)
+    end = q.if_given(q.utc_moment, "--until", until) or end
+    overlap_s = q.seconds("--overlap", overlap)
+    if since is not None:
+        return CollectPeriod(q.utc_moment("--since", since), end, "as given")
+    if store is None:
+        raise UsageError("give the start with --since, or --store STORE to continue where it ends")
+    with open_store(store) as opened:
+        return period_after(opened, store, end, timedelta(seconds=overlap_s), cluster)
+
+
+def _say_script(
+    folder: Path, period: CollectPeriod, commands: tuple[CollectCommand, ...], store: str | None
+) -> None:
+    from ettr.collect.running import by_hand
+
+    say(f"# from {period.since:%Y-%m-%dT%H:%M:%SZ} ({_comment(period.basis)})")
+    say(f"# until {period.until:%Y-%m-%dT%H:%M:%SZ}")
+    say("umask 077")
+    say(f"mkdir -p -- {shlex.quote(str(folder))} || exit 1")
+    for command in commands:
+        say("\n".join(command.shell_lines(folder)))
+    for what, how in by_hand(period.since):
+        say(f"# {what}:\n#   {how}")
+    say(f"# then: {_ingest(folder, store)}")
+
+
+def _say_files(folder: Path, sizes: dict[str, int | None], store: str | None) -> None:
+    for name, size_bytes in sizes.items():
+        if size_bytes is not None:
+            say(f"{folder / name}: {size_bytes:,} bytes")
+    say(f"then: {_ingest(folder, store)}")
+
+
+def _ingest(folder: Path, store: str | None) -> str:
+    into = "STORE" if store is None else shlex.quote(store)
+    return f"ettr ingest {into} {shlex.quote(str(folder))}/* --timezone UTC"
+
+
+def _comment(text: str) -> str:
+    """A text that stays in its line of a script."""
+    return " ".join(text.split())
+
+
+def collect_kubernetes(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Folder for the file; made if absent.")
+    ] = None,
+    *,
+    watch: Annotated[
+        str, typer.Option("--watch", metavar="TIME", help="Follow changes for so long.")
+    ] = "0s",
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")
+    ] = None,
+    role: Annotated[
+        bool, typer.Option("--role", help="Print the ClusterRole that it needs, and end.")
+    ] = False,
+    printing: Printing,
+) -> None:
+    """Write the objects of a Kubernetes cluster into a folder, and what changes for a while.
+
+    Asks the cluster of KUBECONFIG, or the one whose pod it runs in, with lists and watches alone.
+    Environments, annotations, commands and output are left out, Secrets never asked for.
+    """
+    from ettr.collect import kubernetes as api
+    from ettr.sources.kubernetes import kept_of
+
+    if role:
+        say(api.role())
+        return
+    if folder is None:
+        raise UsageError("give the FOLDER for the file, such as: ettr collect kubernetes logs")
+    watch_s = q.seconds("--watch", watch)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # a collection that failed has reached less than the one before it, or nothing
+    reached: dict[tuple[str, str], str] = {}
+    for one in sorted(folder.glob("kubernetes-*.jsonl")):
+        reached |= api.versions_reached(one)
+    path = folder / f"kubernetes-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl"
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
+    try:
+        with api.client(context) as client:
+            done = api.collect_kubernetes(
+                client,
+                path,
+                watch_s,
+                kept_of,
+                lambda: datetime.now(UTC),
+                complain,
+                reached,
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    entry: dict[str, JsonValue] = {
+        "file": str(path),
+        "objects": done.n_objects,
+        "changes": done.n_changes,
+        "gaps": done.n_gaps,
+    }
+    if not printing.listed([entry]):
+        say(f"{path}: {done.n_objects:,} objects, {done.n_changes:,} changes")
+        say(f"then: ettr ingest STORE {shlex.quote(str(path))} --cluster NAME")
+
+
+def collect_prometheus(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Of the server, or what answers as one.")
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder for the file; made if absent.")
+    ],
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="From then on, where the folder has no file."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Until then; now if absent.")
+    ] = None,
+    step: Annotated[
+        str, typer.Option("--step", metavar="TIME", help="Between two samples.")
+    ] = "1min",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="Bearer token; else PROMETHEUS_TOKEN if it is set."
+        ),
+    ] = None,
+    printing: Printing,
+) -> None:
+    """Write what Prometheus recorded of nodes into a folder, and next time what came since.
+
+    Asked are the metrics that are read: node conditions, cordons, XIDs, memory errors and boots, in
+    pieces that a server answers. The token is sent to URL and written nowhere.
+    """
+    from ettr.collect.prometheus import collect_prometheus as asked
+    from ettr.sources.prometheus import QUERIES, reduced
+
+    now = datetime.now(UTC)  # what is to come was not asked yet
+    end = min(q.if_given(q.utc_moment, "--until", until) or now, now)
+    begin = q.if_given(q.utc_moment, "--since", since)
+    step_s = q.seconds("--step", step)
+    if step_s < 1:
+        raise UsageError(f"--step {step}: give 1s or more, such as 1min")
+    if begin is not None and begin >= end:
+        raise UsageError("give a --since before --until")
+    token = os.environ.get("PROMETHEUS_TOKEN")
+    if token_file is not None:
+        token = token_file.read_text("utf-8", "replace").strip()
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise UsageError("the token is not of printable ASCII, so no token")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / "prometheus.jsonl"
+    begin_s = None if begin is None else begin.timestamp()
+    end_s = end.timestamp()
+    done = asked(url, path, QUERIES, begin_s, end_s, step_s, token, reduced, complain)
+    entry: dict[str, JsonValue] = {
+        "file": str(path),
+        "answers": done.answers,
+        "series": done.series,
+    }
+    if not printing.listed([entry]):
+        say(f"{path}: {done.answers:,} answers, {done.series:,} series")
+        say(f"then: ettr ingest STORE {shlex.quote(str(path))} --cluster NAME")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Ranking(StrEnum):
-    """What nodes can be ranked by; those of `ettr.analysis.node_costs`."""
+    """What nodes can be ranked by; those of `ettr.analysis.node_history`."""
 
     LOST = "lost-gpu-hours"
     FAILURES = "failures"
@@ -150,7 +150,7 @@ def nodes(
     if by is not None and xid is not None:
         raise UsageError("--by and --xid print different lists; give one of them")
     from ettr.analysis import Analysis
-    from ettr.analysis.node_costs import node_costs, xid_devices
+    from ettr.analysis.node_history import node_costs, xid_devices
     from ettr.report.sections.nodes import costs_section, xid_section
 
     with on.open(store) as opened:

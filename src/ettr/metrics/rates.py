@@ -370,7 +370,6 @@ def counted_confidences(confidences: Iterable[str]) -> FailuresByConfidence:
 GPU = "gpu"
 ALIKE = 0.05
 """Chance of so different rates, below which types of GPU are not taken together."""
-_PER_NODE_DAYS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +401,7 @@ def class_rates(facts: Facts, confidence: float = CONFIDENCE) -> tuple[ClassRate
     made = []
     for row in rows:
         node_days, failures = (row["node_s"] or 0.0) / SECONDS_PER_DAY, row["failures"]
-        interval = rate_interval(failures, node_days, confidence, _PER_NODE_DAYS)
+        interval = rate_interval(failures, node_days, confidence, PER_NODE_DAYS)
         name = (row["gpu_type"] or GPU) if row["has_gpus"] else NO_GPUS
         made.append(ClassRate(name, row["has_gpus"], failures, node_days, interval))
     return tuple(sorted(made, key=lambda one: (-one.node_days, one.name)))

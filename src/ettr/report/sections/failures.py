@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ettr.analysis import failure_questions, questions
-from ettr.analysis.failure_list import (
+from ettr.analysis.failure_questions import (
     EvidenceLine,
     FailureList,
     ListedFailure,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ettr.analysis import loss_questions
-from ettr.analysis.node_costs import FAILURES, HOURS_OUT, LOST, NodeCosts, XidDevices, cost_of
 from ettr.analysis.node_faults import node_faults
+from ettr.analysis.node_history import FAILURES, HOURS_OUT, LOST, NodeCosts, XidDevices, cost_of
 from ettr.defaults import CONFIDENCE
 from ettr.estimates.exact import FailureRate
 from ettr.metrics.availability import Availability, ReasonOutages

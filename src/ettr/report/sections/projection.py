@@ -8,9 +8,15 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ettr.analysis.checkpoint_advice import CheckpointAdvice, SizeAdvice, checkpoint_advice
 from ettr.analysis.forecasting import AheadForecast, FailureForecast
-from ettr.analysis.projecting import ScalePoint, ScaleProjection, projection_of
+from ettr.analysis.projecting import (
+    CheckpointAdvice,
+    ScalePoint,
+    ScaleProjection,
+    SizeAdvice,
+    checkpoint_advice,
+    projection_of,
+)
 from ettr.estimates.interval import Interval
 from ettr.report.charts import (
     BarSeries,
