@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the package of checkpoints imports torch")
 
-from ettr.checkpoint.rounds.staging import CopyThreads
+from ettr.checkpoint.staging import CopyThreads
 
 pytestmark = pytest.mark.torch
 
@@ -61,7 +61,7 @@ def test_an_error_of_a_helper_reaches_the_caller() -> None:
     large = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (2,), (0,))
     pieces = [(Target(), large)] * 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ettr.checkpoint.rounds.staging._ALONE_BYTES", 0)
+        patch.setattr("ettr.checkpoint.staging._ALONE_BYTES", 0)
         with pytest.raises(OSError, match="a helper failed"):
             threads.copy(pieces)  # type: ignore[arg-type]
     threads.close()

@@ -26,7 +26,7 @@ from ettr.checkpoint import (  # noqa: E402
     restore,
     verify,
 )
-from ettr.checkpoint.rounds.selection import BlockView, choose  # noqa: E402
+from ettr.checkpoint.selection import BlockView, choose  # noqa: E402
 from ettr.checkpoint.slots.durable_io import OsDisk  # noqa: E402
 from held_value import HeldValue  # noqa: E402
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ettr.checkpoint import CheckpointError, FencedError, block_ages, fence, verify
-from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import OsDisk, slot_folder
-from ettr.checkpoint.slots.format import HEADER_BYTES
+from ettr.checkpoint.slots.format import HEADER_BYTES, digest_function
 from ettr.checkpoint.slots.layout import BlockSpec, Component, SlotLayout, TensorSpec
 from ettr.checkpoint.slots.reader import PayloadReader, last_rounds, open_slot
 from ettr.checkpoint.slots.writer import SlotWriter
@@ -256,12 +255,12 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"slot: '\.\./x' was given"):
         slot_folder(tmp_path, "../x")
     with pytest.raises(CheckpointError, match="checksum: 'md5' was given; give one of xxh3"):
-        checksums.digest_function("md5")
+        digest_function("md5")
     with pytest.raises(CheckpointError, match="no running checkpoint here"):
         verify(tmp_path)
 
 
 def test_checksums_are_the_published_ones() -> None:
     # CRC-32 check value of "123456789"; XXH3-64 of the empty input from its specification.
-    assert checksums.digest_function("crc32")(b"123456789") == 0xCBF43926
-    assert checksums.digest_function("xxh3")(b"") == 0x2D06800538D394C2
+    assert digest_function("crc32")(b"123456789") == 0xCBF43926
+    assert digest_function("xxh3")(b"") == 0x2D06800538D394C2

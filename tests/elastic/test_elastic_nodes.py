@@ -28,8 +28,8 @@ from ettr.elastic.handshake import (
     with_interface,
 )
 from ettr.elastic.nodes import LocalNode, NodePool, Roster, Worker, WorkerState
-from ettr.elastic.regrouping import Staffing
 from ettr.elastic.rendezvous import PROTOCOL, Membership
+from ettr.elastic.supervisor import Staffing
 from ettr.errors import UsageError
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]

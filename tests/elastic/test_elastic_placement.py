@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ettr.elastic.regrouping import (
+from ettr.elastic.rendezvous import Membership
+from ettr.elastic.supervisor import (
     Place,
     buddy_stride,
     first_membership,
     place_lost,
     sharing_a_node,
 )
-from ettr.elastic.rendezvous import Membership
 
 
 def placed(nodes: list[str], ranks_per_node: int, racks: list[str] | None = None) -> Membership:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ettr.checkpoint.restoring import restore
     from ettr.checkpoint.resuming import Start
     from ettr.checkpoint.retention import Keep, kept_steps
-    from ettr.checkpoint.rounds.selection import POLICIES, Budget
     from ettr.checkpoint.running_checkpoint import RunningCheckpoint, StepReport
+    from ettr.checkpoint.selection import POLICIES, Budget
     from ettr.checkpoint.slots.durable_io import fence
     from ettr.checkpoint.slots.reader import BadBlock
     from ettr.checkpoint.state import State, TensorState, TrainingState
@@ -108,7 +108,7 @@ _NAMES = {
     "restoring": "restore",
     "resuming": "Start",
     "retention": "Keep kept_steps",
-    "rounds.selection": "Budget POLICIES",
+    "selection": "Budget POLICIES",
     "running_checkpoint": "RunningCheckpoint StepReport",
     "slots.durable_io": "fence",
     "slots.reader": "BadBlock",

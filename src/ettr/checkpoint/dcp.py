@@ -44,8 +44,8 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import make_folder, replacing, sync_folder, write_all
+from ettr.checkpoint.slots.format import default_checksum, digest_function
 from ettr.checkpoint.slots.reader import BadBlock
 from ettr.checkpoint.tensors.shards import dtype_name, flat_bytes
 from ettr.errors import CheckpointError
@@ -84,7 +84,7 @@ class CheckedWriter(StorageWriter):
     def __init__(self, path: str | os.PathLike[str], *, checksum: str | None = None) -> None:
         super().__init__()
         self.path = Path(path)
-        self.checksum = checksum or checksums.default_name()
+        self.checksum = checksum or default_checksum()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Begin a save, at another place where one is given."""
@@ -110,7 +110,7 @@ class CheckedWriter(StorageWriter):
         """Write this rank's items to its file; durable when the future is done."""
         prefix: _Prefix = plan.storage_data
         name = f"{prefix.save_id}-{prefix.rank}.data"
-        digest = checksums.digest_function(self.checksum)
+        digest = digest_function(self.checksum)
         results: list[WriteResult] = []
         with (self.path / name).open("xb", buffering=0) as file:
             offset = 0
@@ -188,7 +188,7 @@ class CheckedReader(StorageReader):
         Raises:
             CheckpointError: an item is short or fails its checksum.
         """
-        digest = checksums.digest_function(self._checksum or checksums.default_name())
+        digest = digest_function(self._checksum or default_checksum())
         by_place: dict[tuple[str, int], list[ReadItem]] = {}
         for item in plan.items:
             stored = self._stored[item.storage_index]
@@ -221,7 +221,7 @@ def verify_dcp(path: str | os.PathLike[str]) -> list[BadBlock]:
     """
     folder = Path(path)
     _, stored, checksum = _read_metadata(folder)
-    digest = checksums.digest_function(checksum)
+    digest = digest_function(checksum)
     bad = []
     for index, item in stored.items():
         data = _read_item(folder, item)
@@ -310,7 +310,7 @@ def _metadata_json(
         {"checksum": checksum, "entries": entries, "items": items, "planner": paths},
         separators=(",", ":"),
     )
-    digest = checksums.digest_function("crc32")(document.encode())
+    digest = digest_function("crc32")(document.encode())
     return (
         f'{{"format":"{FORMAT}","version":{FORMAT_VERSION},"crc32":{digest},"body":{document}}}'
     ).encode()
@@ -331,7 +331,7 @@ def _read_metadata(folder: Path) -> tuple[Metadata, dict[MetadataIndex, StoredIt
         intact = (
             outer["version"] == FORMAT_VERSION
             and outer["format"] == FORMAT
-            and checksums.digest_function("crc32")(body) == outer["crc32"]
+            and digest_function("crc32")(body) == outer["crc32"]
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: damaged; load an earlier checkpoint") from error

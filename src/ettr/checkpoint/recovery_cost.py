@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 
 from ettr.checkpoint.restoring import restore
-from ettr.checkpoint.rounds.selection import Budget
 from ettr.checkpoint.running_checkpoint import RunningCheckpoint
+from ettr.checkpoint.selection import Budget
 from ettr.checkpoint.state import as_state
 from ettr.checkpoint.tensors.shards import Shard
 from ettr.errors import CheckpointError, UsageError

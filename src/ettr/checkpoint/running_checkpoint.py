@@ -34,7 +34,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ettr.checkpoint.restoring import RestoreOptions
 from ettr.checkpoint.resuming import Start, StartQuestion, start_run
 from ettr.checkpoint.retention import Keep
-from ettr.checkpoint.rounds.selection import Budget, BudgetAccount
+from ettr.checkpoint.selection import Budget, BudgetAccount
 from ettr.checkpoint.slots.durable_io import Disk, slot_folder, slot_of
 from ettr.checkpoint.slots.reader import EarlierRecords, keep_aside
 from ettr.checkpoint.slots.session import SlotOptions, SlotSession

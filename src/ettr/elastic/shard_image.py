@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ettr.checkpoint import CheckpointError, TrainingState
 from ettr.checkpoint.object_selection import choose_objects
-from ettr.checkpoint.slots import checksums
+from ettr.checkpoint.slots.format import StreamingDigest, default_checksum, streaming_digest
 from ettr.checkpoint.tensors.objects import ObjectRecord, encode_objects, unpack_objects
 from ettr.checkpoint.tensors.shards import Shard, flat_bytes
 from ettr.elastic.rank_inventory import Holdings, RankInventory
@@ -226,7 +226,7 @@ def copied_parts(pieces: Sequence[Piece]) -> dict[PartName, Part]:
 
 def checksum_of(values: Iterable[Part]) -> int:
     """A checksum of tensors and numbers in their order."""
-    digest = checksums.streaming_digest(checksums.default_name())
+    digest = streaming_digest(default_checksum())
     for value in values:
         digest.update(flat_bytes(_as_tensor(value).cpu().contiguous()).numpy().data)
     return digest.intdigest()
@@ -536,7 +536,7 @@ class ParityExchange:
         self._keep_own(pieces, step)
         reader, last = ImageReader(pieces), len(self._group) - 2
         parity = self._shards.neighbour.buffer(self._chunk_bytes)
-        digest = checksums.streaming_digest(checksums.default_name())
+        digest = streaming_digest(default_checksum())
         for begin, n_bytes in self._blocks():
             # round t: this rank's chunk last - t joins what comes around to the rank t + 1 back
             partial = torch.zeros(n_bytes, dtype=torch.uint8)
@@ -645,7 +645,7 @@ class ParityExchange:
         expected = torch.empty(8, dtype=torch.uint8)
         self._ring.receive("previous", step, expected)
         into = self._shards.own.buffer(n_bytes)
-        digest = checksums.streaming_digest(checksums.default_name())
+        digest = streaming_digest(default_checksum())
         n_chunks = len(self._group) - 1
         for begin, n_block in self._blocks():
             rows = torch.empty(n_chunks * n_block, dtype=torch.uint8)
@@ -668,6 +668,6 @@ class ParityExchange:
             yield begin, min(longest, self._chunk_bytes - begin)
 
 
-def _as_bytes(digest: checksums.StreamingDigest) -> Tensor:
+def _as_bytes(digest: StreamingDigest) -> Tensor:
     value = digest.intdigest().to_bytes(8, "little")
     return torch.frombuffer(bytearray(value), dtype=torch.uint8)

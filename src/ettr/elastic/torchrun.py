@@ -38,7 +38,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ettr.checkpoint import CheckpointError
-from ettr.checkpoint.slots import checksums
+from ettr.checkpoint.slots.format import default_checksum, digest_function, streaming_digest
 from ettr.elastic import process_group
 from ettr.elastic.elastic_group import ElasticGroup, Generation, RankFailedError, RunRecord
 from ettr.elastic.nodes import ATTEMPT_TRANSITIONS, AttemptState, transition
@@ -329,7 +329,7 @@ def save_to_shm(folder: Path, handoff: Handoff) -> int:
     """Write a rank's images; returns the bytes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = list(handoff.images)
-    checksum_name = checksums.default_name()
+    checksum_name = default_checksum()
     described = {
         "attempt": handoff.attempt,
         "slot": handoff.slot,
@@ -341,7 +341,7 @@ def save_to_shm(folder: Path, handoff: Handoff) -> int:
     text = json.dumps(described).encode()
     chunks: list[bytes | memoryview] = [text]
     chunks += [handoff.images[key].numpy().data for key in keys]
-    checksum = checksums.streaming_digest(checksum_name)
+    checksum = streaming_digest(checksum_name)
     for chunk in chunks:
         checksum.update(chunk)
     head = _HEAD.pack(MAGIC, len(text), checksum.intdigest())
@@ -363,7 +363,7 @@ def load_from_shm(folder: Path, slot: int, *, before: int, world: int) -> Handof
             return None
         body = memoryview(raw)[_HEAD.size :]
         described = json.loads(bytes(body[:length]))
-        intact = checksums.digest_function(described["checksum"])(body) == digest
+        intact = digest_function(described["checksum"])(body) == digest
         agreed = _agreed_steps(folder, slot)
     except (OSError, struct.error, ValueError, KeyError, TypeError, CheckpointError):
         return None

@@ -14,22 +14,20 @@ Worth it where bytes are scarce: `gains` says by how much, and where it is a los
 The idea and its first measurements: Kuchnik et al., *Progressive Compressed Records*, VLDB 2021.
 """
 
-from ettr.records.fidelity import (
+from ettr.records.shards import (
     Choice,
+    Damage,
     Gain,
     ImageForm,
-    LossIncrease,
-    choose_fidelity,
-    gains,
-    measure_forms,
-)
-from ettr.records.shards import (
-    Damage,
     ImageRecord,
     ImageRecords,
+    LossIncrease,
     Sample,
     ShardRead,
     WrittenRecords,
+    choose_fidelity,
+    gains,
+    measure_forms,
     open_records,
     progressive,
     samples_of_folder,

@@ -7,7 +7,8 @@
 
 A round writes each of its blocks into the place that does not hold the block's newest durable
 record, then flushes once. A kill or a power cut can only tear places whose other place is intact; a
-reader takes the newest record that passes its checksum.
+reader takes the newest record that passes its checksum: xxh3-64 where `xxhash` is installed, else
+CRC-32. Each file names the algorithm it was written with.
 
 The superblock of a new file says how far it trusts the files of earlier generations (`inherits`),
 so that a late write of a replaced process is not read. Standard library only.
@@ -19,13 +20,78 @@ import json
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Protocol, TypeAlias, TypedDict
 
-from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import read_at
 from ettr.checkpoint.slots.layout import LayoutJson, SlotLayout, aligned
 from ettr.errors import CheckpointError
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+CHECKSUM_CODES = {"xxh3": 1, "crc32": 2}
+CHECKSUM_NAMES = {code: name for name, code in CHECKSUM_CODES.items()}
+
+
+def default_checksum() -> str:
+    """The fastest algorithm at hand: `xxh3` (18 GB/s a core) or `crc32` (4 GB/s)."""
+    try:
+        import xxhash  # noqa: F401
+    except ImportError:
+        return "crc32"
+    return "xxh3"
+
+
+class StreamingDigest(Protocol):
+    """A checksum of bytes that come in pieces."""
+
+    def update(self, data: Bytes, /) -> None:
+        """Add a piece."""
+
+    def intdigest(self) -> int:
+        """The checksum of all pieces so far."""
+
+
+class _StreamingCrc32:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: Bytes, /) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def intdigest(self) -> int:
+        return self._value
+
+
+def streaming_digest(name: str) -> StreamingDigest:
+    """A new checksum of bytes that come in pieces."""
+    if digest_function(name) is zlib.crc32:
+        return _StreamingCrc32()
+    import xxhash
+
+    digest: StreamingDigest = xxhash.xxh3_64()
+    return digest
+
+
+def digest_function(name: str) -> Callable[[Bytes], int]:
+    """The function from bytes to an unsigned integer below 2**64."""
+    if name == "crc32":
+        return zlib.crc32
+    if name == "xxh3":
+        try:
+            import xxhash
+        except ImportError as error:
+            raise CheckpointError(
+                "blocks are checked with xxh3 and the package xxhash is not installed; "
+                "pip install xxhash"
+            ) from error
+        digest: Callable[[Bytes], int] = xxhash.xxh3_64_intdigest
+        return digest
+    raise CheckpointError(f"checksum: {name!r} was given; give one of {', '.join(CHECKSUM_CODES)}")
+
+
+# -- the file ------------------------------------------------------------------------------------
 
 FORMAT_VERSION = 3
 MAGIC = b"ETTRSLOT"
@@ -120,7 +186,7 @@ def pack_header(file_id: int, checksum: str, header: RecordHeader) -> bytes:
     raw = HEADER.pack(
         RECORD_MAGIC,
         FORMAT_VERSION,
-        checksums.CODES[checksum],
+        CHECKSUM_CODES[checksum],
         file_id,
         header.block,
         header.generation,
@@ -144,7 +210,7 @@ def unpack_header(raw: bytes, expected: Superblock, block: int) -> RecordHeader 
     belongs = (
         magic == RECORD_MAGIC
         and version == FORMAT_VERSION
-        and code == checksums.CODES[expected.checksum]
+        and code == CHECKSUM_CODES[expected.checksum]
         and file_id == expected.file_id
         and generation == expected.generation
         and number == block
@@ -162,7 +228,7 @@ def pack_superblock(superblock: Superblock) -> bytes:
     head = SUPER.pack(
         MAGIC,
         FORMAT_VERSION,
-        checksums.CODES[superblock.checksum],
+        CHECKSUM_CODES[superblock.checksum],
         superblock.file_id,
         superblock.generation,
         len(superblock.layout.blocks),
@@ -192,7 +258,7 @@ def _unpack_superblock(fd: int, offset: int) -> tuple[Superblock, int] | None:
     superblock = Superblock(
         file_id,
         generation,
-        checksums.NAMES[code],
+        CHECKSUM_NAMES[code],
         SlotLayout.from_json(document["layout"]),
         inherits={int(g): int(seq) for g, seq in document["inherits"].items()},
         other_generations={str(slot): int(g) for slot, g in document.get("seen", {}).items()},

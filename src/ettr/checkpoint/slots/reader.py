@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import make_folder, read_at, slot_files, slot_of, sync_folder
 from ettr.checkpoint.slots.format import (
     HEADER_BYTES,
@@ -22,6 +21,7 @@ from ettr.checkpoint.slots.format import (
     RecordHeader,
     Superblock,
     read_superblock,
+    streaming_digest,
     unpack_header,
 )
 from ettr.checkpoint.slots.layout import RESERVED, Key, difference, region_of
@@ -111,7 +111,7 @@ class PayloadReader:
         if len(self._buffer) < length:
             self._buffer = bytearray(length)
         view = memoryview(self._buffer)[:length]
-        digest = checksums.streaming_digest(record.file.superblock.checksum) if self.check else None
+        digest = streaming_digest(record.file.superblock.checksum) if self.check else None
         filled = 0
         while filled < length:
             # In pieces, so that each is checked while it is still in the core's own cache.

@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import slot_of
+from ettr.checkpoint.slots.format import digest_function
 from ettr.checkpoint.slots.layout import MOVEMENT, OBJECTS, RESERVED, Key
 from ettr.checkpoint.slots.reader import (
     BadBlock,
@@ -434,7 +434,7 @@ def read_ahead(
                 continue
             if len(in_flight) == _DEPTH - 1:
                 yield in_flight.popleft().result()
-            digest = checksums.digest_function(record.file.superblock.checksum)
+            digest = digest_function(record.file.superblock.checksum)
             pending = _Check(record, readers[number % _DEPTH].read(record), digest)
             in_flight.append(pending)
             if checker is None:

@@ -18,8 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ettr.checkpoint.retention import Keep, Retention
-from ettr.checkpoint.rounds.selection import POLICIES, BlockView, Budget, BudgetAccount, choose
-from ettr.checkpoint.rounds.staging import (
+from ettr.checkpoint.selection import POLICIES, BlockView, Budget, BudgetAccount, choose
+from ettr.checkpoint.slots.durable_io import Disk, slot_of
+from ettr.checkpoint.slots.layout import OBJECTS, aligned
+from ettr.checkpoint.slots.plan import SlotPlan, plan_slot
+from ettr.checkpoint.slots.reader import EarlierRecords, earlier_records
+from ettr.checkpoint.slots.writer import SlotWriter
+from ettr.checkpoint.staging import (
     FiniteCheck,
     Round,
     RoundWriter,
@@ -27,11 +32,6 @@ from ettr.checkpoint.rounds.staging import (
     Staging,
     record_bytes,
 )
-from ettr.checkpoint.slots.durable_io import Disk, slot_of
-from ettr.checkpoint.slots.layout import OBJECTS, aligned
-from ettr.checkpoint.slots.plan import SlotPlan, plan_slot
-from ettr.checkpoint.slots.reader import EarlierRecords, earlier_records
-from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.checkpoint.state import State
 from ettr.checkpoint.tensors.shards import UNCOUNTED
 from ettr.errors import UsageError

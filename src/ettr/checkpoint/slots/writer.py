@@ -11,7 +11,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ettr.checkpoint.slots import checksums
 from ettr.checkpoint.slots.durable_io import (
     Disk,
     OsDisk,
@@ -30,6 +29,8 @@ from ettr.checkpoint.slots.format import (
     Geometry,
     RecordHeader,
     Superblock,
+    default_checksum,
+    digest_function,
     geometry,
     pack_header,
     pack_superblock,
@@ -53,7 +54,7 @@ class SlotWriter:
         self.written_bytes = 0
         self._fd, self._disk = fd, disk
         self._newest_place: list[int | None] = [None] * len(superblock.layout.blocks)
-        self._digest = checksums.digest_function(superblock.checksum)
+        self._digest = digest_function(superblock.checksum)
 
     @classmethod
     def create(
@@ -86,7 +87,7 @@ class SlotWriter:
         superblock = Superblock(
             int.from_bytes(os.urandom(8), "little"),
             chosen,
-            checksum or checksums.default_name(),
+            checksum or default_checksum(),
             layout,
             inherits or {},
             generations_of_other_slots(folder),

@@ -1,1 +1,0 @@
-"""A round of saving: which blocks, within which budget, written by which thread."""
