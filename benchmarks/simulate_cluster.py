@@ -27,10 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ettr.sim.cluster.log import batches
-from ettr.sim.cluster.loop_cluster import LoopCluster
-from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.run import LoopCluster, simulate_into
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text
 from ettr.sim.cluster.workload import DRAWN
 from ettr.store import open_store
 from simulated_figures import Cost, cost_of_events

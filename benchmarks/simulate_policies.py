@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.run import simulated_cluster
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text
 
 TABLES = ("small:7", "rsc-1-like:10")
 POLICIES = ("in-order", "easy-backfill", "conservative-backfill", "slurm-backfill", "slurm-easy")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ettr.sim.cluster.log import batches
 from ettr.sim.cluster.run import simulated_cluster
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import scenario_of, scenario_text
 from published_clusters import DAYS, PUBLISHED, Fact
 
 LEFT_OUT_DAYS = 7

@@ -25,8 +25,13 @@ from ettr.analysis.calibration.back_test import BackTest, back_test
 from ettr.analysis.calibration.fit import fit_site
 from ettr.analysis.calibration.record import SiteRecord, site_record
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import REPAIR_SPREAD, SAVES, ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import (
+    REPAIR_SPREAD,
+    SAVES,
+    ClusterScenario,
+    scenario_of,
+    scenario_text,
+)
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess, JobClass
 from ettr.store import open_store
 

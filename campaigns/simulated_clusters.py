@@ -28,8 +28,7 @@ from ettr.estimates.exact import sum_interval
 from ettr.metrics.goodput import loss_of_each
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess, JobClass
 from ettr.store import open_store
 from ettr.store.base import Store

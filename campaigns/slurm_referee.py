@@ -52,8 +52,7 @@ from campaigns.start_times import NEVER, Passes, RecordedAttempt, predicted_star
 from ettr.sim.cluster.log import Hours
 from ettr.sim.cluster.policies import slurm_plans
 from ettr.sim.cluster.room import Calendar, EventKind
-from ettr.sim.cluster.scenario import owners_of
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import owners_of, scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import JobClass, Machines, Priority, Scheduling
 from ettr.sim.cluster.scheduler import NODE_FAIL, Scheduler
 from ettr.sim.cluster.workload import COMPLETED, FAILED, Job

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ettr.sim.cluster.engine import SimulatedCluster
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import (
     FaultProcess,
     JobClass,

@@ -51,12 +51,19 @@ from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.facts.stored import stored_rows
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario, Validation, owners_of, parts_of
-from ettr.sim.cluster.scenario_file import scenario_of, text_of, with_validation
+from ettr.sim.cluster.scenario import (
+    EVIDENCE,
+    ClusterScenario,
+    Validation,
+    owners_of,
+    parts_of,
+    scenario_of,
+    text_of,
+    with_validation,
+)
 from ettr.sim.cluster.scenario_parts import JobClass
-from ettr.sim.cluster.sensitivity import sensitivity
 from ettr.sim.cluster.standing import drawn_scenario, standing_of, values_digest
-from ettr.sim.cluster.whatif import what_if
+from ettr.sim.cluster.whatif import sensitivity, what_if
 from ettr.sim.cluster.workload import Replay, ReplayedJob
 from ettr.store import open_store
 from ettr.tables import NODES

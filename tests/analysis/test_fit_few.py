@@ -12,7 +12,7 @@ from ettr.analysis.calibration.back_test import _ends
 from ettr.analysis.calibration.fit import _patience
 from ettr.analysis.calibration.fit_faults import LEAST_REPAIRS, _drawn_to, _repair
 from ettr.analysis.calibration.record import ScenarioMaker
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import scenario_of, scenario_text
 
 
 def repairs(seconds: np.ndarray) -> Any:

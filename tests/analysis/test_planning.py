@@ -23,10 +23,10 @@ from ettr.analysis.projecting import project_store
 from ettr.errors import UsageError
 from ettr.plan.outlook import plan_run
 from ettr.plan.run import RunShape
+from ettr.report.section import section_text
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.plan import plan_section
 from ettr.report.sections.projection import planning_section, projection_section
-from ettr.report.text import section_text
 from ettr.store import open_store
 from synthetic.cluster import ORIGIN, ClusterPlan, SyntheticCluster, build_cluster
 

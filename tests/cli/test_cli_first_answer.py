@@ -11,8 +11,7 @@ import pytest
 from cli.program import ettr
 from ettr.cli.groups import site_file
 from ettr.cli.main import commands
-from ettr.report.section import Section, TextTable
-from ettr.report.text import brief_text, without_intervals
+from ettr.report.section import Section, TextTable, brief_text, without_intervals
 
 METRICS = [name for panel, name, _ in commands() if panel == "One metric at a time"]
 

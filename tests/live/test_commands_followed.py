@@ -196,7 +196,7 @@ def test_a_journal_is_read_behind_its_last_cursor(tmp_path: Path, commands: Path
 def test_a_large_piece_of_a_journal_is_followed_by_another(
     tmp_path: Path, commands: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ettr.live.following as followed
+    import ettr.live.watching as followed
 
     monkeypatch.setattr(followed, "_MOST_BYTES", 100)
     xid, written = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", []

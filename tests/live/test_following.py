@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from ettr.errors import StoreError
-from ettr.live.following import Follower
-from ettr.live.watching import only_watcher
+from ettr.live.watching import Follower, only_watcher
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.store import open_store
@@ -124,7 +123,7 @@ def test_what_is_no_log_is_spoken_of_once_and_the_others_are_read(tmp_path: Path
 
 LOOP = """
 import sys
-from ettr.live.following import Follower
+from ettr.live.watching import Follower
 from ettr.sources.base import ReadOptions
 watched = Follower((sys.argv[2],), ReadOptions(timezone="UTC", cluster="c"))
 print("up", flush=True)

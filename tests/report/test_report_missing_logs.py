@@ -19,7 +19,7 @@ from cli.program import EVENTS, KERNEL, SACCT, Done, ettr
 from ettr.analysis import Analysis
 from ettr.report.html import render
 from ettr.report.page import document, page, summary_text
-from ettr.report.text import joined
+from ettr.report.section import joined
 from ettr.store import open_store
 
 pytestmark = pytest.mark.slow

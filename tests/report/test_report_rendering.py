@@ -31,10 +31,9 @@ from ettr.report.answers import Answer
 from ettr.report.html import Card, Page, environment, plotly, render
 from ettr.report.numbers import between, bounds, duration, moment, number, percent, share_between
 from ettr.report.rows import plain
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import WIDTH, Figure, Section, TextTable, section_text, table_text, wrapped
 from ettr.report.sections.compare import compare_section
 from ettr.report.sections.models import node_funnel
-from ettr.report.text import WIDTH, section_text, table_text, wrapped
 from ettr.words import counted
 
 

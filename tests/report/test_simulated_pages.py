@@ -20,9 +20,14 @@ from ettr.report.rows import priced
 from ettr.report.section import Figure, Section
 from ettr.report.sections.what_if import back_test_section, sensitivity_section, what_if_section
 from ettr.sim.cluster.run import ClusterHours
-from ettr.sim.cluster.sensitivity import HEADLINES, AssumptionSensitivity, ValueEffect
 from ettr.sim.cluster.standing import standing_of
-from ettr.sim.cluster.whatif import Intervention, WhatIf
+from ettr.sim.cluster.whatif import (
+    HEADLINES,
+    AssumptionSensitivity,
+    Intervention,
+    ValueEffect,
+    WhatIf,
+)
 from report.browser import chromium, not_accessible, opened
 
 HOSTILE = "</script><script>alert(1)</script>"

@@ -12,8 +12,7 @@ import pytest
 from cluster_scenarios import fault, most_at_once, one_size, played, quiet, small
 from ettr.errors import UsageError
 from ettr.sim.cluster.policies import held_by
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import ArrayClass, JobClass, Priority, Quota
 from ettr.sim.cluster.scheduler import array_limits
 from ettr.sim.cluster.workload import jobs_of_day, shown_tasks, with_tasks

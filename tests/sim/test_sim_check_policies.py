@@ -10,7 +10,7 @@ import pytest
 from campaigns.check_policies import KINDS, fleet, useful_shares, with_policy
 from cluster_scenarios import played
 from ettr.errors import UsageError
-from ettr.sim.cluster.scenario_file import scenario_of, text_of
+from ettr.sim.cluster.scenario import scenario_of, text_of
 from ettr.sim.cluster.whatif import changed_scenario, what_if
 
 

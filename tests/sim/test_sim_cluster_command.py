@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 import ettr
 from ettr.cli.main import build_app
 from ettr.errors import EttrError, StoreError, UsageError
-from ettr.sim.cluster.scenario import parts_of
-from ettr.sim.cluster.scenario_file import SHIPPED, scenario_of, scenario_text
+from ettr.sim.cluster.scenario import SHIPPED, parts_of, scenario_of, scenario_text
 from ettr.sim.cluster.standing import standing_of
 from ettr.sim.cluster.workload import NOT_SIMULATED
 from ettr.tables import DERIVED, TABLES

@@ -21,11 +21,9 @@ from ettr.metrics.run_rules import RunRule
 from ettr.metrics.stitching import jobs_of_runs
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.run import loop_can, simulate_into, simulated_cluster
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text, text_of
 from ettr.sim.cluster.scenario_parts import ArrayClass, Outcomes
-from ettr.sim.cluster.sensitivity import varied_values
-from ettr.sim.cluster.whatif import changed_scenario
+from ettr.sim.cluster.whatif import changed_scenario, varied_values
 from ettr.store import open_store
 from ettr.tables import TABLES
 from fact_tables import facts_of

@@ -11,12 +11,10 @@ import pytest
 from cli.program import ettr
 from cluster_scenarios import small
 from ettr.errors import UsageError
-from ettr.sim.cluster import sensitivity as module
+from ettr.sim.cluster import whatif as module
 from ettr.sim.cluster.run import ClusterHours
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_text
-from ettr.sim.cluster.sensitivity import effect_plan, effect_sensitivity
-from ettr.sim.cluster.whatif import what_if
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_text
+from ettr.sim.cluster.whatif import effect_plan, effect_sensitivity, what_if
 
 CHANGES = ("checkpoints.restart_s=0", "lemons.share=0")
 

@@ -10,8 +10,7 @@ import pytest
 
 from cluster_scenarios import played, quiet, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, text_of
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, text_of
 from ettr.sim.cluster.scenario_parts import ArrayClass, JobClass, Outcomes
 from ettr.sim.cluster.standing import values_digest
 from ettr.sim.cluster.unread import refuse_no_effect

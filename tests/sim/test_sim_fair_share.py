@@ -9,7 +9,7 @@ import pytest
 
 from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
+from ettr.sim.cluster.scenario import scenario_of, scenario_text, text_of
 from ettr.sim.cluster.scenario_parts import AccountShares, FairShare
 from ettr.sim.cluster.scheduler import (
     Weights,

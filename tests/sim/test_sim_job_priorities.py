@@ -10,12 +10,17 @@ import pytest
 
 from cluster_scenarios import played, quiet, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.scenario import Validation, parts_of
-from ettr.sim.cluster.scenario_file import SHIPPED, scenario_of, scenario_text, text_of
+from ettr.sim.cluster.scenario import (
+    SHIPPED,
+    Validation,
+    parts_of,
+    scenario_of,
+    scenario_text,
+    text_of,
+)
 from ettr.sim.cluster.scenario_parts import JobClass, Priority
-from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.standing import drawn_scenario, standing_of, values_digest
-from ettr.sim.cluster.whatif import changed_scenario
+from ettr.sim.cluster.whatif import changed_scenario, varied_values
 from ettr.sim.cluster.workload import Job, jobs_of_day
 
 LEVELS = (Priority("idle", 1, 0.0, 0.0), Priority("usual", 2, 1.0, 1.0))

@@ -16,10 +16,8 @@ import pytest
 from cluster_scenarios import fault, one_size
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.log import batches
-from ettr.sim.cluster.loop_cluster import LoopCluster
-from ettr.sim.cluster.run import AnyCluster, loop_can, simulated_cluster
-from ettr.sim.cluster.scenario import ClusterScenario, owners_of
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.run import AnyCluster, LoopCluster, loop_can, simulated_cluster
+from ettr.sim.cluster.scenario import ClusterScenario, owners_of, scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import ArrayClass, BurstProcess, FairShare, Quota, RateChange
 from ettr.sim.cluster.workload import DRAWN, Replay, ReplayedFault, ReplayedJob
 

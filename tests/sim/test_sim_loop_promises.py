@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ettr.sim.cluster.loop_cluster import rules_of
 from ettr.sim.cluster.play import FAR_S, WORD, new_board, promise, when_ready
 from ettr.sim.cluster.room import Room
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.run import rules_of
+from ettr.sim.cluster.scenario import scenario_of, scenario_text
 
 N_NODES, PER_NODE = 70, 8  # more than two words of a set, the last one not full
 RULES = rules_of(scenario_of(*scenario_text("small")))._replace(n_nodes=N_NODES, per_node=PER_NODE)

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from cluster_scenarios import played
 from ettr.cli.main import build_app
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import SHIPPED, scenario_of, scenario_text
+from ettr.sim.cluster.scenario import SHIPPED, ClusterScenario, scenario_of, scenario_text
 from ettr.sim.cluster.workload import ends_of
 
 NAMES = ("seren-like", "kalos-like", "philly-like")

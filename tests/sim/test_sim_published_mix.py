@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cluster_scenarios import played
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text
 
 LOWEST = "scavenger"
 

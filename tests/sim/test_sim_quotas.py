@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from cluster_scenarios import fault, most_at_once, one_size, played, quiet, small
 from ettr.errors import UsageError
 from ettr.sim.cluster.policies import Limit, held_by
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import Quota
 from ettr.sim.cluster.scheduler import quota_limits
 from ettr.sim.cluster.whatif import changed_scenario

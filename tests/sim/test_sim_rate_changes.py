@@ -13,12 +13,10 @@ from cluster_scenarios import fault, one_size, played, quiet, seconds, small
 from ettr.errors import UsageError
 from ettr.sim.cluster.faults import ChangingFaultClock, FaultClock, in_period, law_of, steps_of
 from ettr.sim.cluster.run import loop_can
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, text_of
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, text_of
 from ettr.sim.cluster.scenario_parts import RateChange, SimulatedPeriod
-from ettr.sim.cluster.sensitivity import varied_values
 from ettr.sim.cluster.standing import values_digest
-from ettr.sim.cluster.whatif import changed_scenario
+from ettr.sim.cluster.whatif import changed_scenario, varied_values
 
 DAY_S = 86_400
 PER_1000, SYMPTOM = 40.0, "gpu-memory"

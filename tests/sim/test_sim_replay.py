@@ -20,8 +20,13 @@ from ettr.errors import UsageError
 from ettr.report.sections.what_if import replayed_waits_section
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import ClusterScenario, Validation, owners_of
-from ettr.sim.cluster.scenario_file import text_of, with_validation
+from ettr.sim.cluster.scenario import (
+    ClusterScenario,
+    Validation,
+    owners_of,
+    text_of,
+    with_validation,
+)
 from ettr.sim.cluster.scenario_parts import ArrayClass
 from ettr.sim.cluster.standing import values_digest
 from ettr.sim.cluster.workload import Replay, ReplayedFault, ReplayedJob

@@ -16,8 +16,7 @@ from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario
-from ettr.sim.cluster.scenario_file import text_of
+from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario, text_of
 from ettr.sim.cluster.workload import Replay
 from ettr.store import open_store
 from shared_data import shared

@@ -10,8 +10,8 @@ import pytest
 
 from cluster_scenarios import fault, small
 from ettr.errors import UsageError
+from ettr.report.section import section_text
 from ettr.report.sections.what_if import sensitivity_section
-from ettr.report.text import section_text
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.scenario import ClusterScenario, owners_of
 from ettr.sim.cluster.scenario_parts import (
@@ -22,8 +22,7 @@ from ettr.sim.cluster.scenario_parts import (
     Quota,
     RateChange,
 )
-from ettr.sim.cluster.sensitivity import sensitivity, varied_values
-from ettr.sim.cluster.whatif import changed_scenario, what_if
+from ettr.sim.cluster.whatif import changed_scenario, sensitivity, varied_values, what_if
 from ettr.sim.cluster.workload import BY_FAULTS, BY_JOBS, DRAWN, Replay, ReplayedFault, ReplayedJob
 
 

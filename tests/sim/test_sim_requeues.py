@@ -10,8 +10,7 @@ import pytest
 
 from cluster_scenarios import fault, one_size, played, quiet, small
 from ettr.errors import UsageError
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, text_of
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, text_of
 from ettr.sim.cluster.whatif import changed_scenario
 
 WORK_S = 9000

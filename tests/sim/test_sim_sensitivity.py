@@ -20,13 +20,19 @@ from ettr.cli.main import build_app
 from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.report.numbers import number
+from ettr.report.section import section_text
 from ettr.report.sections.what_if import sensitivity_section
-from ettr.report.text import section_text
 from ettr.sim.cluster.run import ClusterHours, simulate_into
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_text
-from ettr.sim.cluster.sensitivity import HEADLINES, sensitivity, varied_values
-from ettr.sim.cluster.whatif import difference_interval, hours_of, mean_hours, what_if
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_text
+from ettr.sim.cluster.whatif import (
+    HEADLINES,
+    difference_interval,
+    hours_of,
+    mean_hours,
+    sensitivity,
+    varied_values,
+    what_if,
+)
 from ettr.sim.compiled import on_backend, results_of
 from ettr.store import open_store
 

@@ -10,8 +10,7 @@ import pytest
 from cluster_scenarios import fault, played, quiet
 from ettr.errors import UsageError
 from ettr.sim.cluster.run import loop_can
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, scenario_text, text_of
 from ettr.sim.cluster.scenario_parts import ArrayClass, JobClass
 from ettr.sim.cluster.whatif import changed_scenario, what_if
 from ettr.sim.cluster.workload import Replay, overfull_series

@@ -21,7 +21,7 @@ from ettr.sim.cluster.policies import (
 )
 from ettr.sim.cluster.room import EventKind, NodeRoom, Running, Waiting, place, removed
 from ettr.sim.cluster.run import loop_can
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import FairShare, Quota
 from ettr.sim.cluster.workload import Job
 

@@ -11,7 +11,7 @@ from campaigns.start_times import (
     RecordedOutage,
     predicted_starts,
 )
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+from ettr.sim.cluster.scenario import scenario_of, scenario_text
 from ettr.sim.cluster.scenario_parts import Machines
 
 TWO_NODES = Machines(nodes=2, gpus_per_node=8, nodes_per_rack=2, racks_per_pod=1, gpu_type="a100")

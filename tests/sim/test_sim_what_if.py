@@ -11,13 +11,12 @@ import pytest
 
 from cluster_scenarios import fault, one_size, small
 from ettr.errors import UsageError
+from ettr.report.section import section_text
 from ettr.report.sections.what_if import sensitivity_section, what_if_section
-from ettr.report.text import section_text
-from ettr.sim.cluster import sensitivity as sensitivity_module
+from ettr.sim.cluster import whatif as sensitivity_module
 from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.scenario import ClusterScenario
 from ettr.sim.cluster.scenario_parts import BurstProcess
-from ettr.sim.cluster.sensitivity import effect_plan, varied_values
 from ettr.sim.cluster.standing import standing_of
 from ettr.sim.cluster.unread import refuse_no_effect
 from ettr.sim.cluster.whatif import (
@@ -25,8 +24,10 @@ from ettr.sim.cluster.whatif import (
     WhatIf,
     changed_scenario,
     difference_interval,
+    effect_plan,
     hours_of,
     mean_interval,
+    varied_values,
     what_if,
 )
 from ettr.sim.cluster.workload import Replay, ReplayedFault

@@ -12,7 +12,7 @@ from ettr.analysis import Analysis
 from ettr.analysis.calibration.replay import replay_of
 from ettr.errors import UsageError
 from ettr.sim.cluster.run import hours_of_truth, simulate_into
-from ettr.sim.cluster.scenario_file import scenario_of, text_of
+from ettr.sim.cluster.scenario import scenario_of, text_of
 from ettr.sim.cluster.standing import values_digest
 from ettr.sim.cluster.whatif import changed_scenario, what_if
 from ettr.store import open_store

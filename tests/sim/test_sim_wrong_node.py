@@ -15,8 +15,7 @@ from ettr.errors import UsageError
 from ettr.sim.cluster.engine import SimulatedCluster
 from ettr.sim.cluster.faults import FaultClock, law_of
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario import ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, text_of
+from ettr.sim.cluster.scenario import ClusterScenario, scenario_of, text_of
 from ettr.sim.cluster.whatif import changed_scenario
 from ettr.store import open_store
 

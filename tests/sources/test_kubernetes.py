@@ -19,7 +19,7 @@ from cluster_scenarios import played, small
 from ettr.errors import SourceError
 from ettr.sim.cluster.log import write_logs
 from ettr.sim.cluster.run import simulate_into
-from ettr.sim.cluster.scenario_file import scenario_text
+from ettr.sim.cluster.scenario import scenario_text
 from ettr.sources import kubernetes
 from ettr.sources.json_records import JsonRecord
 from ettr.sources.kubernetes import SOURCE
@@ -542,7 +542,7 @@ def test_a_document_that_is_no_object_costs_itself(tmp_path: Path, bad: str, why
 
 def test_a_document_without_bounds_costs_itself(tmp_path: Path, monkeypatch):
     pytest.importorskip("yaml")
-    monkeypatch.setattr("ettr.sources.yaml_records.PIECE_LIMIT_BYTES", 2000)
+    monkeypatch.setattr("ettr.sources.json_records.PIECE_LIMIT_BYTES", 2000)
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": at(0)}
     nodes = [
         named_object("Node", "v1", name, status={"conditions": [ready]}) for name in ("a", "b")

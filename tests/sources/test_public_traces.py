@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from ettr.sources import infinitehbd, lanl
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.origin import HEAD_BYTES, Origin, open_bytes
-from ettr.sources.traces import infinitehbd, lanl
 from ettr.tables.rows import Batch
 from ettr.taxonomy import load_taxonomy
 from shared_data import shared

@@ -18,7 +18,7 @@ from ettr.sources.node_lists import NodeLists, expand_nodes, listed_nodes
 from ettr.sources.origin import HEAD_BYTES, Origin
 from ettr.sources.slurm import events as slurm_events
 from ettr.sources.slurm import inventory as slurm_inventory
-from ettr.sources.slurm import records
+from ettr.sources.slurm import sacct
 from ettr.sources.slurm import sacct as slurm_sacct
 from ettr.sources.slurm import sacct_json as slurm_sacct_json
 from ettr.sources.slurm import slurmctld as slurmctld_log
@@ -222,12 +222,12 @@ def test_a_list_is_counted_alike_by_its_text_and_from_memory(text: str, count: i
 
 def test_a_megabyte_of_separators_in_a_record_is_not_taken_apart() -> None:
     header = b"JobID|State|Submit|JobName|Comment|SubmitLine|WorkDir"
-    layout = records.RecordLayout(records.fields_of_header(header, b"|"), b"|")
+    layout = sacct.RecordLayout(sacct.fields_of_header(header, b"|"), b"|")
     texts = b"n|c|sbatch " + b"|" * (1 << 20)
     block = b"1|FAILED|2026-01-01T00:00:00|" + texts + b"|/a\n"
     tracemalloc.start()
     try:
-        found = records.split_records(block, layout, None)
+        found = sacct.split_records(block, layout, None)
         assert tracemalloc.get_traced_memory()[1] < 30e6
     finally:
         tracemalloc.stop()

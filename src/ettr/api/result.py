@@ -104,7 +104,7 @@ class Result(Generic[ValueT]):
 
     def __str__(self) -> str:
         """The text that the command prints."""
-        from ettr.report.text import joined
+        from ettr.report.section import joined
         from ettr.words import harmless
 
         return harmless(joined(self._sections()))

@@ -61,8 +61,7 @@ class Rows:
 
     def __repr__(self) -> str:
         """The first rows, and how many there are."""
-        from ettr.report.section import TextTable
-        from ettr.report.text import table_text
+        from ettr.report.section import TextTable, table_text
         from ettr.words import harmless
 
         first = self._arrow(self._wrapped("SELECT *", _SHOWN)).to_pylist()

@@ -240,8 +240,7 @@ def _answer(
     from ettr.analysis import Analysis
     from ettr.facts.duck import ask
     from ettr.report.rows import write_header, write_rows
-    from ettr.report.section import TextTable
-    from ettr.report.text import table_text
+    from ettr.report.section import TextTable, table_text
     from ettr.store import open_store
 
     with open_store(store) as opened:

@@ -174,8 +174,8 @@ def catalog(
         for key, value in rows[0].items():
             say(f"{key:<20} {'-' if value is None else value}")
     else:
+        from ettr.report.section import table_text
         from ettr.report.sections.attribution import catalog_table
-        from ettr.report.text import table_text
 
         say(table_text(catalog_table(rows)))
 

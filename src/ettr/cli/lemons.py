@@ -217,7 +217,7 @@ def slow(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.slow_nodes import slow_report
-    from ettr.report.sections.slow_nodes import slow_section
+    from ettr.report.sections.lemons import slow_section
 
     if not 0 < false_discovery < 1:
         raise UsageError(f"--false-discovery {false_discovery}: give a share above 0 and below 1")

@@ -262,7 +262,7 @@ class Printing(OptionGroup):
 
     def say_sections(self, sections: Sequence[Section], head: SelectionHead | None) -> None:
         """Print sections as text, below what is selected."""
-        from ettr.report.text import joined
+        from ettr.report.section import joined
 
         if head is not None:
             say_selection(head)
@@ -391,7 +391,7 @@ class Answering(FiledPrinting):
 
     def say_sections(self, sections: Sequence[Section], head: SelectionHead | None) -> None:
         """Print the answer of the first section and its table, or all of it."""
-        from ettr.report.text import brief_text
+        from ettr.report.section import brief_text
 
         if self.detail:
             Printing.say_sections(self, sections, head)

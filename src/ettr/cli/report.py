@@ -269,10 +269,10 @@ def demo(
     """
     from ettr.analysis import Analysis
     from ettr.report.parts import part_alone
-    from ettr.report.text import first_sentence, without_intervals
+    from ettr.report.section import first_sentence, without_intervals
     from ettr.sim.cluster.log import write_logs
     from ettr.sim.cluster.run import simulate_into
-    from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+    from ettr.sim.cluster.scenario import scenario_of, scenario_text
     from ettr.sources.base import ReadOptions
     from ettr.store import open_store
 

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from ettr.report.rows import JsonValue
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
-    from ettr.sim.cluster.sensitivity import AssumptionSensitivity, EffectPlan, EffectSensitivity
     from ettr.sim.cluster.standing import ScenarioStanding
-    from ettr.sim.cluster.whatif import WhatIf
+    from ettr.sim.cluster.whatif import AssumptionSensitivity, EffectPlan, EffectSensitivity, WhatIf
     from ettr.sim.cluster.workload import Replay
 
 
@@ -51,8 +50,8 @@ def fit(
     from ettr.analysis.calibration.fit import fit_site
     from ettr.files import write_text
     from ettr.report.rows import plain, plain_fields
+    from ettr.report.section import section_text
     from ettr.report.sections.what_if import fit_section
-    from ettr.report.text import section_text
     from ettr.store import open_store
 
     if out is None:
@@ -80,7 +79,7 @@ def fit(
 
 
 def _standing(text: str) -> ScenarioStanding:
-    from ettr.sim.cluster.scenario_file import scenario_of
+    from ettr.sim.cluster.scenario import scenario_of
     from ettr.sim.cluster.standing import standing_of
 
     return standing_of(scenario_of(text))
@@ -105,7 +104,7 @@ def backtest(
     from ettr.analysis.calibration.record import site_record
     from ettr.files import write_text
     from ettr.report.sections.what_if import back_test_section
-    from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, with_validation
+    from ettr.sim.cluster.scenario import scenario_of, scenario_text, with_validation
     from ettr.sim.compiled import on_backend
     from ettr.store import open_store
 
@@ -246,7 +245,7 @@ def _name_of(store: str) -> str:
 def document_of_show(text: str, name: str) -> dict[str, JsonValue]:
     """The document of `ettr simulate show`."""
     from ettr.report.rows import plain_fields
-    from ettr.sim.cluster.scenario_file import scenario_of
+    from ettr.sim.cluster.scenario import scenario_of
     from ettr.sim.cluster.standing import standing_of
 
     made = scenario_of(text, name)
@@ -459,7 +458,7 @@ def simulate(
     them; each report of such a store says first that it is simulated. `fit` writes a scenario from
     a site's own logs, and `backtest` says whether it predicts the last days of them.
     """
-    from ettr.sim.cluster.scenario_file import scenario_of, scenario_text
+    from ettr.sim.cluster.scenario import scenario_of, scenario_text
     from ettr.sim.cluster.standing import standing_lines, standing_of
 
     price = pricing.price()
@@ -589,8 +588,7 @@ def _what_if(
     """Compare changes; where patterns are given, with what that owes to such assumed values."""
     from ettr.report.rows import priced
     from ettr.report.sections.what_if import varied_what_if_section
-    from ettr.sim.cluster.sensitivity import effect_plan, with_effects
-    from ettr.sim.cluster.whatif import what_if
+    from ettr.sim.cluster.whatif import effect_plan, what_if, with_effects
     from ettr.sim.compiled import on_backend
 
     plan = None if patterns is None else effect_plan(made, changes, patterns, replay)
@@ -624,7 +622,7 @@ def _sensitivity(
     printing: Printing,
 ) -> None:
     from ettr.report.sections.what_if import sensitivity_section
-    from ettr.sim.cluster.sensitivity import n_simulations, sensitivity
+    from ettr.sim.cluster.whatif import n_simulations, sensitivity
     from ettr.sim.compiled import on_backend
 
     n = n_simulations(made, patterns, len(seeds), replay)
@@ -765,7 +763,7 @@ def effects_on_changes(
     plan: EffectPlan, seeds: range, replay: Replay, workers: int
 ) -> EffectSensitivity:
     """What the effect of each change owes to the assumed values."""
-    from ettr.sim.cluster.sensitivity import effect_sensitivity
+    from ettr.sim.cluster.whatif import effect_sensitivity
 
     n = plan.simulations(len(seeds))
     _say_size(n, len(seeds), len(plan.varied))
@@ -785,7 +783,7 @@ def check_varied(made: ClusterScenario, patterns: Sequence[str], replay: Replay)
     Raises:
         UsageError: no assumed value of such a name can be varied.
     """
-    from ettr.sim.cluster.sensitivity import no_such_value, varied_values
+    from ettr.sim.cluster.whatif import no_such_value, varied_values
 
     varied, not_varied = varied_values(made, patterns, replay)
     if not varied:
@@ -796,7 +794,7 @@ def effects_on_headlines(
     made: ClusterScenario, seeds: range, patterns: tuple[str, ...], replay: Replay, workers: int
 ) -> AssumptionSensitivity:
     """What each headline of a scenario owes to the assumed values."""
-    from ettr.sim.cluster.sensitivity import n_simulations, sensitivity, varied_values
+    from ettr.sim.cluster.whatif import n_simulations, sensitivity, varied_values
 
     n = n_simulations(made, patterns, len(seeds), replay)
     _say_size(n, len(seeds), len(varied_values(made, patterns, replay)[0]))
@@ -813,8 +811,8 @@ def effects_on_headlines(
 
 def say_headlines(found: AssumptionSensitivity) -> None:
     """Print for each headline the value that moves it most, and where the others are."""
+    from ettr.report.section import section_text
     from ettr.report.sections.what_if import headlines_section
-    from ettr.report.text import section_text
 
     say()
     say(section_text(headlines_section(found)))

@@ -27,8 +27,8 @@ from ettr.report.actions import (
 )
 from ettr.report.answers import largest_size
 from ettr.report.findings import TOO_HIGH, Finding, findings
+from ettr.report.section import first_sentence, wrapped
 from ettr.report.sections.goodput import lost_in_all
-from ettr.report.text import first_sentence, wrapped
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_MINUTE
 from ettr.words import counted

@@ -32,8 +32,7 @@ from ettr.report.answers import Answer
 from ettr.report.charts import INK
 from ettr.report.numbers import legend
 from ettr.report.rows import JsonValue
-from ettr.report.section import Figure, Section, TextTable
-from ettr.report.text import first_sentence
+from ettr.report.section import Figure, Section, TextTable, first_sentence
 from ettr.version import __version__
 from ettr.words import cut, harmless
 

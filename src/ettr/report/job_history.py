@@ -15,8 +15,7 @@ from ettr.errors import UsageError
 from ettr.facts.facts import at, to_moment
 from ettr.flight import Culprit, FlightVerdict, Refusal, StuckCollective, VerdictKind
 from ettr.report.numbers import DASH, duration, moment, number
-from ettr.report.section import Section, TextTable
-from ettr.report.text import wrapped
+from ettr.report.section import Section, TextTable, wrapped
 from ettr.words import by_number, counted
 
 # -- a whole array: its tasks with how each ended, where a job id is that of an array --------------

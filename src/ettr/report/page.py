@@ -39,9 +39,8 @@ from ettr.report.rows import (
     selection_line,
     simulation_line,
 )
-from ettr.report.section import Section
+from ettr.report.section import Section, wrapped
 from ettr.report.sections.goodput import lost_in_all
-from ettr.report.text import wrapped
 from ettr.units import SECONDS_PER_DAY
 from ettr.version import __version__
 from ettr.words import counted

@@ -34,8 +34,7 @@ from typing import (
 from ettr.errors import UsageError
 from ettr.estimates.interval import Interval
 from ettr.report.numbers import DASH, number
-from ettr.report.section import Section, TextTable
-from ettr.report.text import wrapped
+from ettr.report.section import Section, TextTable, wrapped
 
 if TYPE_CHECKING:
     from _csv import Writer

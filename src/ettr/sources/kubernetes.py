@@ -25,13 +25,12 @@ from types import GenericAlias
 from typing import Any, TypedDict
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.json_records import Json, json_records
+from ettr.sources.json_records import Json, json_records, of_kind, yaml_records
 from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import MAY_BE_TELLING, without_secrets
 from ettr.sources.times import time_of
-from ettr.sources.yaml_records import of_kind, yaml_records
 from ettr.tables.rows import TEXT_LIMIT, Batch, clean
 from ettr.words import counted
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import Source
-from ettr.sources.training.metrics import names_step_alone
+from ettr.sources.training_metrics import names_step_alone
 from ettr.tables.rows import text_of
 
 # Modules below ettr.sources, each with a SOURCE, in the order in which `ettr sources` lists them.
@@ -32,12 +32,12 @@ MODULES: tuple[str, ...] = (
     "node_health.nccl_tests",
     "node_health.port_counters",
     "progress",
-    "training.metrics",
-    "training.torchtitan",
-    "training.trainers",
-    "training.tensorboard",
-    "training.wandb",
-    "training.mlflow",
+    "training_metrics",
+    "torchtitan",
+    "trainer_logs",
+    "tensorboard",
+    "wandb",
+    "mlflow",
     "incidents",
     "gates",
     "pbs",
@@ -46,9 +46,9 @@ MODULES: tuple[str, ...] = (
     "kubernetes",
     "prometheus",
     "note",
-    "traces.infinitehbd",
-    "traces.lanl",
-    "traces.philly",
+    "infinitehbd",
+    "lanl",
+    "philly",
     "table",
 )
 

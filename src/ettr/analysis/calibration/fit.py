@@ -37,8 +37,13 @@ from ettr.metrics.survival import durations
 from ettr.models.data import Lifetimes
 from ettr.models.log_location_scale import Lognormal
 from ettr.selection import Selection
-from ettr.sim.cluster.scenario import MOST_GPUS_PER_NODE, ClusterScenario
-from ettr.sim.cluster.scenario_file import scenario_of, scenario_text, text_of
+from ettr.sim.cluster.scenario import (
+    MOST_GPUS_PER_NODE,
+    ClusterScenario,
+    scenario_of,
+    scenario_text,
+    text_of,
+)
 from ettr.sim.cluster.scenario_parts import JobClass, Priority
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import counted

@@ -35,8 +35,7 @@ from ettr.report.findings import (
 )
 from ettr.report.numbers import DASH, between, by_confidence, moment, number, percent
 from ettr.report.registry import Part
-from ettr.report.section import Figure, Section, TextTable
-from ettr.report.text import first_sentence
+from ettr.report.section import Figure, Section, TextTable, first_sentence
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import by_number, counted
 

@@ -26,8 +26,7 @@ from ettr.report.numbers import (
     ratio_between,
     time_between,
 )
-from ettr.report.section import Figure, Section, TextTable
-from ettr.report.text import first_sentence
+from ettr.report.section import Figure, Section, TextTable, first_sentence
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted, significant, spell
 

@@ -13,8 +13,7 @@ from ettr.report.charts import dotted_line, log_axis
 from ettr.report.findings import Finding, findings
 from ettr.report.numbers import DASH, moment, number
 from ettr.report.registry import CAUSES, Command, Part
-from ettr.report.section import Figure, Listing, Section, TextTable
-from ettr.report.text import first_sentence
+from ettr.report.section import Figure, Listing, Section, TextTable, first_sentence
 from ettr.words import counted
 
 if TYPE_CHECKING:

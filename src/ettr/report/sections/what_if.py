@@ -15,15 +15,16 @@ from ettr.report.numbers import DASH, between, duration, number, p_value, percen
 from ettr.report.rows import price_words
 from ettr.report.section import Figure, Section, TextTable
 from ettr.sim.cluster.run import ClusterHours
-from ettr.sim.cluster.sensitivity import (
+from ettr.sim.cluster.standing import standing_lines, standing_of
+from ettr.sim.cluster.whatif import (
     HEADLINES,
     AssumptionSensitivity,
     EffectSensitivity,
+    Intervention,
     ValueEffect,
     VariedWhatIf,
+    WhatIf,
 )
-from ettr.sim.cluster.standing import standing_lines, standing_of
-from ettr.sim.cluster.whatif import Intervention, WhatIf
 from ettr.sim.cluster.workload import not_simulated_lines
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from ettr.words import counted

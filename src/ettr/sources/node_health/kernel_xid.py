@@ -19,8 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.kernel_lines import KERNEL, PREFIXES, KernelDays, is_journal, lines_with
-from ettr.sources.kernel_wrappings import is_of_kernel, message_of, plain_head, wrapping_of
+from ettr.sources.kernel_lines import (
+    KERNEL,
+    PREFIXES,
+    KernelDays,
+    is_journal,
+    is_of_kernel,
+    lines_with,
+    message_of,
+    plain_head,
+    wrapping_of,
+)
 from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin

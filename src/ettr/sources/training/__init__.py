@@ -1,1 +1,0 @@
-"""What training loops and the trackers of metrics wrote: progress without a change to the loop."""
