@@ -33,8 +33,8 @@ from ettr.report.json_schema import report_schema
 from ettr.report.registry import PARTS, Part
 from ettr.report.rows import lists_of
 from ettr.sim.cluster.scenario import ClusterScenario
+from ettr.sources.origin import SPOOL_LIMIT_BYTES
 from ettr.sources.registry import all_sources
-from ettr.sources.spool import SPOOL_LIMIT_BYTES
 from ettr.tables import DERIVED, TABLES, Column, Table
 from ettr.taxonomy import VENDORS, load_taxonomy
 from ettr.taxonomy.rules import KERNEL_CHECK, read_kernel_forms, read_records

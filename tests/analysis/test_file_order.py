@@ -14,7 +14,7 @@ from ettr.analysis import Analysis
 from ettr.facts.stored import stored_rows
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
-from ettr.sources.spool import log_file
+from ettr.sources.origin import log_file
 from ettr.store import open_store
 
 DAY = "2026-11-01T"

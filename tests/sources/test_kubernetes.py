@@ -23,8 +23,8 @@ from ettr.sim.cluster.scenario import scenario_text
 from ettr.sources import kubernetes
 from ettr.sources.json_records import JsonRecord
 from ettr.sources.kubernetes import SOURCE
+from ettr.sources.origin import log_file
 from ettr.sources.registry import named
-from ettr.sources.spool import log_file
 from ettr.store import open_store
 from source_samples import SAMPLES, read_all, rows_of
 from sources.kubernetes_objects import answer_of, objects_of, stamp

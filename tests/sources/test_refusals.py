@@ -12,9 +12,9 @@ from ettr.errors import SourceError, UsageError
 from ettr.sources import node_lists
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file, refuse_idle_options
+from ettr.sources.origin import LogFile
 from ettr.sources.registry import all_sources, named
 from ettr.sources.slurm import sacct
-from ettr.sources.spool import LogFile
 from ettr.store import Store, open_store
 from source_samples import read_all, rows_of, samples
 

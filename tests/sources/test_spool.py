@@ -17,7 +17,7 @@ from cli.program import KERNEL, PROGRAM, SACCT
 from cli.program import ettr as ettr_here
 from ettr.analysis import Analysis
 from ettr.errors import SourceError
-from ettr.sources import spool
+from ettr.sources import origin
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import ingest_file
 from ettr.store import open_store
@@ -85,7 +85,7 @@ def test_a_report_of_standard_input(tmp_path: Path) -> None:
 
 
 def test_a_fifo_waits_for_a_late_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(origin, "PATIENCE_S", 0.05)
     fifo = tmp_path / "sacct.fifo"
     os.mkfifo(fifo)
     said: list[str] = []
@@ -97,7 +97,7 @@ def test_a_fifo_waits_for_a_late_writer(tmp_path: Path, monkeypatch: pytest.Monk
 
     writer = threading.Thread(target=write_late)
     writer.start()
-    with spool.log_file(fifo, said.append) as log:
+    with origin.log_file(fifo, said.append) as log:
         assert log.path.read_text() == SACCT
         assert (str(log), log.name, log.is_nameless) == (str(fifo), "sacct.fifo", False)
     writer.join()
@@ -146,7 +146,7 @@ def test_standard_input_can_be_named_once(tmp_path: Path) -> None:
 def test_a_stream_beyond_the_limit_is_refused_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "SPOOL_LIMIT_BYTES", 1 << 20)
+    monkeypatch.setattr(origin, "SPOOL_LIMIT_BYTES", 1 << 20)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "tmp").mkdir()
@@ -164,13 +164,13 @@ def test_a_stream_for_which_there_is_no_room_says_what_to_do(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(spool, "_copy", full)
+    monkeypatch.setattr(origin, "_copy", full)
     fifo = tmp_path / "f"
     os.mkfifo(fifo)
     writer = threading.Thread(target=lambda: fifo.write_text("x"))
     writer.start()
     with pytest.raises(SourceError, match=r"no room for it in .*; set TMPDIR to a folder"):  # noqa: SIM117
-        with spool.log_file(fifo):
+        with origin.log_file(fifo):
             pass
     writer.join()
 

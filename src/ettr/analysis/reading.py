@@ -17,9 +17,9 @@ from ettr.sources.ingest import (
     ingest_log,
     refuse_idle_options,
 )
+from ettr.sources.origin import LogFile, log_file
 from ettr.sources.processes import ingest_logs, jobs_for, spreading, together
 from ettr.sources.registry import all_sources
-from ettr.sources.spool import LogFile, log_file
 from ettr.store import Store
 from ettr.tables.rows import UNNAMED_NOTE
 from ettr.words import counted

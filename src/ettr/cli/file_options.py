@@ -160,7 +160,7 @@ def existing_files(files: list[Path]) -> list[Path]:
     Raises:
         UsageError: some are not, or standard input is named twice; the message names each.
     """
-    from ettr.sources.spool import STDIN, is_there
+    from ettr.sources.origin import STDIN, is_there
 
     absent = [str(path) for path in files if not is_there(path)]
     if absent:

@@ -54,7 +54,7 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("From logs to answers", "collect", "ingest"),
     ("From logs to answers", "collect kubernetes", "ingest"),
     ("From logs to answers", "collect prometheus", "ingest"),
-    ("From logs to answers", "watch", "watch"),
+    ("From logs to answers", "watch", "ingest"),
     ("From logs to answers", "explain", "explain"),
     ("From logs to answers", "timeline", "explain"),
     ("From logs to answers", "export", "export"),
@@ -81,9 +81,9 @@ _OWN_COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("Training", "gate query", "gates"),
     ("Training", "gate grade", "gates"),
     ("Training", "gate items", "gates"),
-    ("Training", "records", "inputs"),
-    ("Training", "input trace", "inputs"),
-    ("Training", "input plan", "inputs"),
+    ("Training", "records", "training"),
+    ("Training", "input trace", "training"),
+    ("Training", "input plan", "training"),
 )
 _PLACES = {
     "failures": 30,

@@ -1,4 +1,16 @@
-"""The facts of a store as it is opened, and its tables under their own names."""
+"""The facts of a store as it is opened, its tables under their own names, and events in short.
+
+A store of files keeps these of its large parts, so that a report does not read tens of millions of
+events for a few thousand numbers. The facts are counted in the events where nothing is kept.
+
+- `event_census` is one row a kind (`source`, `check`, `code`, `severity`) and UTC day (`day`, as
+  days since 1970): `events`, how many; `first_us`, `last_us`; `first_end_us`, `last_end_us` of
+  `time_end`, null where none has one.
+- `event_days` is one row a node that events name and UTC day: `errors`, how many of them its own
+  logs hold; 0 where only the controller names the node.
+- `event_node_kinds` is one row a node and kind (`check`, `code`, `severity`): `events`, `first_us`,
+  `last_us`.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +23,98 @@ from ettr.facts.duck import Duck
 from ettr.facts.facts import Deferred, Facts
 from ettr.facts.files import FactEngine, made
 from ettr.facts.het_jobs import PARTS_HELD_S, het_jobs_of
-from ettr.facts.naming import naming_of
+from ettr.facts.naming import naming_of, under_one_name
 from ettr.facts.stored import gpuless_of, kept, narrow_columns, raw_sql, selected
 from ettr.store import Store
 from ettr.store.computing import DUCKDB
 from ettr.tables import NODE_STATES, TABLES
+from ettr.tables.columns import Kind
+from ettr.tables.rows import DEFAULT_CLUSTER
 from ettr.tables.schemas import EVENT_SUMMARIES
+
+_SUMMARIES = {
+    "event_census": "event_census",
+    "event_days": "event_node_days",
+    "event_node_kinds": "event_node_kinds",
+}
+"""Names of the facts, and of the tables that a store keeps for them."""
+
+
+def _register() -> None:
+    takes = ("kept_summary", "naming")
+    days = _SUMMARIES["event_days"]
+    made("logged_nodes", (), reads=("cluster_name", "placed_events"), takes=takes)(_nodes(days))
+    for name, summary in _SUMMARIES.items():
+        reads = ("cluster_name", "node_aliases")
+        made(f"{name}_parts", (), reads=reads, takes=takes)(_parts(summary))
+        either = (f"{name}_counted", f"{name}_summed")
+        made(name, (), reads=either, takes=takes)(_whole(name, summary))
+
+
+def _place(facts: Facts, summary: str) -> str | None:
+    """Where a store keeps a summary; None where it keeps no summary of all rows."""
+    if "cluster" in EVENT_SUMMARIES[summary].table.names and facts.given("naming").is_by_node:
+        return None
+    place: str | None = facts.given("kept_summary")(summary)
+    return place
+
+
+def _parts(summary: str) -> Callable[[Facts], str]:
+    """A summary under names of clusters and of the scheduler's nodes, times as microseconds."""
+    table = EVENT_SUMMARIES[summary].table
+
+    def make(facts: Facts) -> str:
+        placed = _placed(facts, summary)
+        name, join = under_one_name(facts, "r") if "node" in table.names else ("", "")
+        if not join:
+            return placed
+        columns = selected(table, "r", {"node": name})
+        sql = f"SELECT {columns} FROM {placed} r{join}"
+        return facts.keep(f"{summary}_parts", sql, view=True)
+
+    return make
+
+
+def _nodes(summary: str) -> Callable[[Facts], str]:
+    """Cluster and name of nodes that events name, as their logs do; rows may repeat."""
+
+    def make(facts: Facts) -> str:
+        is_kept = _place(facts, summary) is not None
+        return _placed(facts, summary) if is_kept else facts.table("placed_events")
+
+    return make
+
+
+def _placed(facts: Facts, summary: str) -> str:
+    """A summary under names of clusters, its times as microseconds."""
+    place, columns, joined = _place(facts, summary), [], ""
+    for column in EVENT_SUMMARIES[summary].table:
+        if column.kind is Kind.TIME:
+            columns.append(f'epoch_us(r."{column.name}") AS "{column.name}_us"')
+        elif column.name == "cluster" and facts.given("naming").cluster is not None:
+            joined = f" CROSS JOIN {facts.table('cluster_name')} f"
+            columns.append(
+                f"CASE WHEN r.cluster = '{DEFAULT_CLUSTER}' THEN f.cluster ELSE r.cluster END "
+                "AS cluster"
+            )
+        else:
+            columns.append(f'r."{column.name}"')
+    sql = f"SELECT {', '.join(columns)} FROM {place} r{joined}"
+    return facts.keep(f"{summary}_placed", sql, view=True)
+
+
+def _whole(name: str, summary: str) -> Callable[[Facts], str]:
+    def make(facts: Facts) -> str:
+        is_kept = _place(facts, summary) is not None
+        return facts.table(f"{name}_summed" if is_kept else f"{name}_counted")
+
+    return make
+
+
+_register()
+
+
+# -- the facts of a store, and its tables under their own names ----------------------------------
 
 
 def facts_of_store(store: Store, **given: Any) -> Facts:

@@ -45,8 +45,7 @@ from ettr.report.rows import plain
 from ettr.selection import Selection
 from ettr.sources.base import ReadOptions
 from ettr.sources.ingest import Ingested, refuse_simulation, task_of
-from ettr.sources.origin import READ_ERRORS, open_bytes
-from ettr.sources.spool import LogFile
+from ettr.sources.origin import READ_ERRORS, LogFile, open_bytes
 from ettr.store import Store, open_store
 from ettr.store.base import IngestedFile
 

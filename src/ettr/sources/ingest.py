@@ -13,9 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ettr.errors import AccountingError, NoRecordError, SourceError, StoreError, UsageError
 from ettr.sources.base import ReadOptions, Source, Spreading
-from ettr.sources.origin import Origin, head_of
+from ettr.sources.origin import LogFile, Origin, head_of, log_file
 from ettr.sources.registry import LEAST_SCORE, all_sources, named, recognise, runners_up
-from ettr.sources.spool import LogFile, log_file
 from ettr.store import Ingestion, Store, Written, write_batches
 from ettr.store.base import IngestedFile
 from ettr.tables.rows import SIMULATION, Batch

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ettr.sources.base import ReadOptions, Spreading
-    from ettr.sources.spool import LogFile
+    from ettr.sources.origin import LogFile
     from ettr.store import Store
     from ettr.store.base import IngestedFile
     from ettr.store.computing import Computing

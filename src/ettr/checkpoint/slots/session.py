@@ -21,7 +21,6 @@ from ettr.checkpoint.retention import Keep, Retention
 from ettr.checkpoint.selection import POLICIES, BlockView, Budget, BudgetAccount, choose
 from ettr.checkpoint.slots.durable_io import Disk, slot_of
 from ettr.checkpoint.slots.layout import OBJECTS, aligned
-from ettr.checkpoint.slots.plan import SlotPlan, plan_slot
 from ettr.checkpoint.slots.reader import EarlierRecords, earlier_records
 from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.checkpoint.staging import (
@@ -29,7 +28,9 @@ from ettr.checkpoint.staging import (
     Round,
     RoundWriter,
     Scorer,
+    SlotPlan,
     Staging,
+    plan_slot,
     record_bytes,
 )
 from ettr.checkpoint.state import State
