@@ -25,7 +25,7 @@ from ettr.attribution.hazards import (
 )
 from ettr.attribution.hazards import OUT_OF_MEMORY as MEMORY_SIGN
 from ettr.attribution.ledger import LedgerFit, expected_totals, fit_ledger, true_shares
-from ettr.attribution.rules import OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
+from ettr.attribution.rules import OPERATOR, OUT_OF_MEMORY, PREEMPTION, USER_FAILURE
 from ettr.attribution.shared_bursts import burst_odds
 from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 # -- what the ledger of causes reads from a store: interruptions and what they were exposed to -----
 
 
-OPERATOR = "operator"
 BLACK_HOLE, HUNG = "black-hole", "hung"
 _BY_PERSON = 0.9
 """Probability that who sets a node DOWN and names no fault acts of her own accord."""

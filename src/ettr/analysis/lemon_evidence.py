@@ -24,9 +24,9 @@ from ettr.facts import Facts
 from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport, onset
 from ettr.metrics.instants import Period, moment, to_datetime
 from ettr.metrics.node_records import blamed_failures
+from ettr.metrics.rates import PER_NODE_DAYS
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
-PER_NODE_DAYS = 1000.0
 Row = Mapping[str, Any]
 _NodesOf = defaultdict[str, set[str]]
 

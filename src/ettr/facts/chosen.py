@@ -16,9 +16,9 @@ the logs. So the parts of a partition of the rows add up to the whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from ettr.facts.facts import Facts
+from ettr.facts.facts import EPOCH, Facts
 from ettr.facts.files import made
 from ettr.facts.het_jobs import PARTS_HELD_S
 from ettr.facts.stored import NO_GPUS, in_life, kept, narrow_columns, raw_sql, selected
@@ -26,13 +26,12 @@ from ettr.selection import Selection
 from ettr.tables import TABLES
 from ettr.tables.schemas import ALLOCATIONS, ATTEMPTS
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LASTING_S = ("elapsed_s", "suspended_s", *PARTS_HELD_S.values())
 
 
 def microseconds(moment: datetime | None) -> int | None:
     """Microseconds from 1970 to a moment with a zone."""
-    return None if moment is None else (moment - _EPOCH) // timedelta(microseconds=1)
+    return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)

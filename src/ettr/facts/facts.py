@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Given = Mapping[str, Any]
 _Ask = Callable[[str, Given], Any]
 _NUMBER = count()
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_KEPT_ROWS = 200_000
 """Rows up to which what was fetched is kept for the next question."""
 
@@ -203,7 +203,7 @@ def _length(found: Any) -> int:
 
 def at(us: int) -> datetime:
     """The moment so many microseconds after 1970, in UTC."""
-    return _EPOCH + timedelta(microseconds=us)
+    return EPOCH + timedelta(microseconds=us)
 
 
 def to_moment(us: int | None) -> datetime | None:

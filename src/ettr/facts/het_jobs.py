@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from ettr.facts.facts import Facts
+from ettr.facts.facts import EPOCH, Facts
 from ettr.facts.files import made
 from ettr.facts.stored import kept, narrow_columns, selected
 from ettr.tables import TABLES
@@ -43,7 +43,6 @@ _COLUMNS = (
     *narrow_columns(ATTEMPTS).items(),
     *((name, "DOUBLE") for name in PARTS_HELD_S.values()),
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Row = dict[str, Any]
 JobKey = tuple[str, str]
@@ -119,7 +118,7 @@ def _whole(parts: Sequence[_Row]) -> _Row:
     is_open = any(part["end_us"] is None for part in parts)
     elapsed_s, differ = _elapsed(parts)
     suspended_s = _largest(parts, "suspended_s")
-    submit = _EPOCH + timedelta(microseconds=submit_us)
+    submit = EPOCH + timedelta(microseconds=submit_us)
     return {
         **leader,
         **{name: worst[name] for name in _ENDING},

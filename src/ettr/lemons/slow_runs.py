@@ -338,7 +338,6 @@ SHARES_OR_NONE = np.array([0.0, 0.005, 0.02, 0.06, 0.15])
 NOISE_TAIL = 4.0
 """Degrees of freedom of the noise of segments."""
 SMALLEST_NOISE = 1e-3
-_SHIFTS = np.log1p(np.geomspace(MIN_SLOW, MAX_SLOW, 60))
 _FIRST_SWEEPS, _MOST_SWEEPS, _NOISE_AT = 10, 40, (2, 4, 6, 9)
 _DAMPING, _SETTLED = 0.3, 2e-3
 _LEAST = 1e-300
@@ -411,7 +410,7 @@ def effects(steps: GroupedSegments, sure: float) -> Effects:
     middle = np.array([np.median(steps.log_step[steps.run == run]) for run in range(runs)])
     off = steps.log_step - middle[steps.run]
     noise = max(normal_deviation(off), SMALLEST_NOISE)
-    reach = max(float(np.abs(off).max()) + 0.05, float(_SHIFTS[-1]) + 0.05)
+    reach = max(float(np.abs(off).max()) + 0.05, float(_GRID[-1]) + 0.05)
     grid = _grid(noise, reach)
     laws = _laws(grid.effect, steps.size)
     # as if no node was slow: among many nodes one could be in every segment, and none would show
@@ -445,7 +444,7 @@ def _effects_of_runs(
         ordinary[mine] = ((state.weight[mine] @ laws.ordinary[size]) * evidence[mine]).sum(axis=1)
     total = both.sum(axis=1)
     plain, any_law = state.all_weight @ laws.ordinary[1], state.all_weight @ laws.cells[1]
-    certain = (grid.effect >= _SHIFTS[0]) & (plain <= (1 - sure) * any_law)
+    certain = (grid.effect >= _GRID[0]) & (plain <= (1 - sure) * any_law)
     return Effects(
         np.clip(1 - ordinary / total, 0.0, 1.0),
         grid.effect,
@@ -476,7 +475,7 @@ def _laws(effect: Floats, size: Ints) -> _Laws:
     at, below = _slow_below()
     slow = np.array([np.interp(end, at, row) for row in below]).reshape(plain.shape)
     # nothing that takes twice as long is ordinary, however heavy the tail
-    last = int(np.searchsorted(effect, _SHIFTS[-1]))
+    last = int(np.searchsorted(effect, _GRID[-1]))
     ordinary = ((1 - share) * plain)[..., np.minimum(np.arange(len(effect)), last - 1)]
     ordinary = ordinary.reshape(-1, len(effect))
     either = ((1 - share) * plain + share * slow).reshape(-1, len(effect))
@@ -501,9 +500,9 @@ def _laws(effect: Floats, size: Ints) -> _Laws:
 @cache
 def _slow_below() -> tuple[Floats, Floats]:
     """Effects, and how probable lower ones of slow nodes are, shape (scales x tails, effects)."""
-    at = np.arange(-0.1, _SHIFTS[-1] + 0.3, SCALES[0] / 2)
+    at = np.arange(-0.1, _GRID[-1] + 0.3, SCALES[0] / 2)
     scale, tail = SCALES[:, None, None], TAILS[:, None]
-    away = (at - _SHIFTS[:, None, None, None]) / scale
+    away = (at - _GRID[:, None, None, None]) / scale
     below = np.asarray(stdtr(tail, away), dtype=np.float64).mean(axis=0)
     return at, below.reshape(-1, len(at))
 

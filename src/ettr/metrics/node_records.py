@@ -19,7 +19,7 @@ from ettr.metrics.availability import Service
 from ettr.metrics.goodput import lost_gpu_s
 from ettr.metrics.instants import moment, to_datetime
 from ettr.metrics.outages import Outage
-from ettr.metrics.rates import FailuresByConfidence, counted_confidences
+from ettr.metrics.rates import PER_NODE_DAYS, FailuresByConfidence, counted_confidences
 from ettr.metrics.run_rules import LOST_CAP_MIN
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
@@ -27,7 +27,6 @@ NodeName = tuple[str, str]
 _PLACES = ("rack", "pod", "switch")
 GPU_CHECKS = ("xid", "sxid")
 """Checks whose codes are of a GPU or NVSwitch."""
-_PER_NODE_DAYS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,13 +318,13 @@ def _places(records: Sequence[NodeRecord], confidence: float) -> Iterable[PlaceR
         for (cluster, name), group in groups.items():
             failures = sum(one.failures or 0 for one in group)
             node_days = sum(one.node_days or 0.0 for one in group)
-            per_1000 = FailureRate(failures, node_days).interval(confidence).scaled(_PER_NODE_DAYS)
+            per_1000 = FailureRate(failures, node_days).interval(confidence).scaled(PER_NODE_DAYS)
             chance = _chance(failures, total, node_days / days if days else 0.0, len(groups))
             blame = sum(one.blame or 0.0 for one in group)
             rates.append(
                 PlaceRate(
                     *(kind, cluster, name, len(group), failures, node_days, per_1000, chance),
-                    *(blame, _PER_NODE_DAYS * blame / node_days if node_days else None),
+                    *(blame, PER_NODE_DAYS * blame / node_days if node_days else None),
                 )
             )
         rates.sort(

@@ -147,7 +147,6 @@ def dispersion_test(counts: Counts) -> GoodnessOfFit:
 
 
 _WINDOWS_DAYS = (1.0, 3.5, 7.0, 14.0, 28.0, 56.0)
-_LEAST_WINDOWS = 12
 _DRAWS, _AT_ONCE = 2000, 20
 _MANY_GAPS = 500
 
@@ -173,11 +172,11 @@ def widest_window(
     Source:
         Fano (1947), Physical Review 72, for variance over mean in windows.
     """
-    fitting = [w for w in _WINDOWS_DAYS if (end_days - start_days) / w >= _LEAST_WINDOWS]
+    fitting = [w for w in _WINDOWS_DAYS if (end_days - start_days) / w >= LEAST_WINDOWS]
     if not fitting:
         raise UsageError(
             f"{end_days - start_days:g} days are too short to see bursts in windows; "
-            f"give {_LEAST_WINDOWS} days or more"
+            f"give {LEAST_WINDOWS} days or more"
         )
     found = [
         (w, dispersion(counts_by_window(times_days, start_days, end_days, w, n_nodes), confidence))

@@ -20,6 +20,7 @@ from ettr.metrics.node_records import NodeRecord
 from ettr.report.findings import has_false, lower_bound, projecting_rate
 from ettr.report.numbers import (
     NO_GPUS,
+    NOT_MEASURED,
     SAY_GPUS,
     between,
     duration,
@@ -35,7 +36,6 @@ from ettr.report.rows import money
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
-NOT_MEASURED = "not measured"
 UNLIKELY = 0.01
 """Below this chance a node has more failures than chance explains."""
 MOVED = 1.5

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DASH = "–"
 PER_NODE_DAYS = 1000.0
+NOT_MEASURED = "not measured"
 """Rates are printed per so many node-days."""
 _SMALLEST_DECIMAL = 1e-4
 # from here on nobody counts the digits

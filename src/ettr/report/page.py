@@ -11,12 +11,13 @@ from ettr.estimates import Interval
 from ettr.metrics.availability import Availability
 from ettr.metrics.goodput import LostGoodput
 from ettr.report.actions import next_steps
-from ettr.report.answers import NOT_MEASURED, expects_false, five_lines, largest_size, uncounted
+from ettr.report.answers import expects_false, five_lines, largest_size, uncounted
 from ettr.report.findings import caution, findings, lower_bound, short_logs
 from ettr.report.first_screen import first_screen
 from ettr.report.html import Card, Page
 from ettr.report.numbers import (
     NO_GPUS,
+    NOT_MEASURED,
     SAY_GPUS,
     and_confidence,
     between,

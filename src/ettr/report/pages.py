@@ -17,10 +17,10 @@ from ettr.metrics.instants import to_seconds
 from ettr.metrics.run_rules import LOST_CAP_MIN
 from ettr.report.answers import Answer
 from ettr.report.html import Card, Page, Picture
-from ettr.report.numbers import DASH, duration, moment, number
+from ettr.report.numbers import DASH, NOT_MEASURED, duration, moment, number
 from ettr.report.rows import JsonValue, plain_fields, selection_line
 from ettr.report.section import Section
-from ettr.report.sections.lemons import LIKELY, NOT_MEASURED, chance_of, evidence_sections
+from ettr.report.sections.lemons import LIKELY, chance_of, evidence_sections
 from ettr.report.sections.timeline import (
     ENDS,
     end_words,

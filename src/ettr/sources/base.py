@@ -40,6 +40,9 @@ class ReadOptions:
     followed: str | None = None
 
 
+AMONG_OTHERS = 0.51
+"""The score of a log of other lines with a record among them, which a job can have written."""
+
 READERS: Mapping[str, int] = {
     "kernel-xid": 3,
     "kubernetes": 3,

@@ -5,7 +5,6 @@ There is no standard for such ledgers; the columns are those that published ones
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ from typing import Any
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import head_objects, json_records
-from ettr.sources.lines import first_texts, json_part, numbered_texts
+from ettr.sources.lines import cells_of, first_texts, json_part, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import has_local_times, time_of, within_years
@@ -63,7 +62,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 def _csv(rows: LogRows, options: ReadOptions) -> Iterator[tuple[int, Record, str]]:
     columns: dict[str, int] | None = None
     for number, text in numbered_texts(rows.origin):
-        cells = _cells(text.lstrip("\ufeff"))
+        cells = cells_of(text.lstrip("\ufeff"))
         if columns is None:
             columns = _columns(cells or [], options.column_map)
             if missing := _missing(columns):
@@ -92,13 +91,6 @@ def _json(rows: LogRows, options: ReadOptions) -> Iterator[tuple[int, Record, st
             yield record.line, {name: values[at] for name, at in keys.items()}, record.raw
         else:
             rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-
-
-def _cells(text: str) -> list[str] | None:
-    try:
-        return next(csv.reader([text.replace("\x00", "")]), [])
-    except csv.Error:
-        return None
 
 
 def _columns(header: Iterable[str], column_map: dict[str, str] | None) -> dict[str, int]:
@@ -207,7 +199,7 @@ def matches(head: bytes, _name: str) -> float:
         headers: list[Iterable[str]] = [list(found) for found in head_objects(head)]
     else:
         first = next(iter(first_texts(head)), "")
-        headers = [_cells(first.lstrip("\ufeff")) or []]
+        headers = [cells_of(first.lstrip("\ufeff")) or []]
     return 0.9 if any(not _missing(_columns(header, None)) for header in headers) else 0.0
 
 

@@ -5,14 +5,13 @@ Each system becomes a cluster `lanl-N`. The times are local to Los Alamos and ca
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import integer_of, numbered_texts
+from ettr.sources.lines import cells_of, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch, clean, text_of
@@ -59,7 +58,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     hardware: dict[tuple[str, str], _Hardware] = {}
     header: list[str] | None = None
     for number, text in numbered_texts(origin):
-        cells = _cells(text.lstrip("\ufeff"))
+        cells = cells_of(text.lstrip("\ufeff"))
         if header is None:
             header = [cell.strip() for cell in cells or ()]
             if missing := [name for name in _NEEDED if name not in header]:
@@ -87,13 +86,6 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     _add_nodes(rows, hardware)
     _add_down_intervals(rows, outages)
     yield rows.batch()
-
-
-def _cells(text: str) -> list[str] | None:
-    try:
-        return next(csv.reader([text.replace("\x00", "")]), [])
-    except csv.Error:
-        return None
 
 
 def _outage(rows: LogRows, record: dict[str, str], number: int, text: str) -> _Outage | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 
@@ -14,6 +15,8 @@ CHUNK_BYTES = 1 << 20
 LINE_LIMIT_BYTES = 8 << 20
 # no log line of a daemon is longer; what lies beyond is not searched
 SEARCHED_CHARACTERS = 1 << 16
+# what colours the text of a terminal
+COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 
 _BEFORE_JSON = b"\xef\xbb\xbf \t\r\n"
 _FILE_WORD = re.compile(r"[A-Za-z0-9_\-]+")
@@ -132,3 +135,11 @@ def node_of_name(name: str) -> str | None:
         if node and not is_number and not _NO_NODE.fullmatch(node):
             return node
     return None
+
+
+def cells_of(text: str) -> list[str] | None:
+    """Cells of a line of CSV; None where it is none."""
+    try:
+        return next(csv.reader([text.replace("\x00", "")]), [])
+    except csv.Error:
+        return None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import AMONG_OTHERS, ReadOptions, Source
 from ettr.sources.limits import LONGEST_S, MOST_NODES, most_gpus
 from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
@@ -30,8 +30,6 @@ _HEAD_OF_JOB = re.compile(r'"JOB_FINISH" "\d+(?:\.\d+)*" \d{9,11} \d+ -?\d+ -?\d
 _TOKEN = re.compile(r'(?:"((?:[^"]++|"")*+)"|([^\s"]\S*+))(?:\s++|$)')
 # lists of hosts and counts, which are taken together: they are most of a long record
 _BARE_TOKENS = re.compile(r'(?:[^\s"]++\s++)++')
-# the score of a log of other lines with such a record among them, which a job can have written
-_AMONG_OTHERS = 0.51
 
 # fields before the list of hosts asked for, in their order
 _FIRST = (
@@ -129,7 +127,7 @@ def matches(head: bytes, name: str) -> float:
     lines = first_texts(head)
     if any(_HEAD_OF_JOB.match(line) for line in lines):
         n_records = sum(_HEAD.match(line) is not None for line in lines)
-        return 1.0 if n_records >= 0.5 * len(lines) else _AMONG_OTHERS
+        return 1.0 if n_records >= 0.5 * len(lines) else AMONG_OTHERS
     return 0.0
 
 

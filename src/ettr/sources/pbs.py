@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import AMONG_OTHERS, ReadOptions, Source
 from ettr.sources.lines import first_texts, integer_of, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
@@ -28,8 +28,6 @@ _RECORD = re.compile(
 _FIELD = re.compile(r'(?<![\w.])([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|\S*)')
 _JOB = re.compile(r"(?P<number>\d+(?P<index>\[\d*\])?)(?:\.(?P<server>\S+))?")
 _VNODE_GPUS = re.compile(r"\bngpus=(\d+)")
-# the score of a log of other lines with such a record among them, which a job can have written
-_AMONG_OTHERS = 0.51
 _CLOCK = re.compile(r"(\d+):(\d\d):(\d\d)")
 # kinds of record that say how an attempt ended, and that it began
 _ENDS, _BEGINS, _DELETED = {"E": "ended", "R": "rerun"}, "S", "D"
@@ -58,7 +56,7 @@ def matches(head: bytes, name: str) -> float:
     lines = first_texts(head)
     records = [found for line in lines if (found := _RECORD.match(line))]
     if any(_JOB.fullmatch(one["job"]) and one["kind"] in "QSEDRACT" for one in records):
-        return 1.0 if len(records) >= 0.5 * len(lines) else _AMONG_OTHERS
+        return 1.0 if len(records) >= 0.5 * len(lines) else AMONG_OTHERS
     return 0.0
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ettr.progress.events import BadLineError, decode_line, looks_like_event, microseconds
-from ettr.sources.base import ReadOptions, Source
+from ettr.sources.base import AMONG_OTHERS, ReadOptions, Source
 from ettr.sources.limits import LONGEST_S
 from ettr.sources.lines import numbered_lines
 from ettr.sources.origin import Origin
@@ -22,8 +22,6 @@ NAME = "progress"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOOKED_AT_LINES = 20
-# the score of a log of other lines with an event among them, which a job can have written
-_AMONG_OTHERS = 0.51
 
 
 def matches(head: bytes, name: str) -> float:
@@ -32,7 +30,7 @@ def matches(head: bytes, name: str) -> float:
     known = [like for line in lines if (like := looks_like_event(line)) is not None]
     if not known or not known[0]:
         return 0.0
-    return 1.0 if sum(known) >= 0.5 * len(lines) else _AMONG_OTHERS
+    return 1.0 if sum(known) >= 0.5 * len(lines) else AMONG_OTHERS
 
 
 def read(file: Origin, options: ReadOptions) -> Iterator[Batch]:

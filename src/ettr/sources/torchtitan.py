@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
+from ettr.sources.lines import COLOUR, SEARCHED_CHARACTERS, first_texts, numbered_texts
 from ettr.sources.origin import Origin
 from ettr.sources.times import has_local_stamps
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows
@@ -24,7 +24,6 @@ from ettr.tables.rows import Batch
 
 NAME = "torchtitan"
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _HEAD = re.compile(
     r"(?:\[\w{1,40}\]: ?|\d{1,6}: ?|\[rank(?P<rank>\d{1,9})\]: ?){0,3}(?:\[titan\] )?"
     r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S{1,80} - [A-Z]+ - "
@@ -78,7 +77,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows, ranks = StepRows(NAME, origin, options), _Ranks()
     for number, line in numbered_texts(origin):
         rows.count_read()
-        text = _COLOUR.sub("", line[:SEARCHED_CHARACTERS])
+        text = COLOUR.sub("", line[:SEARCHED_CHARACTERS])
         head = _HEAD.match(text)
         if head is None:
             rows.count_skipped()
@@ -139,7 +138,7 @@ def _reject_load(rows: StepRows, rank: _Rank) -> None:
 
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that this is a log of torchtitan."""
-    texts = [_COLOUR.sub("", text) for text in first_texts(head)]
+    texts = [COLOUR.sub("", text) for text in first_texts(head)]
     heads = [(text, match) for text in texts if (match := _HEAD.match(text))]
     if any("[titan]" in match[0] for _, match in heads):
         return 0.9

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
+from ettr.sources.lines import COLOUR, SEARCHED_CHARACTERS, first_texts, numbered_texts
 from ettr.sources.origin import Origin
 from ettr.sources.times import has_local_stamps, time_of
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows
@@ -25,7 +25,6 @@ from ettr.tables.rows import Batch
 
 NAME = "trainer-log"
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _STAMP = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)(?P<offset>Z|[+-]\d\d:?\d\d)?"
 _HEAD = re.compile(
     r"\s{0,20}(?:\[\w{1,40}\]: ?|\d{1,6}: ?){0,3}\s{0,20}"
@@ -106,7 +105,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows, state = StepRows(NAME, origin, options, job=job), _ConsoleState()
     for number, line in numbered_texts(origin):
         rows.count_read()
-        text = _COLOUR.sub("", line[:SEARCHED_CHARACTERS])
+        text = COLOUR.sub("", line[:SEARCHED_CHARACTERS])
         kept = _progress(rows, state, number, text) if first else None
         if kept is None:
             kept = _console(rows, state, number, text)
@@ -246,7 +245,7 @@ def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> int | None:
 
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that this is such a log."""
-    texts = [_COLOUR.sub("", text) for text in first_texts(head)]
+    texts = [COLOUR.sub("", text) for text in first_texts(head)]
     if any(_PROGRESS.match(text) for text in texts):
         return 0.95
     stamped = (text for text in texts if _HEAD.match(text))

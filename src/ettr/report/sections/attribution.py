@@ -16,6 +16,7 @@ from ettr.report.findings import with_and_without
 from ettr.report.numbers import DASH, between, number, percent, share_between
 from ettr.report.registry import NO_JOBS, Part
 from ettr.report.section import Figure, Section, TextTable
+from ettr.taxonomy import VENDORS
 from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
@@ -320,21 +321,19 @@ CAUSES = Part(
 
 # -- The XID catalogue as a table -----------------------------------------------------------------
 
-_VENDORS = ("nvidia", "gpud", "gcm", "aws", "aznhc")
-
 
 def catalog_table(rows: Iterable[Mapping[str, object]]) -> TextTable:
     """One row a code: its symptom, and whether each vendor calls it a fault of the node."""
     return TextTable(
         "XID codes: is it a fault of the node? (yes, no, – no statement)",
-        ("xid", "symptom", "domain", "verdict", *_VENDORS, "conflict", "description"),
+        ("xid", "symptom", "domain", "verdict", *VENDORS, "conflict", "description"),
         tuple(
             (
                 str(row["xid"]),
                 _text(row["symptom"]),
                 _text(row["domain"]),
                 _catalog_answer(row["node_fault"]),
-                *(_catalog_answer(row.get(f"{vendor}_node_fault")) for vendor in _VENDORS),
+                *(_catalog_answer(row.get(f"{vendor}_node_fault")) for vendor in VENDORS),
                 "conflict" if row["conflict"] else "",
                 _text(row["description"] or row["mnemonic"]),
             )

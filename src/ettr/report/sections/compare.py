@@ -22,6 +22,7 @@ from ettr.models.compare import Funnel, RateRatio
 from ettr.report.charts import rates_chart
 from ettr.report.numbers import (
     DASH,
+    NOT_MEASURED,
     PER_NODE_DAYS,
     and_confidence,
     between,
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 
 
 # -- what is below ETTR: each factor of the effective ratio, and the runs that a check stopped -----
-
-
-_NOT_MEASURED = "not measured"
 
 
 def below_section(found: BelowEttr) -> Section:
@@ -79,7 +77,7 @@ def below_section(found: BelowEttr) -> Section:
             ),
             (
                 "P(run kept)",
-                share_between(found.run_kept) if found.run_kept else _NOT_MEASURED,
+                share_between(found.run_kept) if found.run_kept else NOT_MEASURED,
                 counted(found.checked_runs, "checked run"),
                 "checks earlier in a run",
             ),
@@ -97,7 +95,7 @@ def below_section(found: BelowEttr) -> Section:
                 number(one.passed),
                 number(one.failed),
                 number(one.undecided),
-                _NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
+                NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
             )
             for one in found.gates
         ),
@@ -151,9 +149,9 @@ def checks_table(fleets: tuple[FleetChecks, ...]) -> TextTable:
             (
                 one.name,
                 number(one.checked_runs),
-                share_between(one.run_kept) if one.run_kept else _NOT_MEASURED,
+                share_between(one.run_kept) if one.run_kept else NOT_MEASURED,
                 number(len(one.stopped)),
-                _NOT_MEASURED if one.gate_gpu_hours is None else number(one.gate_gpu_hours),
+                NOT_MEASURED if one.gate_gpu_hours is None else number(one.gate_gpu_hours),
             )
             for one in fleets
         ),
@@ -177,7 +175,7 @@ def _stopped(runs: Sequence[tuple[str, StoppedRun]]) -> TextTable:
                 number(one.step),
                 one.gate,
                 f"{number(one.value)} [{number(one.low)}, {number(one.high)}]",
-                _NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
+                NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
                 one.evidence or "",
             )
             for of, one in runs
@@ -188,12 +186,12 @@ def _stopped(runs: Sequence[tuple[str, StoppedRun]]) -> TextTable:
 
 
 def _share(value: float | None) -> str:
-    return _NOT_MEASURED if value is None else percent(value)
+    return NOT_MEASURED if value is None else percent(value)
 
 
 def _left(share: Interval | None) -> str:
     if share is None or share.estimate is None:
-        return _NOT_MEASURED
+        return NOT_MEASURED
     return bounds(Interval(1 - share.estimate, 1 - share.high, 1 - share.low))
 
 

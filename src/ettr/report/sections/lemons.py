@@ -20,7 +20,16 @@ from ettr.lemons.candidates import (
     failures_not_judged,
 )
 from ettr.report.charts import BarSeries, line, row_chart, share_axis, value_axis
-from ettr.report.numbers import DASH, between, duration, moment, number, p_value, percent
+from ettr.report.numbers import (
+    DASH,
+    NOT_MEASURED,
+    between,
+    duration,
+    moment,
+    number,
+    p_value,
+    percent,
+)
 from ettr.report.registry import Part
 from ettr.report.section import Figure, Layout, Section, TextTable, Trace, first_sentence
 from ettr.units import SECONDS_PER_HOUR
@@ -263,7 +272,6 @@ LEMONS = Part(
 # -- one node's evidence: the verdict, its failed jobs, other nodes of the jobs, checks, outages
 
 
-NOT_MEASURED = "not measured"
 ROWS_LISTED = 200
 """Rows of a table at most; the JSON file has all of them."""
 LIKELY = 0.5

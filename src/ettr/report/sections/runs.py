@@ -157,6 +157,9 @@ def _least_size(runs: JobRuns) -> str:
     return f" of at least {' and '.join(limits)}" if limits else ""
 
 
+_RECORDS = "In the [record|records] of {n} measured [run|runs] "
+
+
 def _notes(runs: JobRuns) -> tuple[str, ...]:
     notes = [
         "A run joins the requeues and resubmissions of one task: those with the same run id in "
@@ -201,114 +204,91 @@ def _notes(runs: JobRuns) -> tuple[str, ...]:
 
 def _side_by_side(runs: JobRuns) -> list[str]:
     at_once = [run for run in runs.runs if run.concurrent_h > 0]
-    if not at_once:
-        return []
     hours = sum(run.concurrent_h for run in at_once)
-    return [
-        by_number("Attempts of {n} [run|runs] ", len(at_once))
-        + f"({_named(at_once)}) ran at the same time, for {duration(hours * SECONDS_PER_HOUR)}. "
-        "That time counts once in the wall clock, and in GPU-hours for each attempt. Where two "
-        "jobs recorded steps at once, the run is not measured: its records are not one."
-    ]
+    return _of_runs(
+        at_once,
+        "Attempts of {n} [run|runs] ",
+        f"ran at the same time, for {duration(hours * SECONDS_PER_HOUR)}. That time counts once in "
+        "the wall clock, and in GPU-hours for each attempt. Where two jobs recorded steps at once, "
+        "the run is not measured: its records are not one.",
+    )
 
 
 def _unrecorded(runs: JobRuns) -> list[str]:
     """What records leave out or say twice, and what that does to their ETTR."""
+    recorded = [(run, run.split) for run in runs.runs if run.split is not None]
+    sparse = [run for run, split in recorded if split.unrecorded_steps]
+    twice = [run for run, split in recorded if split.overlap_h > 0]
+    overlap_h = sum(split.overlap_h for _, split in recorded if split.overlap_h > 0)
+    back = [run for run, split in recorded if split.clock_set_back]
+    outside = [run for run, split in recorded if split.outside_steps]
+    n_outside = sum(split.outside_steps for _, split in recorded)
     return [
-        *_without_saves(runs),
-        *_open_waits(runs),
-        *_sparse(runs),
-        *_overlapping(runs),
-        *_set_back(runs),
-        *_outside(runs),
+        *_of_runs(
+            [run for run, split in recorded if not split.is_measured],
+            "{n} measured [run|runs] ",
+            "ended otherwise than by completing, and no save is recorded: what was kept lies "
+            "between nothing and every step, so that ETTR has ends and no estimate. Record the "
+            "saves to measure it.",
+        ),
+        *_of_runs(
+            [
+                run
+                for run in runs.runs
+                if run.input_stall and run.input_stall.low < run.input_stall.high
+            ],
+            "The waits for data of {n} measured [run|runs] ",
+            "are the host's, an upper bound: a device with work queued trains meanwhile, and the "
+            "high end of the ETTR counts them as such. A step that ends when its device has "
+            "finished, or a probe of its idle time, measures them.",
+        ),
+        *_of_runs(
+            sparse,
+            _RECORDS,
+            "steps are missing: not every step was logged, or lines were lost. The low end of such "
+            "an ETTR counts the recorded durations only, the high end also the time between the "
+            "lines as far as missing steps can have filled it; the estimate gives each missing "
+            "step the usual duration where there is time for it.",
+        ),
+        *_of_runs(
+            twice,
+            _RECORDS,
+            f"durations of steps overlap, by {duration(overlap_h * SECONDS_PER_HOUR)}. Time counts "
+            "once, and the low end of the ETTR leaves out as much as overlaps: the duration of a "
+            "step is the time that it held up the loop, not that since the start.",
+        ),
+        *_of_runs(back, _RECORDS, _set_back(back)),
+        *_of_runs(
+            outside,
+            _RECORDS,
+            f"{counted(n_outside, 'step')} {'is' if n_outside == 1 else 'are'} dated outside the "
+            "attempts: the clock of the record was wrong. The low end of such an ETTR leaves their "
+            "time out, as the estimate does; the high end counts it.",
+        ),
     ]
 
 
-def _without_saves(runs: JobRuns) -> list[str]:
-    unsaved = [run for run in runs.runs if run.split is not None and not run.split.is_measured]
-    if not unsaved:
-        return []
-    return [
-        by_number("{n} measured [run|runs] ", len(unsaved))
-        + f"({_named(unsaved)}) ended otherwise than by completing, and no save is recorded: what "
-        "was kept lies between nothing and every step, so that ETTR has ends and no estimate. "
-        "Record the saves to measure it."
-    ]
+def _of_runs(some: list[JobRun], whose: str, says: str) -> list[str]:
+    """A note on some runs, by number and name; none where there are none."""
+    return [f"{by_number(whose, len(some))}({_named(some)}) {says}"] if some else []
 
 
-def _open_waits(runs: JobRuns) -> list[str]:
-    open_ = [
-        run for run in runs.runs if run.input_stall and run.input_stall.low < run.input_stall.high
-    ]
-    if not open_:
-        return []
-    return [
-        by_number("The waits for data of {n} measured [run|runs] ", len(open_))
-        + f"({_named(open_)}) are the host's, an upper bound: a device with work queued trains "
-        "meanwhile, and the high end of the ETTR counts them as such. A step that ends when its "
-        "device has finished, or a probe of its idle time, measures them."
-    ]
-
-
-def _sparse(runs: JobRuns) -> list[str]:
-    sparse = [run for run in runs.runs if run.split is not None and run.split.unrecorded_steps]
-    if not sparse:
-        return []
-    return [
-        by_number("In the [record|records] of {n} measured [run|runs] ", len(sparse))
-        + f"({_named(sparse)}) steps are missing: not every step was logged, or lines were lost. "
-        "The low end of such an ETTR counts the recorded durations only, the high end also the "
-        "time between the lines as far as missing steps can have filled it; the estimate gives "
-        "each missing step the usual duration where there is time for it."
-    ]
-
-
-def _overlapping(runs: JobRuns) -> list[str]:
-    twice = [run for run in runs.runs if run.split is not None and run.split.overlap_h > 0]
-    if not twice:
-        return []
-    hours = sum(run.split.overlap_h for run in twice if run.split is not None)
-    return [
-        by_number("In the [record|records] of {n} measured [run|runs] ", len(twice))
-        + f"({_named(twice)}) durations of steps overlap, by {duration(hours * SECONDS_PER_HOUR)}. "
-        "Time counts once, and the low end of the ETTR leaves out as much as overlaps: the "
-        "duration of a step is the time that it held up the loop, not that since the start."
-    ]
-
-
-def _set_back(runs: JobRuns) -> list[str]:
-    back = [run for run in runs.runs if run.split is not None and run.split.clock_set_back]
-    if not back:
-        return []
-    note = (
-        by_number("In the [record|records] of {n} measured [run|runs] ", len(back))
-        + f"({_named(back)}) the clock goes back, as a start or the next step shows. How much time "
-        "passed there the record does not say."
+def _set_back(back: list[JobRun]) -> str:
+    says = (
+        "the clock goes back, as a start or the next step shows. How much time passed there the "
+        "record does not say."
     )
     if any(run.wallclock_h is not None for run in back):
-        note += (
+        says += (
             " The wall clock is that of the attempts; where in them the steps after it lie is "
             "assumed, and the ETTR has a low and a high end where that matters."
         )
     if any(run.wallclock_h is None for run in back):
-        note += (
+        says += (
             " No log of a scheduler bounds it: scheduled time is the least that it can be, so that "
             "the ETTR without queue has a high end, a low end of 0 and no estimate."
         )
-    return [note]
-
-
-def _outside(runs: JobRuns) -> list[str]:
-    some = [run for run in runs.runs if run.split is not None and run.split.outside_steps]
-    if not some:
-        return []
-    steps = sum(run.split.outside_steps for run in some if run.split is not None)
-    return [
-        by_number("In the [record|records] of {n} measured [run|runs] ", len(some))
-        + f"({_named(some)}) {counted(steps, 'step')} {'is' if steps == 1 else 'are'} dated "
-        "outside the attempts: the clock of the record was wrong. The low end of such an ETTR "
-        "leaves their time out, as the estimate does; the high end counts it."
-    ]
+    return says
 
 
 def _named(runs: list[JobRun]) -> str:

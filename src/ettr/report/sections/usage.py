@@ -9,7 +9,7 @@ from ettr.analysis import questions
 from ettr.metrics.sizes import FailureGroup, SizeClass, SizeMix, SizeUnit, UserFailures
 from ettr.metrics.status import StatusMix, StatusShare, Totals, status_mix, totals
 from ettr.report.charts import BarSeries, column_chart, percent_axis, row_chart
-from ettr.report.numbers import DASH, number, percent
+from ettr.report.numbers import DASH, NOT_MEASURED, number, percent
 from ettr.report.registry import CAUSES, Command, Part
 from ettr.report.section import Figure, Section, TextTable
 from ettr.words import by_number, counted
@@ -362,16 +362,13 @@ USER_FAILURES = Part(
 # -- jobs, attempts and the hours that they held ---------------------------------------------------
 
 
-_NOT_MEASURED = "not measured"
-
-
 def totals_section(found: Totals) -> Section:
     """The counts in a sentence, and the hours."""
     hours = (found.cpu_hours, found.node_hours, found.gpu_hours)
     table = TextTable(
         "Hours that jobs held",
         ("CPU-hours", "node-hours", "GPU-hours"),
-        (tuple(_NOT_MEASURED if one is None else number(one, 6) for one in hours),),
+        (tuple(NOT_MEASURED if one is None else number(one, 6) for one in hours),),
         frozenset(range(3)),
         gpu_hours=((2, (found.gpu_hours,)),),
     )
