@@ -1,1 +1,1 @@
-"""The command line: one file for each command; a command parses, calls and prints."""
+"""The command line: one file a subject; a command parses, calls and prints."""

@@ -138,7 +138,7 @@ def node_of_name(name: str) -> str | None:
 
 
 def cells_of(text: str) -> list[str] | None:
-    """Cells of a line of CSV; None where it is none."""
+    """Cells of a line of CSV; None where it cannot be read as such."""
     try:
         return next(csv.reader([text.replace("\x00", "")]), [])
     except csv.Error:
