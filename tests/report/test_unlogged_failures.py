@@ -163,6 +163,31 @@ def test_a_black_hole_is_a_finding_with_its_users_and_what_happens_elsewhere(
     assert 0.05 < hole["failed_elsewhere"] < 0.2
 
 
+def test_commands_about_one_job_and_one_node_know_the_black_hole(store: Path) -> None:
+    listed = ettr("causes", store, "--json").json["listed"]
+    job = next(one["job_id"] for one in listed if one["evidence"] == "black-hole")
+    first = ettr("explain", store, job).out.splitlines()[0]
+    assert "1 attempt was probably ended by n07, as it did the jobs of several users" in first
+    assert "no failure of the infrastructure was found" not in first
+    assert "probably n07 ended it" in " ".join(ettr("explain", store, job, "--detail").out.split())
+    other = next(one["job_id"] for one in listed if one["evidence"] not in ("black-hole", "hung"))
+    assert "several users" not in ettr("explain", store, other).out
+    ended = "it ended 60 of 60 attempts within 30 s of the start (10 users, from "
+    assert f"Not counted as failures: {ended}" in ettr("node", store, "n07").out.splitlines()[0]
+    assert "Not counted" not in ettr("node", store, "n06").out
+    assert "Careful: Nodes probably ended some of them within seconds of their start: n07 60." in (
+        ettr("user-failures", store).out
+    )
+    assert "1 run probably hung after a fault of it" in ettr("node", store, "h1").out
+
+
+def test_the_page_for_a_vendor_does_not_clear_a_black_hole(store: Path, tmp_path: Path) -> None:
+    said = ettr("lemons", store, "n07", "--output", tmp_path / "n07.html").out.splitlines()[0]
+    assert "Not counted as failures: it ended 60 of 60 attempts" in said
+    assert "leave it in service" not in said
+    assert "Nothing speaks against it" not in said
+
+
 def test_what_to_do_first_is_the_black_hole(report: dict[str, Any]) -> None:
     assert report["next_steps"][0].startswith("n07 ended 60 of the 60 attempts")
 

@@ -22,6 +22,7 @@ from ettr.estimates import Interval
 from ettr.estimates.exact import rate_interval
 from ettr.facts import Facts
 from ettr.lemons.candidates import ComparedNodes, LemonCandidate, LemonReport, onset
+from ettr.metrics.black_holes import BlackHole, HungRun
 from ettr.metrics.instants import Period, moment, to_datetime
 from ettr.metrics.node_records import blamed_failures
 from ettr.metrics.rates import PER_NODE_DAYS
@@ -129,6 +130,8 @@ class LemonEvidence:
     neighbours: NeighbourNodes | None
     checks: tuple[CheckedThing, ...] | None
     outages: tuple[NodeOutage, ...] | None
+    black_holes: tuple[BlackHole, ...] = ()
+    hung_runs: tuple[HungRun, ...] = ()
 
 
 def lemon_evidence(analysis: Analysis, name: str, false_discovery: float) -> LemonEvidence:
@@ -171,6 +174,8 @@ def lemon_evidence(analysis: Analysis, name: str, false_discovery: float) -> Lem
         _neighbours(analysis, node, jobs or ()),
         _checks(analysis, node) if logs.errors else None,
         history.outages,
+        history.black_holes,
+        history.hung_runs,
     )
 
 

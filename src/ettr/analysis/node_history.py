@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.failure_questions import failure_list
@@ -17,6 +18,7 @@ from ettr.analysis.lemon_nodes import SERIAL
 from ettr.errors import UsageError
 from ettr.facts import Facts
 from ettr.metrics.availability import Service, outages_in_service
+from ettr.metrics.black_holes import BlackHole, HungRun, black_holes, hung_runs
 from ettr.metrics.instants import Period, moment, to_datetime, to_seconds
 from ettr.metrics.node_records import GPU_CHECKS, NodeRecord, NodeRecords, PlaceRate, node_records
 from ettr.metrics.outages import Outage, SymptomTimes, recovery_times
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from ettr.metrics.availability import LogsRead
     from ettr.selection import Selection
 
-
+_OnNode = TypeVar("_OnNode", BlackHole, HungRun)
 _SIMILAR = 5
 
 
@@ -81,7 +83,7 @@ class NodeHistory:
     """What the logs hold of one node, in order of time; its devices by their number of codes.
 
     `by_confidence` says how sure the failures are that are blamed on it; None without job
-    accounting.
+    accounting. `black_holes` and `hung_runs` are failures of it that do not count as such.
     """
 
     record: NodeRecord
@@ -91,6 +93,8 @@ class NodeHistory:
     places: tuple[PlaceRate, ...]
     devices: tuple[DeviceCode, ...]
     by_confidence: FailuresByConfidence | None
+    black_holes: tuple[BlackHole, ...] = ()
+    hung_runs: tuple[HungRun, ...] = ()
 
 
 class OfRecords(Protocol):
@@ -202,7 +206,14 @@ def node_history(analysis: OfHistory, name: str) -> NodeHistory:
         counted_confidences(one.confidence for one in failures if one.blamed == record.node)
         if analysis.logs_read.jobs
         else None,
+        _of_node(black_holes(analysis.facts), record) if analysis.logs_read.jobs else (),
+        _of_node(hung_runs(analysis.facts), record) if analysis.logs_read.jobs else (),
     )
+
+
+def _of_node(found: Iterable[_OnNode], record: NodeRecord) -> tuple[_OnNode, ...]:
+    node = record.cluster, record.node
+    return tuple(one for one in found if (one.cluster, one.node) == node)
 
 
 def _named(records: tuple[NodeRecord, ...], name: str) -> NodeRecord:

@@ -18,6 +18,7 @@ from ettr.defaults import LOOK_BACK_S
 from ettr.errors import UsageError
 from ettr.facts import Facts, made
 from ettr.facts.facts import at, to_moment
+from ettr.metrics.black_holes import WITHIN_S
 from ettr.selection import Selection
 from ettr.tables import FAILURES
 from ettr.taxonomy import Taxonomy
@@ -145,6 +146,8 @@ class AttemptHistory:
             probably hung: the fault that was seen on a node of it that was taken out of service
             then. It is no failure that counts.
         hung_s: Of a run that probably hung: how long before its end that fault was seen.
+        black_hole: The node that probably ended it, as it did the jobs of many users then, within
+            seconds of their start. It is no failure that counts.
     """
 
     attempt_id: str
@@ -163,6 +166,7 @@ class AttemptHistory:
     probable_symptom: str | None = None
     probable_node: str | None = None
     hung_s: float | None = None
+    black_hole: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +196,7 @@ class _Judged:
     named: Mapping[str, set[str]]
     log_lines: Mapping[str, str]
     hung: Mapping[str, _Row]
+    holes: Sequence[_Row]
 
 
 def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
@@ -230,7 +235,8 @@ def explain(facts: Facts, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobH
         event_kinds=of_job.table("history_kinds"),
     )
     names = dict(facts.distinct("files", "file_id", "name"))
-    judged, lines = _judged(own), _LogLines(facts.given("taxonomy"), names)
+    holes = of_job.rows("black_hole_days") if any(map(_ended_early, runs)) else ()
+    judged, lines = _judged(own, holes), _LogLines(facts.given("taxonomy"), names)
     nodes: dict[str, list[str]] = defaultdict(list)
     for row in of_job.rows("history_held"):
         nodes[row["attempt_id"]].append(row["node"])
@@ -295,7 +301,23 @@ def _similar(facts: Facts) -> str:
     return f"similar ids: {', '.join(shown)}; {forms}"
 
 
-def _judged(facts: Facts) -> _Judged:
+def _ended_early(run: _Row) -> bool:
+    """Whether a black hole may have ended it."""
+    elapsed_s = run["elapsed_s"]
+    return run["state"] == "FAILED" and elapsed_s is not None and elapsed_s <= WITHIN_S[-1]
+
+
+def _hole_of(run: _Row, nodes: Sequence[str], holes: Iterable[_Row]) -> str | None:
+    """The node that probably ended an attempt as it ended others in those days."""
+    for hole in holes if _ended_early(run) else ():
+        is_then = hole["from_us"] <= (run["start_us"] or 0) < hole["to_us"]
+        is_there = hole["cluster"] == run["cluster"] and hole["node"] in nodes
+        if is_then and is_there and run["elapsed_s"] <= hole["within_s"]:
+            return str(hole["node"])
+    return None
+
+
+def _judged(facts: Facts, holes: Sequence[_Row]) -> _Judged:
     """The attribution of one job, as it is looked up here."""
     failures = {row["attempt_id"]: row for row in failure_rows(facts, "all_failures")}
     causes: dict[str, set[str]] = defaultdict(set)
@@ -311,7 +333,13 @@ def _judged(facts: Facts) -> _Judged:
         named[attempt_id].add(event_id)
     hung = {row["attempt_id"]: row for row in facts.rows("hung_runs")}
     return _Judged(
-        {row["attempt_id"]: row["kind"] for row in ends}, failures, causes, named, log_lines, hung
+        {row["attempt_id"]: row["kind"] for row in ends},
+        failures,
+        causes,
+        named,
+        log_lines,
+        hung,
+        holes,
     )
 
 
@@ -344,6 +372,7 @@ def _attempt(
         probable_symptom=probable[0] if probable else None,
         probable_node=probable[1] if probable else None,
         hung_s=hung_s,
+        black_hole=None if attempt_id in judged.failures else _hole_of(run, nodes, judged.holes),
     )
 
 

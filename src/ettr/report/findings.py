@@ -118,6 +118,18 @@ def black_hole_says(one: BlackHole) -> str:
     )
 
 
+def not_counted(holes: Sequence[BlackHole], hung: Sequence[HungRun]) -> str:
+    """What a node ended and no log calls a failure, so that none counts; empty for nothing."""
+    says = [
+        f"it ended {one.early:,} of {counted(one.starts, 'attempt')} within {one.within_s} s of "
+        f"the start ({counted(one.users, 'user')}, from {moment(one.first)} to {moment(one.last)})"
+        for one in holes
+    ]
+    if hung:
+        says.append(f"{counted(len(hung), 'run')} probably hung after a fault of it")
+    return ", and ".join(says)
+
+
 def hangs_say(hung: Sequence[HungRun]) -> str:
     """How many runs probably hung, and what that makes of the failures; empty without any."""
     if not hung:

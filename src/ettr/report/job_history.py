@@ -210,7 +210,10 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
                         DASH if one.n_gpus is None else number(one.n_gpus),
                         one.state,
                         one.verdict.symptom if one.verdict else _probably(one) or DASH,
-                        (one.verdict and one.verdict.node) or one.probable_node or DASH,
+                        (one.verdict and one.verdict.node)
+                        or one.probable_node
+                        or one.black_hole
+                        or DASH,
                         _closest(one),
                     )
                     for place, one in numbered
@@ -228,6 +231,11 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
     )
 
 
+_AS_A_HOLE = (
+    "as it did the jobs of several users then, within seconds of their start; no failure is counted"
+)
+
+
 def _why_it_ended(history: JobHistory) -> str:
     probable = [one for one in history.attempts if one.probable_symptom]
     back = [one for one in probable if one.hung_s is None]
@@ -242,6 +250,9 @@ def _why_it_ended(history: JobHistory) -> str:
         many = by_number("{n} [attempt|attempts] probably hung", len(hung))
         counted_as = by_number("[it is|they are] not counted as [a failure|failures]", len(hung))
         says.append(f"{many}, after {faults}; {counted_as}.")
+    if ended := [one.black_hole for one in history.attempts if one.black_hole]:
+        many = by_number("{n} [attempt was|attempts were] probably ended by", len(ended))
+        says.append(f"{many} {', '.join(dict.fromkeys(ended))}, {_AS_A_HOLE}.")
     return " ".join(says)
 
 
@@ -259,7 +270,7 @@ def _ended_by(history: JobHistory) -> str:
         ended = "has no attempt" if last is None else f"ended {last.state}"
         if last is not None and last.end is None:
             ended = "has not ended"
-        if any(one.hung_s is not None for one in history.attempts):
+        if any(one.hung_s is not None or one.black_hole for one in history.attempts):
             return f"{what} {ended}."
         return f"{what} {ended}: no failure of the infrastructure was found."
     verdict = failed[-1].verdict
@@ -271,6 +282,8 @@ def _ended_by(history: JobHistory) -> str:
 
 
 def _probably(attempt: AttemptHistory) -> str:
+    if attempt.black_hole:
+        return "probably the node"
     return f"probably {attempt.probable_symptom}" if attempt.probable_symptom else ""
 
 
@@ -306,6 +319,8 @@ def _attempt(place: int, attempt: AttemptHistory, evidence: AttemptEvidence | No
                 "It does not count as a failure; the high end of the rate includes it"
             )
             lines.append(f"  probably   {_hung(why)}")
+        elif attempt.black_hole:
+            lines.append(f"  probably   {_hung(f'{attempt.black_hole} ended it, {_AS_A_HOLE}')}")
         elif attempt.probable_symptom:
             why = (
                 f"{attempt.probable_symptom} on {attempt.probable_node}: the run put itself back "

@@ -20,6 +20,7 @@ from ettr.lemons.candidates import (
     failures_not_judged,
 )
 from ettr.report.charts import BarSeries, line, row_chart, share_axis, value_axis
+from ettr.report.findings import not_counted
 from ettr.report.numbers import (
     DASH,
     NOT_MEASURED,
@@ -300,12 +301,26 @@ def verdict_section(evidence: LemonEvidence) -> Section:
         f"Node {evidence.cluster}/{evidence.node}",
         verdict(evidence),
         notes=tuple(_meaning(evidence)),
-        answer=f"{evidence.node}: {first_sentence(verdict(evidence))}",
+        answer=f"{evidence.node}: {_in_short(evidence)}",
     )
 
 
 def verdict(evidence: LemonEvidence) -> str:
     """What to do with the node, in a sentence or two."""
+    return f"{_of_failures(evidence)} {_uncounted(evidence)}".strip()
+
+
+def _in_short(evidence: LemonEvidence) -> str:
+    return f"{first_sentence(_of_failures(evidence))} {_uncounted(evidence)}".strip()
+
+
+def _uncounted(evidence: LemonEvidence) -> str:
+    says = not_counted(evidence.black_holes, evidence.hung_runs)
+    return f"Not counted as failures: {says}." if says else ""
+
+
+def _of_failures(evidence: LemonEvidence) -> str:
+    """What the failures that count say of it."""
     one = evidence.candidate
     if one is None:
         return (
@@ -313,8 +328,9 @@ def verdict(evidence: LemonEvidence) -> str:
             "is what checks and the scheduler saw."
         )
     if evidence.group is not None and not evidence.group.failures:
+        quiet = "No lemon is known" if _uncounted(evidence) else "Nothing speaks against it"
         return (
-            f"Nothing speaks against it: none of the {counted(evidence.group.nodes, 'node')} it is "
+            f"{quiet}: none of the {counted(evidence.group.nodes, 'node')} it is "
             "compared with has a failure, in "
             f"{number(evidence.group.node_days, 4)} node-days."
         )
@@ -326,7 +342,8 @@ def verdict(evidence: LemonEvidence) -> str:
     if one.claimed:
         return f"Claimed as a lemon. {probability}"
     if one.posterior < CLEAR_AT:
-        return f"No lemon: leave it in service. {probability}"
+        counts = "by the failures that count" if _uncounted(evidence) else "leave it in service"
+        return f"No lemon: {counts}. {probability}"
     return (
         f"Undecided: too little evidence to send it back. {probability} If it is a lemon, "
         f"{counted(max(1, round(one.claim_days)), 'more day')} of jobs would show it."

@@ -11,6 +11,7 @@ from ettr.metrics.node_records import NodeRecord, NodeRecords, PlaceRate
 from ettr.metrics.outages import SPANS, SpanTimes, SymptomTimes
 from ettr.metrics.survival import Durations
 from ettr.report.charts import named_points, named_rows, value_axis
+from ettr.report.findings import not_counted
 from ettr.report.numbers import (
     DASH,
     between,
@@ -272,7 +273,9 @@ def _of(history: NodeHistory) -> str:
     if one.unplanned_outages is not None:
         words.append(f"{number(one.unplanned_h)} h out of service unplanned")
         words.append("out of service now" if one.is_out else "in service now")
-    return f"{one.node}: {', '.join(words)}." if words else ""
+    more = not_counted(history.black_holes, history.hung_runs)
+    more = f" Not counted as failures: {more}." if more else ""
+    return f"{one.node}: {', '.join(words)}.{more}" if words else ""
 
 
 def _places(one: NodeRecord) -> tuple[str | None, ...]:
@@ -305,6 +308,8 @@ def _node_lead(history: NodeHistory) -> str:
             f"{number(one.unplanned_h)} h of {number(one.in_service_h)} h in service{repaired}. "
             f"When the logs end it is {'out of service' if one.is_out else 'in service'}."
         )
+    if more := not_counted(history.black_holes, history.hung_runs):
+        words.append(f"Not counted as failures: {more}.")
     return " ".join(words)
 
 

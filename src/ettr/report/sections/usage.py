@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
+    from ettr.metrics.black_holes import BlackHole
 
 
 _GPU_TIME = "GPU time"
@@ -214,8 +216,14 @@ _MOST = 0.5
 _LIMITS = ("TIMEOUT", "DEADLINE")
 
 
-def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Section:
-    """Failures of users; `gpu_hours` is what ran in all, None if unknown."""
+def user_failures_section(
+    found: UserFailures, gpu_hours: float | None, holes: Sequence[BlackHole] = ()
+) -> Section:
+    """Failures of users; `gpu_hours` is what ran in all, None if unknown.
+
+    Args:
+        holes: nodes that ended some of them, in truth, within seconds of their start.
+    """
     if not found.attempts:
         return Section("user-failures", "Failures of users' jobs", "No failures of users' jobs.")
     return Section(
@@ -242,7 +250,8 @@ def user_failures_section(found: UserFailures, gpu_hours: float | None) -> Secti
         ),
         gpu_hours=((_held_by_them(found), found.gpu_hours),),
         answer=_answer(found),
-        careful="Where logs of nodes are missing, failures of nodes are among them.",
+        careful=_of_holes(holes)
+        or "Where logs of nodes are missing, failures of nodes are among them.",
     )
 
 
@@ -262,6 +271,17 @@ def _at_a_limit(found: UserFailures) -> str:
     hours = [one.gpu_hours for one in ended if one.gpu_hours is not None]
     held = f", {number(sum(hours))} GPU-hours" if hours else ""
     return f" or at a time limit ({sum(one.attempts for one in ended):,}{held})"
+
+
+def _of_holes(holes: Sequence[BlackHole]) -> str:
+    """How many of them a node ended, probably; empty for none."""
+    ended = Counter[str]()
+    for one in holes:
+        ended[one.node] += one.uncounted
+    each = ", ".join(f"{node} {n:,}" for node, n in ended.most_common() if n)
+    return (
+        f"Nodes probably ended some of them within seconds of their start: {each}." if each else ""
+    )
 
 
 def _held_by_them(found: UserFailures) -> str:
@@ -339,7 +359,7 @@ def _table(
 
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
     ran = analysis.totals.gpu_hours if analysis.gpus_are_known else None
-    return (user_failures_section(analysis.user_failures, ran),)
+    return (user_failures_section(analysis.user_failures, ran, analysis.black_holes),)
 
 
 USER_FAILURES = Part(
