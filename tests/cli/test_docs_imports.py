@@ -22,11 +22,11 @@ NEEDS_LIBRARY = {  # module -> the library of its own that it needs
     "ettr.adapters.hugging_face": "transformers",
     "ettr.adapters.lightning": "lightning",
 }
-# runs each program of a list, and prints what went wrong in each that fails
+# runs each program of a file, and prints what went wrong in each that fails
 EACH = """
 import json, sys, traceback
 wrong = {}
-for name, code in json.load(sys.stdin).items():
+for name, code in json.load(open(sys.argv[1])).items():
     try:
         exec(compile(code, name, "exec"), {})
     except BaseException:
@@ -51,14 +51,13 @@ for name in sys.argv[1:]:
 """
 
 
-def fresh(code: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter at the root of the checkout, with text as its input."""
+def fresh(code: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter at the root of the checkout."""
     path = os.pathsep.join(str(ROOT / name) for name in ("src", "tests", ""))
     return subprocess.run(
         [sys.executable, "-c", code, *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
-        input=given,
         capture_output=True,
         text=True,
         timeout=300,
@@ -102,10 +101,10 @@ def written_by(page: Path) -> set[str]:
     return {path.removeprefix("src/").replace("/", ".") for path in absent}
 
 
-def wrong_imports(*, training: bool) -> dict[str, str]:
-    """Pages whose imports fail, with the error; of those that need torch, or of the others.
+def documented_programs(*, training: bool) -> dict[str, str]:
+    """Imports of each page that needs torch, or of each other; look-ups of dotted names.
 
-    And dotted names that do not exist. All in one interpreter, which imports what they share once.
+    All run in one interpreter, which imports what they share once.
     """
     absent = {
         module
@@ -124,19 +123,20 @@ def wrong_imports(*, training: bool) -> dict[str, str]:
     assert len(programs) >= 5
     names = sorted(name for name in documented_names() if needs_torch(name) == training)
     assert len(names) > 10
-    programs |= {name: f"import sys; sys.argv = ['', {name!r}]\n{RESOLVE}" for name in names}
-    done = fresh(EACH, given=json.dumps(programs))
+    return programs | {name: f"import sys; sys.argv = ['', {name!r}]\n{RESOLVE}" for name in names}
+
+
+def wrong_of(programs: dict[str, str], folder: Path) -> dict[str, str]:
+    """The programs that fail in a fresh interpreter, with the error."""
+    (folder / "programs.json").write_text(json.dumps(programs))
+    done = fresh(EACH, folder / "programs.json")
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_imports_of_each_page_run_and_each_dotted_name_exists():
-    assert wrong_imports(training=False) == {}
-
-
-@pytest.mark.torch
-def test_the_imports_of_each_page_of_the_training_side_run_and_each_dotted_name_exists():
-    assert wrong_imports(training=True) == {}
+def test_the_imports_of_each_page_run_and_each_dotted_name_exists(tmp_path: Path):
+    """Those of the training side: elastic/test_pages_of_training.py."""
+    assert wrong_of(documented_programs(training=False), tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def documented_names() -> set[str]:
     return {name for page in PAGES if page.name != "CHANGELOG.md" for name in dotted_names(page)}
 
 
-def test_a_name_that_is_not_there_is_noticed():
+def test_a_name_that_is_not_there_is_noticed(tmp_path: Path):
     assert "no attribute 'nowhere'" in fresh(RESOLVE, "ettr.plan.nowhere").stderr
     programs = {"good": "import ettr", "bad": "from ettr.plan.renewal import nothing"}
-    assert list(json.loads(fresh(EACH, given=json.dumps(programs)).stdout)) == ["bad"]
+    assert list(wrong_of(programs, tmp_path)) == ["bad"]

@@ -49,29 +49,6 @@ for words in COMMANDS:
             raise
 """
 
-# before calls are noted: torch calls a million functions as it is imported
-TORCH = """
-import torch
-from ettr.checkpoint import Budget, RunningCheckpoint, TrainingState, restore
-"""
-SAVE_AND_RESTORE = """
-model = torch.nn.Linear(64, 64)
-optimizer = torch.optim.AdamW(model.parameters())
-model(torch.ones(1, 64)).sum().backward()
-optimizer.step()
-state = TrainingState(model, optimizer)
-checkpoint = RunningCheckpoint(
-    "ckpt", state, slot=0, policy="round-robin", budget=Budget(fraction=1 / 2)
-)
-checkpoint.save_all(0)
-checkpoint.wait()
-first.clear()
-checkpoint.step(1)
-checkpoint.wait()
-checkpoint.close()
-restore("ckpt", TrainingState(model, optimizer), slot=0, reached_step=1)
-"""
-
 
 def tour(heading: str) -> list[str]:
     """The hops under a heading of the page."""
@@ -79,11 +56,21 @@ def tour(heading: str) -> list[str]:
     return re.findall(r"^\d+\. `([\w.]+:[\w.]+)`", part, re.M)
 
 
-def called(body: str, folder: Path, imports: str = "") -> list[str]:
-    """Functions of the package in the order of their first call while `body` runs in a folder."""
+def program_of(body: str, imports: str = "") -> str:
+    """A program that notes the calls of `body`."""
     indented = "\n".join(f"    {line}" for line in body.splitlines())
+    return RECORDED.replace("BODY", indented).replace("IMPORTS", imports)
+
+
+def hops_of(printed: str) -> list[str]:
+    """Functions of the package in the order of their first call, of what such a program prints."""
+    return printed.partition("HOPS\n")[2].splitlines()
+
+
+def called(body: str, folder: Path) -> list[str]:
+    """Functions of the package in the order of their first call while `body` runs in a folder."""
     done = subprocess.run(
-        [sys.executable, "-c", RECORDED.replace("BODY", indented).replace("IMPORTS", imports)],
+        [sys.executable, "-c", program_of(body)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -92,7 +79,7 @@ def called(body: str, folder: Path, imports: str = "") -> list[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.partition("HOPS\n")[2].splitlines()
+    return hops_of(done.stdout)
 
 
 def out_of_order(hops: list[str], calls: list[str]) -> list[str]:
@@ -143,14 +130,8 @@ def test_a_journey_of_the_analysis(heading: str, commands: list[list[str]], tmp_
     assert out_of_order(hops, calls) == []
 
 
-@pytest.mark.torch
-def test_a_tensor_to_a_slot_and_back(tmp_path: Path):
-    hops = tour("A tensor to a slot and back")
-    assert len(hops) > 5
-    assert out_of_order(hops, called(SAVE_AND_RESTORE, tmp_path, TORCH)) == []
-
-
 def test_every_tour_of_the_page_is_taken():
+    # "A tensor to a slot and back": elastic/test_pages_of_training.py
     headings = re.findall(r"^### (.+)$", PAGE.partition("## The tour")[2], re.M)
     assert len(headings) == 4
 
