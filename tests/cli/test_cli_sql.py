@@ -46,7 +46,9 @@ def test_a_statement_reads_facts_of_the_selection(store):
         ("SELECT * FROM read_text('/etc/hostname')", "Cannot access file"),
         ("SELECT * FROM glob('/*')", "Cannot access"),
         ("SELECT * FROM attempts WHERE", "DuckDB"),
-        ("SELECT * FROM nothing", "DuckDB"),
+        ("SELECT nothing FROM attempts", "DuckDB"),
+        ("SELECT * FROM nothing", "no fact is named 'nothing'; without a statement"),
+        ("SELECT * FROM failure", "no fact is named 'failure'; similar: failures"),
         ("SELECT * FROM node_checks", "cannot be read alone"),
     ],
 )

@@ -89,6 +89,8 @@ def test_every_command_has_the_errors_of_a_node_under_its_scheduler_s_name(
         assert "gpu-unavailable" in text
         assert "No kernel message" not in text
     assert "gpu-unavailable" in said("node", store, "gpu-a01")
+    for name in ("gpu-a01.cluster.example", "c/gpu-a01.cluster.example"):
+        assert said("node", store, name) == said("node", store, "gpu-a01")
     quality = " ".join(said("quality", store, "--detail").split())
     assert "Logs call 3 nodes by another name than the scheduler, such as" in quality
     nodes = json.loads(said("nodes", store, "--json"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -176,13 +176,15 @@ def node_history(analysis: OfHistory, name: str) -> NodeHistory:
     """The history of a node.
 
     Args:
-        name: as its scheduler writes it; with its cluster, `CLUSTER/NODE`, where several have it.
+        name: as its scheduler or a log writes it; with its cluster, `CLUSTER/NODE`, where several
+            have it.
 
     Raises:
         UsageError: no log names such a node, or nodes of several clusters have the name.
     """
     records = analysis.node_records
-    record = _named(records.nodes, name)
+    aliases = analysis.facts.rows("node_aliases")
+    record = _named(records.nodes, name, aliases)
     outages = _outages(analysis, analysis.period, analysis.fleet)
     places = {("rack", record.rack), ("pod", record.pod), ("switch", record.switch)}
     failures = _failures(analysis, record)
@@ -216,8 +218,18 @@ def _of_node(found: Iterable[_OnNode], record: NodeRecord) -> tuple[_OnNode, ...
     return tuple(one for one in found if (one.cluster, one.node) == node)
 
 
-def _named(records: tuple[NodeRecord, ...], name: str) -> NodeRecord:
+def _named(
+    records: tuple[NodeRecord, ...], name: str, aliases: Iterable[Mapping[str, Any]] = ()
+) -> NodeRecord:
+    """The node of that name, or which a log calls so."""
     matching = [one for one in records if name in {one.node, f"{one.cluster}/{one.node}"}]
+    if not matching:
+        called = {
+            (row["cluster"], row["scheduler_node"])
+            for row in aliases
+            if name in {row["node"], f"{row['cluster']}/{row['node']}"}
+        }
+        matching = [one for one in records if (one.cluster, one.node) in called]
     if len(matching) == 1:
         return matching[0]
     if matching:

@@ -6,6 +6,7 @@ the store, no setting changed, an end to its memory and its time.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -107,6 +108,7 @@ def _plain(values: Any) -> npt.NDArray[Any]:
 
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
+_NO_TABLE = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 _OF_A_QUESTION = frozenset(
     (
         *("asked_cluster", "asked_node", "asked_node_names", "claimed", "down", "edges"),
@@ -199,11 +201,21 @@ def ask(facts: Facts, sql: str, *, most_rows: int, memory_bytes: int, seconds: f
             "where more memory is free"
         ) from error
     except duckdb.Error as error:
-        raise UsageError(f"DuckDB: {error}") from error
+        raise UsageError(_no_fact(str(error)) or f"DuckDB: {error}") from error
     finally:
         timer.cancel()
     names = tuple(column[0] for column in found.description or ())
     return Found(names, rows[:most_rows], len(rows) > most_rows)
+
+
+def _no_fact(says: str) -> str:
+    """What to write where an error is about a name that no fact has; empty for another error."""
+    match = _NO_TABLE.match(says)
+    if not match:
+        return ""
+    near = difflib.get_close_matches(match[1], fact_names() | TABLES.keys(), 3)
+    similar = f"similar: {', '.join(near)}; " if near else ""
+    return f"no fact is named {match[1]!r}; {similar}without a statement `ettr sql` lists them"
 
 
 def name_facts(facts: Facts, sql: str) -> None:
