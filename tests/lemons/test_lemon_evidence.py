@@ -191,3 +191,24 @@ def test_an_onset_in_the_middle_is_told_from_one_at_the_beginning():
 def test_an_onset_needs_a_failure():
     with pytest.raises(ValueError, match="a failure"):
         onset(np.zeros(0), np.zeros(0), 28.0, 0.0065)
+
+
+def test_the_vendor_is_asked_by_the_fault_and_not_by_what_followed(tmp_path: Path):
+    """The reset of the GPU is logged after each uncorrectable error, and once more by itself."""
+    lines = [
+        f"2026-01-{day:02d}T10:00:{second:02d}+00:00 n1 kernel: amdgpu 0000:68:00.0: {says}\n"
+        for day in (2, 4, 6)
+        for second, says in (
+            (0, "1 uncorrectable hardware errors detected in gfx block"),
+            (1, "GPU reset begin!"),
+        )
+    ]
+    again = "2026-01-07T10:00:01+00:00 n1 kernel: amdgpu 0000:68:00.0: GPU reset begin!\n"
+    (tmp_path / "kernel.log").write_text("".join([*lines, again]))
+    done = ettr("ingest", tmp_path / "store", tmp_path / "kernel.log", "--cluster", "c")
+    assert done.code == 0, done.err
+    done = ettr("lemons", tmp_path / "store", "n1", "--output", tmp_path / "n1.html")
+    assert done.code == 0, done.err
+    page = (tmp_path / "n1.html").read_text()
+    asked = page[page.index("Please ") :][:200]
+    assert "replace the GPU at 0000:68:00 in node n1: kernel amdgpu-ras-uncorrectable" in asked

@@ -77,6 +77,7 @@ class CheckedThing:
 
     Attributes:
         severity: As the check gave it, else by the taxonomy.
+        is_node_fault: Whether the taxonomy takes it for a fault of the node by itself.
     """
 
     check: str
@@ -89,6 +90,7 @@ class CheckedThing:
     last: datetime
     file: str
     line: int
+    is_node_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +292,7 @@ def _checked(row: Row, files: Mapping[str, str], analysis: Analysis) -> CheckedT
         first=moment(row["first_us"]),
         last=moment(row["last_us"]),
         file=files.get(row["file_id"], row["file_id"]),
+        is_node_fault=verdict is not None and verdict.is_node_fault,
     )
 
 

@@ -115,7 +115,8 @@ def request(evidence: LemonEvidence) -> str:
     if not named:
         whole = f"{node}{_serial(evidence, None)}"
         return f"Please test {whole}: no error names one part of it.{failures}"
-    worst = max(named, key=lambda one: (one.events, one.last))
+    # a reset follows from a fault, and a program can cause some errors: no vendor takes those
+    worst = max(named, key=lambda one: (one.is_node_fault, one.events, one.last))
     part = _PARTS.get(worst.symptom or "", "part")
     code = f"{worst.check} {worst.code}" if worst.code else worst.check
     return (
