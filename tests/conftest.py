@@ -1,5 +1,6 @@
 """Which groups of tests this machine has the parts for, and how to get those it lacks."""
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -15,6 +16,9 @@ from cpu_seconds import START, Figures, cpu_s, group_of, largest_mb, room_of
 from held_analyses import MEMORY
 from lanes import LANES, lane_of
 from readable import hold_findings
+
+# What is loaded and collected stays: to look for garbage among it took a third of the start.
+gc.set_threshold(300_000, 50, 50)
 
 # Each core has a worker already. Threads of BLAS, and those of PyTorch's operations, wait for each
 # other by spinning, which on a busy machine costs several times the CPU of small operations.

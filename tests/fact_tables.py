@@ -1,11 +1,10 @@
-"""Facts over tables that a test makes itself, on a DuckDB of its own."""
+"""Facts over tables that a test makes itself, in a database of its own."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from ettr.analysis.assumptions import Assumptions
@@ -21,6 +20,7 @@ from ettr.facts.stored import gpuless_of
 from ettr.selection import Selection
 from ettr.tables import DERIVED, TABLES
 from ettr.taxonomy import load_taxonomy
+from held_engines import database
 
 _KINDS = (
     'SELECT "check", code, severity, count(*) AS events FROM {} GROUP BY "check", code, severity'
@@ -38,16 +38,17 @@ def facts_of(tables: Rows | None = None, **given: Any) -> Facts:
         tables: rows in the tables' schemas.
     """
     rows = dict(tables or {})
-    engine = duckdb.connect()
+    engine, catalog = database()
     engine.execute("SET TimeZone = 'UTC'")
 
     @cache
     def place(name: str) -> str:
         given_rows = rows[name] if name in rows else TABLES[name].empty()
         engine.register("given_rows", given_rows)
-        engine.execute(f'CREATE TABLE "{name}" AS FROM given_rows')
+        held = f'{catalog}."main"."{name}"'
+        engine.execute(f"CREATE TABLE {held} AS FROM given_rows")
         engine.unregister("given_rows")
-        return f'"memory"."main"."{name}"'
+        return held
 
     for name in rows:
         place(name)

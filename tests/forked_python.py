@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import gc
 import importlib
 import json
 import os
@@ -310,6 +311,7 @@ def _with_forked_workers(words: Sequence[str], forks: ForkServer) -> None:
 
 def preload(modules: Sequence[str]) -> None:
     """Import, and build what is built only once: a step is made, after which no thread is left."""
+    gc.disable()  # nothing of this is garbage
     import torch
 
     from ettr.elastic import process_group
@@ -321,6 +323,7 @@ def preload(modules: Sequence[str]) -> None:
     process_group.warm_up()
     before = sorted(Path("/proc/self/task").iterdir())
     process_group.rehearse()  # after which a fork that collects garbage copies nothing loaded
+    gc.enable()
     assert sorted(Path("/proc/self/task").iterdir()) == before, "a fork would miss other threads"
 
 

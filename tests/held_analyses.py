@@ -21,6 +21,8 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from held_engines import locks_its_engine, share_engines
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,6 +33,8 @@ ROOMS = frozenset(
     ("analysis", "api", "cli", "lemons", "metrics", "plan", "projection", "report", "sim")
 )
 """Below `tests`, where stores are analysed again and again; `store` tries the store itself."""
+ROOMS_OF_STORES = frozenset(("attribution", "checks", "sources"))
+"""Which make stores and ask each once: they share what a store is asked with, and no answers."""
 MOST_STORES = 8
 MOST_ANALYSES = 16
 """Of one store: under other assumptions, selections and prices."""
@@ -64,7 +68,7 @@ class Memory:
     """The stores that this process holds, the one asked last at the end."""
 
     def __init__(self) -> None:
-        self.is_on = False
+        self.is_on = self.shares_engines = False
         self.stores: OrderedDict[str, Held] = OrderedDict()
         self.bound: WeakKeyDictionary[FolderStore, tuple[str, Held]] = WeakKeyDictionary()
         self._is_installed = False
@@ -72,8 +76,10 @@ class Memory:
     def allow(self, item: pytest.Item) -> None:
         """Hold answers during a test that may share them, and during none else."""
         room = item.path.relative_to(Path(__file__).parent).parts[0]
-        self.is_on = room in ROOMS and "monkeypatch" not in getattr(item, "fixturenames", ())
-        if self.is_on and not self._is_installed:
+        patches = "monkeypatch" in getattr(item, "fixturenames", ())
+        self.is_on = room in ROOMS and not patches
+        self.shares_engines = room in ROOMS | ROOMS_OF_STORES and not patches
+        if self.shares_engines and not self._is_installed:
             self._is_installed = True
             _install(self)
 
@@ -101,7 +107,7 @@ class Memory:
     def _held_of(self, store: Any) -> Held | None:
         from ettr.store.folder import FolderStore
 
-        if type(store) is not FolderStore:
+        if type(store) is not FolderStore or locks_its_engine():
             return None
         digest = digest_of(store._folder)
         if digest is None:
@@ -124,11 +130,7 @@ class Memory:
 
     def forget(self) -> None:
         """Let go of every store, as before the process ends."""
-        self.is_on = False
-        self.drop_all()
-
-    def drop_all(self) -> None:
-        """Hold no store of those so far."""
+        self.is_on = self.shares_engines = False
         while self.stores:
             self._drop_oldest()
 
@@ -215,22 +217,7 @@ def _install(memory: Memory) -> None:
                 stage.func = _held(memory, name, stage.func)
     _hold_taken_stages(memory, Analysis)
     _hold_engines(memory, FolderStore)
-    _hold_no_locked_engine(memory)
-
-
-def _hold_no_locked_engine(memory: Memory) -> None:
-    """`ettr sql` locks its engine for good: nobody else may get it."""
-    from ettr.facts import duck
-
-    ask = duck.ask
-
-    def asked(*words: Any, **limits: Any) -> Any:
-        try:
-            return ask(*words, **limits)
-        finally:
-            memory.drop_all()
-
-    duck.ask = asked
+    share_engines(lambda: memory.shares_engines)
 
 
 def _held(memory: Memory, name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from cli.program import ettr, write_logs
@@ -97,3 +98,25 @@ def test_what_a_test_plants_in_an_analysis_is_seen_by_no_other(tmp_path: Path) -
 @pytest.mark.usefixtures("monkeypatch")
 def test_a_test_that_patches_something_shares_nothing() -> None:
     assert not MEMORY.is_on
+
+
+def test_stores_of_one_engine_see_their_own_facts_alone(tmp_path: Path) -> None:
+    first, second = site(tmp_path / "a"), site(tmp_path / "b")
+    more = tmp_path / "more.psv"
+    more.write_text(ONE_MORE)
+    assert ettr("ingest", second, more, "--timezone", "UTC").code == 0
+    with open_store(first) as one, open_store(second) as other:
+        name = Analysis(one).facts.table("status")
+        with pytest.raises(duckdb.CatalogException, match="does not exist"):
+            other.connection.execute(f"FROM {name}")
+        assert Analysis(other).totals.attempts == Analysis(one).totals.attempts + 1
+
+
+def test_a_statement_of_the_users_own_locks_no_engine_but_its_own(tmp_path: Path) -> None:
+    store, again = site(tmp_path / "a"), site(tmp_path / "b")
+    with open_store(store) as opened:
+        attempts = Analysis(opened).totals.attempts
+        done = ettr("sql", again, "SELECT count(*) AS n FROM attempts", "--json")
+        assert done.json == [{"n": attempts}]
+        opened.connection.execute("SET threads = 2")
+        assert attempts_in(again) == attempts

@@ -24,7 +24,7 @@ from synthetic.tables import every_table
 _PLANTED = (
     'SELECT f.*, epoch_us(f.start) AS start_us, epoch_us(f."end") AS end_us, NULL AS kind, '
     'a."partition", a.account, a."user", a.qos '
-    "FROM memory.main.planted f JOIN {} a ON f.attempt_id = a.attempt_id"
+    "FROM {} f JOIN {} a ON f.attempt_id = a.attempt_id"
 )
 PLAN = ClusterPlan(days=10.0, work_s=2 * 86400, slot_nodes=(6, 4), filler_nodes=3)
 
@@ -44,7 +44,8 @@ def measured(tables: dict[str, pa.Table], selection: Selection, end: datetime) -
     logs = {name: rows for name, rows in tables.items() if name in TABLES}
     logs["planted"] = tables.get("failures", FAILURES.empty())
     facts = facts_of(logs, selection=selection, logs_end_us=microseconds(end))
-    planted = facts.keep("planted", _PLANTED.format(facts.table("attempts")), view=False)
+    rows = facts.given("sources")("planted"), facts.table("attempts")
+    planted = facts.keep("planted", _PLANTED.format(*rows), view=False)
     facts = facts.over(all_failures=planted, all_endings=planted)
     rate = failure_rates(facts).all_jobs
     ran = totals(facts)
