@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
@@ -91,6 +91,7 @@ class Table:
     row: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    _made: list[pa.Schema] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
@@ -105,9 +106,10 @@ class Table:
         """The Arrow schema of the table."""
         import pyarrow as pa
 
-        return pa.schema(
-            [pa.field(c.name, c.kind.arrow, nullable=c.nullable) for c in self.columns]
-        )
+        if not self._made:
+            fields = [pa.field(c.name, c.kind.arrow, nullable=c.nullable) for c in self.columns]
+            self._made.append(pa.schema(fields))
+        return self._made[0]
 
     def absent(self, names: Iterable[str]) -> tuple[Column, ...]:
         """The columns that `names` lacks, in order."""
@@ -125,11 +127,17 @@ class Table:
             SchemaError: a column is missing, unknown, of another type, or null where it may not be;
                 all problems in one message.
         """
+        schema = self.arrow_schema
+        if given.schema == schema and not any(
+            data.null_count
+            for column, data in zip(self.columns, given.columns, strict=True)
+            if not column.nullable
+        ):
+            return given
         problems = list(self._problems(given))
         if problems:
             raise SchemaError(self.name, problems)
-        schema = self.arrow_schema
-        return given if given.schema == schema else given.select(list(self.names)).cast(schema)
+        return given.select(list(self.names)).cast(schema)
 
     def _problems(self, given: pa.Table) -> Iterator[str]:
         present = set(given.column_names)
