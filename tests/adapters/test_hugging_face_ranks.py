@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from installed import need
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+need("transformers", "accelerate")
 
 from adapters.test_adapters import PRELOADED  # noqa: E402
 from ettr.checkpoint import CheckpointError  # noqa: E402

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from forked_python import fork_server
+from installed import need
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
-pytest.importorskip("torch")
-pytest.importorskip("torchtitan")
+need("torch", "torchtitan")
 
 STEPS, DIES_AT = 8, 5
 
