@@ -43,8 +43,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         begin, end = at(begin_s), at(begin_s + ran_s)
         tres = f"cpu=64,gres/gpu={gpus}" if gpus else "cpu=64"
         lines.append(
-            f"{len(lines) + 1}|j|u{len(lines) % 5}|c|p|{state}|0:0|{begin}|{begin}|{end}|{ran_s}"
-            f"|{n}|{nodes}|{tres}\n"
+            f"{len(lines) + 1}|j|u{len(lines) % 5}|c|{nodes[0]}|{state}|0:0|{begin}|{begin}|{end}"
+            f"|{ran_s}|{n}|{nodes}|{tres}\n"
         )
 
     nodes = [*(f"h{n}" for n in range(8)), *(f"a{n}" for n in range(4)), "c0", "c1"]
@@ -171,6 +171,25 @@ def test_types_are_compared_with_each_other(store: Path) -> None:
     assert h100["node_days"] == pytest.approx(node_days(8, 10))
     refused = ettr("compare", store, "--by", "rack")
     assert (refused.code, "gpu-type only" in refused.err) == (2, True)
+
+
+def test_partitions_are_compared_on_all_nodes_with_gpus(store: Path) -> None:
+    """Partition a has none of the type that rates are of; others have nodes without GPUs."""
+    done = ettr("compare", store, "--partition", "a", "--all-jobs", "--json")
+    assert done.code == 0, done.err
+    a100, others = done.json["fleets"]
+    assert (a100["failures"], others["failures"]) == (2, 32)
+    assert a100["node_days"] == pytest.approx(node_days(4))
+    assert others["node_days"] == pytest.approx(node_days(8, 10))
+    assert {a100["jobs"], others["jobs"]} == {"all jobs on nodes with GPUs"}
+
+
+def test_two_periods_say_of_which_type_they_are(store: Path) -> None:
+    done = ettr("compare", store, "--before", "2026-03-21T00:00:00Z", "--all-jobs", "--json")
+    assert done.code == 0, done.err
+    fleets = done.json["fleets"]
+    assert sum(one["failures"] for one in fleets) == 32
+    assert {one["jobs"] for one in fleets} == {"all jobs on h100 nodes"}
 
 
 def test_a_place_is_its_nodes(store: Path, tmp_path: Path) -> None:

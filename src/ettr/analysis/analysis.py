@@ -31,7 +31,15 @@ from ettr.metrics.availability import Service, service
 from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows
 from ettr.metrics.instants import Period
 from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
-from ettr.metrics.rates import GPU, ClassRate, class_rates, facts_of_class, main_class, with_spread
+from ettr.metrics.rates import (
+    GPU,
+    WITH_GPUS,
+    ClassRate,
+    class_rates,
+    facts_of_class,
+    main_class,
+    with_spread,
+)
 from ettr.metrics.sizes import SizeUnit
 from ettr.selection import Selection
 from ettr.store import Store
@@ -235,7 +243,7 @@ class SharedStages(LogStages):
         """The same in words; empty where they are of all nodes."""
         if not self.rate_class:
             return ""
-        return "nodes with GPUs" if self.rate_class == GPU else f"{self.rate_class} nodes"
+        return WITH_GPUS if self.rate_class == GPU else f"{self.rate_class} nodes"
 
     @cached_property
     def rate_facts(self) -> Facts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -20,7 +20,13 @@ from ettr.facts import Facts
 from ettr.facts.chosen import facts_of_jobs
 from ettr.metrics.availability import clusters_of
 from ettr.metrics.instants import Floats
-from ettr.metrics.rates import GPU, FailuresByConfidence, failures_by_confidence
+from ettr.metrics.rates import (
+    GPU,
+    WITH_GPUS,
+    FailuresByConfidence,
+    facts_of_class,
+    failures_by_confidence,
+)
 from ettr.metrics.runs import FleetChecks, fleet_checks
 from ettr.models.compare import PairedCounts
 from ettr.models.data import Counts, Labels
@@ -106,12 +112,11 @@ def fleet_evidence(
     """
     analysis = analysis.covered
     of_some = bool(partition or cluster)
-    chosen = facts_of_jobs(analysis.rate_facts, partition, cluster, others, above_gpus)
-    of_nodes = analysis.rate_nodes
-    if of_nodes and of_some and not chosen.rows("exposure_shapes"):
-        # of a partition without such nodes
-        chosen = facts_of_jobs(analysis.facts, partition, cluster, others, above_gpus)
-        of_nodes = ""
+    chosen, of_nodes = _rated(
+        analysis,
+        lambda facts: facts_of_jobs(facts, partition, cluster, others, above_gpus),
+        of_some=of_some,
+    )
     whole = None if of_some else _of_all_partitions(analysis, above_gpus)
     shown = whole or clustering_of_all(chosen, analysis.period, analysis.assumptions.confidence)
     if shown.counts is None:
@@ -123,6 +128,21 @@ def fleet_evidence(
     if of_nodes:
         found = replace(found, jobs=f"{found.jobs} on {of_nodes}")
     return replace(found, spread=shown.spread, spread_by_symptom=shown.spread_by_symptom)
+
+
+def _rated(
+    analysis: Analysis, jobs_of: Callable[[Facts], Facts], *, of_some: bool
+) -> tuple[Facts, str]:
+    """The facts of the jobs whose rate is asked, and in words on which nodes; empty for all.
+
+    Partitions are of all types of GPU, which may be what they differ by; one may have none.
+    """
+    if not (analysis.rate_nodes and of_some):
+        return jobs_of(analysis.rate_facts), analysis.rate_nodes
+    with_gpus = jobs_of(facts_of_class(analysis.facts, GPU))
+    if with_gpus.rows("exposure_shapes"):
+        return with_gpus, WITH_GPUS
+    return jobs_of(analysis.facts), ""
 
 
 def _of_all_partitions(analysis: Analysis, above_gpus: int | None) -> FailuresOfSize | None:
@@ -242,8 +262,10 @@ def period_evidence(
     if shown.counts is None:
         return None
     evidence = _evidence(part, name, shown.counts, chosen, above_gpus)
+    on = f" on {part.rate_nodes}" if part.rate_nodes else ""
     return replace(
         evidence,
+        jobs=f"{evidence.jobs}{on}",
         spread=shown.spread,
         spread_by_symptom=shown.spread_by_symptom,
         placed=_placed(whole, chosen, shown.counts),

@@ -367,7 +367,7 @@ def counted_confidences(confidences: Iterable[str]) -> FailuresByConfidence:
 # often say nothing of a run on GPUs. Where both ran, rates, MTTF and plans are of nodes with GPUs.
 
 
-GPU = "gpu"
+GPU, WITH_GPUS = "gpu", "nodes with GPUs"
 ALIKE = 0.05
 """Chance of so different rates, below which types of GPU are not taken together."""
 
