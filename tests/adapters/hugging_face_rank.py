@@ -1,23 +1,15 @@
-"""transformers.Trainer resumed by another number of ranks, with the same global batches."""
+"""One rank of transformers.Trainer over the same global batches, whatever the number of ranks."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
+import torch
 
-from installed import need
-
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
-torch = pytest.importorskip("torch")
-need("transformers", "accelerate")
-
-from adapters.test_adapters import PRELOADED  # noqa: E402
-from ettr.checkpoint import CheckpointError  # noqa: E402
+from ettr.checkpoint import CheckpointError
 
 STEPS, DIES_AT, BATCH = 16, 12, 12
 
@@ -66,43 +58,3 @@ def one_rank(out: Path, rank: int, world: int, port: int, die_at: int, rows: int
         torch.save(model.state_dict(), out / "final.pt")
     if world > 1:
         torch.distributed.destroy_process_group()
-
-
-def run(out: Path, world: int, die_at: int = 0, rows: int = BATCH) -> None:
-    out.mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    ranks = [
-        context.Process(target=one_rank, args=(out, rank, world, port, die_at, rows), daemon=True)
-        for rank in range(world)
-    ]
-    for rank in ranks:
-        rank.start()
-    for rank in reversed(ranks):
-        rank.join(120)
-        if die_at:
-            for other in ranks:
-                other.kill()  # they wait for the one that died
-        else:
-            assert rank.exitcode == 0
-
-
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
-def test_the_weights_are_those_of_the_unbroken_run(tmp_path: Path, before: int, after: int) -> None:
-    run(tmp_path / "unbroken", 1)
-    expected = torch.load(tmp_path / "unbroken" / "final.pt")
-    killed = tmp_path / "killed"
-    run(killed, before, die_at=DIES_AT)
-    run(killed, after)
-    found = torch.load(killed / "final.pt")
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
-
-
-def test_steps_of_other_sizes_are_refused_by_name(tmp_path: Path) -> None:
-    """As by another number of ranks with the same batches: the Trainer would take other rows."""
-    run(tmp_path, 1, die_at=DIES_AT)
-    run(tmp_path, 1, rows=2 * BATCH)
