@@ -23,6 +23,8 @@ METRICS = [name for panel, name, _ in commands() if panel == "One metric at a ti
         ("mean 41.7 [31.4, 51.0] min, 12.8 [0, ∞] s", "mean 41.7 min, 12.8 s"),
         ("MTTF 4.55 min [2.61 min, 8.73 min], 40 [15.0, 69.6] %", "MTTF 4.55 min, 40 %"),
         ("8.7 h [2.6 h, 30 h; 90 % over all fitted models]", "8.7 h"),
+        ("14.5 [< 0.0000001, 678] per 1,000", "14.5 per 1,000"),
+        ("12.9 h [16.6 min, > 1,000,000 billion d], ETTR", "12.9 h, ETTR"),
         ("gpu[01-08] (gpu02) [context]", "gpu[01-08] (gpu02) [context]"),
     ],
 )

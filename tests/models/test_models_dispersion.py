@@ -96,6 +96,13 @@ def test_few_gaps_say_so():
     assert "too few to see bursts" in found.meaning
 
 
+def test_failures_of_one_moment_have_no_gaps_to_judge():
+    """A switch that dies ends all of its jobs in the same second."""
+    found = burstiness(np.full(16, 12.5), np.random.default_rng(0))
+    assert (found.gaps, found.coefficient_of_variation) == (15, None)
+    assert found.meaning == "All 16 failures came at one moment."
+
+
 def test_bursts_of_days_show_in_windows_longer_than_they_last():
     rng = np.random.default_rng(7)
     starts = rng.uniform(0, 340, 30)

@@ -242,6 +242,9 @@ def burstiness(
             f"{'is' if gaps.size == 1 else 'are'} too few to see bursts; {FEW_FAILURES} are "
             "needed.",
         )
+    if times[0] == times[-1]:
+        says = f"All {times.size:,} failures came at one moment."
+        return Burstiness(int(gaps.size), None, 0.0, math.inf, says)
     seen = float(gaps.std() / gaps.mean())
     tail = (1.0 - confidence) / 2.0
     if gaps.size >= _MANY_GAPS:

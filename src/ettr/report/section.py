@@ -93,7 +93,7 @@ WIDTH = 100
 LEAST_CELL_WIDTH = 16
 BRIEF_ROWS = 10
 LONGEST_ABOUT = 200
-_BOUND = r"(?:[-+\d.,e]+|[-+]?∞)(?: [^\W\d]+)?"
+_BOUND = r"(?:[<>] )?(?:[-+\d.,e]+|[-+]?∞)(?: [^\W\d]+){0,2}"
 _INTERVAL = re.compile(rf"(?<=[\w%]) \[{_BOUND}, {_BOUND}(?:; [^\]]*)?\]| \(\d+ % interval\)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\W\d_a-z])")
 _GAP = "  "
