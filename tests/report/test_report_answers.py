@@ -97,3 +97,20 @@ def test_progress_of_a_job_that_nobody_knows_is_not_called_missing(store: Path, 
     assert "Progress records of 1 job were read" in steps
     assert "99), but they measure no run" in steps
     assert "No run has progress records" not in steps
+
+
+def test_runs_of_seconds_have_no_ettr_and_no_infinite_one(tmp_path: Path):
+    head = "JobID|User|Cluster|State|Submit|Start|End|ElapsedRaw|NNodes|NodeList|AllocTRES\n"
+    rows = [
+        f"{job}|u{job}|c|COMPLETED|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T00:00:20|20"
+        f"|8|n[1-8]|gres/gpu=64\n"
+        for job in (1, 2, 3)
+    ]
+    (tmp_path / "sacct.psv").write_text(head + "".join(rows))
+    done = ettr("ingest", tmp_path / "store", tmp_path / "sacct.psv", "--timezone", "UTC")
+    assert done.code == 0, done.err
+    text = " ".join(ettr("report", tmp_path / "store", "-o", tmp_path / "r.html").out.split())
+    assert "inf to" not in text
+    assert "of large runs: Not measured (the largest runs are shorter than a restart" in text
+    first = ettr("runs", tmp_path / "store").out.splitlines()[0]
+    assert first == "Not measured: no run is longer than the restart that is assumed (--restart)."

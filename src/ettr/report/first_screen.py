@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -227,6 +228,9 @@ def _ettr(analysis: Analysis) -> Headline:
         return Headline(question, NOT_MEASURED, (f"{why}; record progress",))
     largest = known[-1]
     pooled = largest.pooled_ettr_ratio
+    if not math.isfinite(pooled.low + pooled.high):
+        why = "the largest runs are shorter than a restart"
+        return Headline(question, NOT_MEASURED, (f"{why}; record progress",))
     size = _sizes(largest.size)
     on = f"{size} {'GPU' if size == '1' else 'GPUs'}" if size else "all runs"
     question = f"{_ETTR}, {on}"

@@ -68,12 +68,18 @@ def runs_section(runs: JobRuns) -> Section:
         tables,
         _notes(runs),
         answer=_answer(runs),
-        careful="Work that no checkpoint kept counts as lost."
-        if runs.measured_runs == runs.runs_found
-        else (
-            "(a to b): the range from poor to good checkpoints; give yours with --interval "
-            "and --restart."
-        ),
+        careful=_careful(runs),
+    )
+
+
+def _careful(runs: JobRuns) -> str:
+    if runs.unknown_runs == runs.runs_found:
+        return ""
+    if runs.measured_runs == runs.runs_found:
+        return "Work that no checkpoint kept counts as lost."
+    return (
+        "(a to b): the range from poor to good checkpoints; give yours with --interval and "
+        "--restart."
     )
 
 
@@ -82,6 +88,8 @@ def _answer(runs: JobRuns) -> str:
     largest = sorted(runs.runs, key=lambda run: -(run.n_gpus or 0))[:_LARGEST]
     if not largest:
         return ""
+    if runs.unknown_runs == runs.runs_found:
+        return "Not measured: no run is longer than the restart that is assumed (--restart)."
     in_time = sorted(largest, key=lambda run: run.first_eligible)
     which = "largest run" if len(in_time) == 1 else f"{len(in_time)} largest runs in order of time"
     return f"ETTR of the {which}: {', '.join(bounds(run.ettr_ratio) for run in in_time)}."
