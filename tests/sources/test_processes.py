@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -129,3 +131,46 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_arrow_looks_for_no_pandas_and_finds_it_when_asked(tmp_path):
+    (tmp_path / "pandas.py").write_text("raise ImportError('pandas was looked for')")
+    script = """
+        import sys
+
+        import pyarrow as pa
+
+        from ettr.store.computing import spare_pandas
+
+        spare_pandas()
+        pa.array(["a"]).take([0])
+        assert "pandas" not in sys.modules
+        try:
+            pa.table({"a": [1]}).to_pandas()
+        except ImportError as error:
+            print(error)
+    """
+    seen = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert seen.stdout == "pandas was looked for\n"
+
+
+def test_ingest_imports_no_pandas(tmp_path):
+    (tmp_path / "pandas.py").write_text("print('pandas was imported')")
+    log = tmp_path / "sacct.psv"
+    log.write_text("JobID|State|Submit|Elapsed\n1|COMPLETED|2026-01-01T00:00:00|01:00\n")
+    command = "import sys; from ettr.cli.main import main_alone; sys.exit(main_alone())"
+    seen = subprocess.run(
+        [sys.executable, "-c", command, "ingest", tmp_path / "store", log, "--timezone", "UTC"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "1 kept" in seen.stdout
+    assert "pandas" not in seen.stdout

@@ -314,6 +314,18 @@ def test_two_dumps_of_other_columns_in_one_file_are_a_loud_note(
     assert note.startswith("1 MORE HEADER WITH OTHER COLUMNS: what follows was read by the columns")
 
 
+@pytest.mark.parametrize("window", [1, 64, 1 << 20])
+def test_headers_are_found_wherever_a_block_is_looked_through(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
+):
+    monkeypatch.setattr(sacct, "_WINDOW_BYTES", window)
+    path = tmp_path / "sacct.psv"
+    others = "Cluster|JobIDRaw|JobID|State|Submit\n", "JobID,State,Submit,Start,End\n"
+    path.write_text(SACCT + GOOD + "".join(others) + GOOD.replace("1|F", "2|F", 1) + "JobI")
+    (note,) = [one for one in ingest_file(store, path, UTC).notes if "COLUMNS" in one]
+    assert note.startswith("2 MORE HEADERS WITH OTHER COLUMNS")
+
+
 def test_a_job_that_names_itself_like_a_header_and_a_repeated_header_are_none(
     store: Store, tmp_path: Path
 ):

@@ -220,6 +220,12 @@ def _prepare_engine(command: str | None, *, alone: bool) -> None:
             f"a limit of {limit_bytes / 1e6:,.0f} MB of address space; the libraries alone take "
             f"{_LEAST_ADDRESS_SPACE_BYTES / 1e6:,.0f}"
         )
+    if alone and command == "ingest":  # the others make no rows
+        # rows are in memory for a moment, and huge pages are cleared for more than they hold
+        os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
+        from ettr.store.computing import spare_pandas
+
+        spare_pandas()
 
 
 _TRIES = 5

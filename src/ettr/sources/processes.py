@@ -12,7 +12,6 @@ import ctypes
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -20,7 +19,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +33,7 @@ from ettr.sources.ingest import (
 )
 from ettr.store import Ingestion
 from ettr.store.base import known
+from ettr.store.computing import spare_pandas
 from ettr.store.merging import PartWriter
 from ettr.tables import FILES
 
@@ -236,16 +235,7 @@ def _read_aside(
 def _of_parent(parent: int) -> None:
     """Let this process end when the one that started it does; Ctrl-C is for that one alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.meta_path.insert(0, _NoPandas())
+    spare_pandas()
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # it ended meanwhile
         os._exit(1)
-
-
-class _NoPandas(MetaPathFinder):
-    """Spares a process pandas, which Arrow imports where it can and no reader asks for."""
-
-    def find_spec(self, name: str, path: object, target: object = None) -> None:
-        """Pandas is not found; others are left to the next finder."""
-        if name == "pandas":
-            raise ModuleNotFoundError(name)

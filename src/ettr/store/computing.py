@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +101,28 @@ def with_arrow(duck: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     import duckdb  # noqa: F401 - the package adds that to the engine's connections
 
     return duck
+
+
+def spare_pandas() -> None:
+    """Let Arrow find no pandas: it imports it where it can, and no command asks for it.
+
+    Arrow looks for it once, and again where it must make something of it.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow as pa
+
+        pa.scalar(0)  # what makes it look
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        """Pandas is not found; others are left to the next finder."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
 
 
 def folder_aside() -> tuple[str, Callable[[], None]]:

@@ -136,6 +136,9 @@ class Batch:
             others |= {ALLOCATIONS.name}
         ours = [rows.column("line") for name, rows in self.tables.items() if name not in others]
         lines = pa.chunked_array([chunk for column in ours for chunk in column.chunks], pa.int64())
+        numbers = lines.to_numpy()
+        if (numbers[1:] > numbers[:-1]).all():  # as in most files; counting takes ten times as long
+            return len(numbers)
         import pyarrow.compute as pc  # .05 s, and a report keeps no rows
 
         return int(pc.count_distinct(lines).as_py())

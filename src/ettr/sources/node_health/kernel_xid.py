@@ -275,8 +275,8 @@ def matches(head: bytes, name: str) -> float:
     if not lines:
         return 0.0
     kernel = [line for line in lines if _looks_kernel(line)]
-    forms = package_forms()
-    if any(forms.observations(line) for line in kernel):
+    # the forms are read where a line may have one
+    if any(package_forms().observations(line) for line in kernel):
         return 0.95
     share = len(kernel) / len(lines)
     if share >= 0.5:
@@ -490,7 +490,9 @@ class Marks:
             self._texts.setdefault(window, []).append((text, first))
         self._windows = np.array(sorted(self._texts), dtype="<u8")
         shifts = np.arange(_WORD, dtype="<u8") * np.uint64(8)
-        self._words = [np.unique((self._windows >> shift).astype("<u4")) for shift in shifts]
+        words = [(self._windows >> shift).astype("<u4").tolist() for shift in shifts]
+        # `np.unique` loads all of NumPy's masked arrays
+        self._words = [np.array(sorted(set(some)), dtype="<u4") for some in words]
         self._table = np.zeros(1 << 16, dtype=np.bool_)
         self._table[_hashes(np.concatenate(self._words))] = True
 

@@ -40,7 +40,7 @@ from ettr.sources.slurm.times import (
     mapped,
     matches,
 )
-from ettr.tables import ALLOCATIONS, ATTEMPTS
+from ettr.tables import ALLOCATIONS, ATTEMPTS, Kind
 from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE
 from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import by_number
@@ -148,7 +148,8 @@ class AttemptReader:
         self, records: JobRecords, steps: Steps, lines: npt.NDArray[np.int64]
     ) -> pa.Table:
         n = records.n
-        out = {column.name: pa.nulls(n, column.kind.arrow) for column in ATTEMPTS}
+        nothing = {kind: pa.nulls(n, kind.arrow) for kind in Kind}
+        out = {column.name: nothing[column.kind] for column in ATTEMPTS}
         self._parse_ids(records, out)
         out["step_state"] = steps.state
         if "derivedexitcode" not in records.columns:
@@ -235,7 +236,7 @@ class AttemptReader:
         self._counts["no node list"] += 0 if has_list else records.n
         has_tres = "alloctres" in records.columns
         self._counts["allocgres"] += not has_tres and "allocgres" in records.columns
-        listed = records.text("alloctres" if has_tres else "allocgres")
+        listed = records.distinct("alloctres" if has_tres else "allocgres")
         self._counts["cut lists"] += records.n_cut_lists
         self._count_other_gres(listed)
         kinds, _ = mapped(listed, words.parts_of_gpus, TEXT)
@@ -254,7 +255,7 @@ class AttemptReader:
         for column in ("n_nodes", "n_cpus", "n_gpus"):
             out[column] = pc.if_else(never, 0, out[column])
 
-    def _count_other_gres(self, listed: pa.Array) -> None:
+    def _count_other_gres(self, listed: pa.DictionaryArray) -> None:
         """Count the attempts that hold generic resources of other names."""
         for found in pc.value_counts(listed.drop_null()).to_pylist():
             for name in words.other_gres(found["values"], self._accelerators):
@@ -427,12 +428,11 @@ def _allocations(attempts: pa.Table, node_lists: NodeLists) -> tuple[pa.Table, i
     if not len(at):
         return ALLOCATIONS.empty(), without_elapsed, 0
     lists = attempts.column("node_list").take(pa.array(at)).combine_chunks().dictionary_encode()
-    names, firsts, sizes = node_lists.placed(lists.dictionary.to_pylist())
+    placed = node_lists.placed(lists.dictionary)
     codes = lists.indices.to_numpy().astype(np.int64)
-    counts = sizes[codes]
+    counts = placed.counts[codes]
     differs = pc.not_equal(attempts.column("n_nodes").take(pa.array(at)), pa.array(counts))
-    ends = np.cumsum(counts)
-    place = np.arange(ends[-1]) + np.repeat(firsts[codes] - (ends - counts), counts)
+    nodes = placed.of_lists(codes)
     row_of = pa.array(np.repeat(at, counts))
     share = np.ones(attempts.num_rows)
     share[at] = counts
@@ -440,12 +440,12 @@ def _allocations(attempts: pa.Table, node_lists: NodeLists) -> tuple[pa.Table, i
     given = {name: attempts.column(name) for name in ALLOCATIONS.names if name != "node"}
     out = {
         # texts that all rows share are not gathered one by one
-        name: pa.repeat(column[0], len(place))
+        name: pa.repeat(column[0], len(nodes))
         if name in _OF_A_LOG and _is_one(column)
         else column.take(row_of)
         for name, column in (given | {"n_gpus": gpus}).items()
     }
-    out["node"] = pa.array(names, TEXT).take(pa.array(place))
+    out["node"] = placed.names.take(pa.array(nodes))
     made = pa.table([out[name] for name in ALLOCATIONS.names], schema=ALLOCATIONS.arrow_schema)
     return made, without_elapsed, pc.sum(differs).as_py() or 0
 

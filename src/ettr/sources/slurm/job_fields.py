@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.sources.slurm import fields as words
-from ettr.sources.slurm.times import FLOAT, INT, TEXT, JobRecords, Mask, mapped, nothing_to_null
+from ettr.sources.slurm.times import (
+    FLOAT,
+    INT,
+    TEXT,
+    JobRecords,
+    Mask,
+    fitting,
+    mapped,
+    nothing_to_null,
+)
 
 # a line without this excludes nothing; for skipping most lines before they are parsed
 MAY_EXCLUDE = r"\s(?:--exclud|-[A-Za-z]*x)"
 MAY_DEPEND = r"\s(?:--dep|-[A-Za-z]*d)"
+_MAY_SAY_MORE = f"(?:{words.MAY_BE_TELLING})|{MAY_EXCLUDE}|{MAY_DEPEND}"
 
 # options come first; of a longer line, a script in --wrap perhaps, the rest is not looked at
 _LONGEST = 16_384
@@ -148,8 +159,10 @@ def end_time(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     In a zone it is a few hours before or after midnight of that day.
     """
     texts = records.text(field)
-    has_none = pc.match_substring_regex(texts, r"^(?:0|1970-01-01T.*|1969-12-31T.*)$")
-    return records.times.read(pc.if_else(has_none.fill_null(False), None, texts), field)
+    if pc.any(pc.less(texts, "1971")).as_py():  # few logs hold any
+        has_none = pc.match_substring_regex(texts, r"^(?:0|1970-01-01T.*|1969-12-31T.*)$")
+        texts = pc.if_else(has_none.fill_null(False), None, texts)
+    return records.times.read(texts, field)
 
 
 def integer(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
@@ -172,25 +185,40 @@ def seconds(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
 
 def node_list(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """A list of nodes as it stands."""
-    found, _ = word(records, field)
-    cut = pc.match_substring_regex(found, _CUT)
+    codes = records.distinct(field)
+    lists = nothing_to_null(codes.dictionary)
+    cut = pc.match_substring_regex(lists, _CUT).fill_null(False)
     if pc.any(cut).as_py():
-        records.n_cut_lists += pc.sum(cut).as_py()
-        found = pc.if_else(cut.fill_null(False), None, found)
-    records.n_listed, wrong = mapped(found, records.node_lists.checked, INT)
-    return found, wrong
+        records.n_cut_lists += pc.sum(cut.take(codes.indices)).as_py() or 0
+        lists = pc.if_else(cut, None, lists)
+    at = np.flatnonzero(lists.is_valid())
+    counts, is_wrong = np.zeros(len(lists), np.int64), np.zeros(len(lists), dtype=bool)
+    counts[at], is_wrong[at] = records.node_lists.checked(lists.drop_null())
+    unknown = is_wrong | lists.is_null().to_numpy(zero_copy_only=False)
+    records.n_listed = pa.array(counts, INT, mask=unknown).take(codes.indices)
+    wrong = records.none
+    if is_wrong.any():
+        of_rows = pa.array(is_wrong).take(codes.indices).fill_null(False)
+        wrong = of_rows.to_numpy(zero_copy_only=False)
+    return lists.take(codes.indices), wrong
 
 
 def submit_option(pattern: str, parse: Callable[[str], str | None]) -> Parser:
     """An option of a submit line; only lines that the pattern fits are parsed."""
 
     def parser(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
-        lines = records.text(field)
-        if not pc.any(may_have := pc.match_substring_regex(lines, pattern)).as_py():
-            return pa.nulls(len(lines), TEXT), records.none
-        return mapped(pc.if_else(may_have, lines, None), parse, TEXT)
+        return mapped(_fitting(records, field, pattern), parse, TEXT)
 
     return parser
+
+
+def _fitting(records: JobRecords, field: str, pattern: str) -> pa.Array:
+    """The submit lines that a pattern fits, the others null."""
+    # most lines are passed over by one pattern instead of three
+    lines = records.fitting(field, _MAY_SAY_MORE)
+    if lines.null_count == len(lines):
+        return lines
+    return fitting(lines, pattern)
 
 
 def each(parse: Callable[[str], Any], kind: pa.DataType) -> Parser:
@@ -210,10 +238,10 @@ def tres(name: str) -> Parser:
 def submit_line(records: JobRecords, field: str) -> tuple[pa.Array, Mask]:
     """The command without the secrets that it hands over."""
     lines = records.text(field)
-    may_hold = pc.match_substring_regex(lines, words.MAY_BE_TELLING).fill_null(False)
-    if not pc.any(may_hold).as_py():
+    to_mask = _fitting(records, field, words.MAY_BE_TELLING)
+    if to_mask.null_count == len(to_mask):
         return lines, records.none
-    masked, _ = mapped(pc.if_else(may_hold, lines, None), words.without_secrets, TEXT)
+    masked, _ = mapped(to_mask, words.without_secrets, TEXT)
     return pc.coalesce(masked, lines), records.none
 
 
@@ -300,11 +328,11 @@ HET_FIELDS = ("hetjobid", "hetjoboffset", "packjobid", "packjoboffset")
 
 # any one of each group will do; a record without them cannot be placed in time or judged
 NEEDED = (("JobID", "JobIDRaw"), ("State",), ("Submit", "Start"), ("ElapsedRaw", "Elapsed", "End"))
-USED = frozenset(
-    {
-        "jobid",
-        "cluster",
-        *HET_FIELDS,
-        *(entry.field for entry in (*ID_FIELDS, *TIME_FIELDS, *RESOURCE_FIELDS)),
-    }
-)
+_ENTRIES = (*ID_FIELDS, *TIME_FIELDS, *RESOURCE_FIELDS)
+USED = frozenset({"jobid", "cluster", *HET_FIELDS, *(entry.field for entry in _ENTRIES)})
+
+
+def used_of(fields: Collection[str]) -> frozenset[str]:
+    """Which fields of a log with all these are looked at."""
+    looked_at = (entry.field for entry in _ENTRIES if entry.unless not in fields)
+    return frozenset({"jobid", "cluster", *HET_FIELDS, *looked_at}.intersection(fields))

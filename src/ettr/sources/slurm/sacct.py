@@ -29,7 +29,7 @@ from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.attempts import AttemptReader, need_fields
-from ettr.sources.slurm.job_fields import USED
+from ettr.sources.slurm.job_fields import used_of
 from ettr.sources.slurm.times import matches as matches_text
 from ettr.tables.rows import TEXT_LIMIT, Batch, Rejects, text_of
 from ettr.words import by_number
@@ -507,6 +507,9 @@ _JOB_FIRST = re.compile(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?(?:\.\w+)?(\|#|\
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _ZONED_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
 _JOB_ID = b"JobID"
+_LINE_BREAK, _FIRST_NON_ASCII = 10, 128
+# of a block that are looked through at once
+_WINDOW_BYTES = 1 << 20
 _HEADER_SHARE = 0.8
 # `sacct -o ALL` has a header of less than half of this
 _MOST_HEADER_BYTES = 4096
@@ -619,9 +622,7 @@ def _pieces(part: _Parsed, node_lists: NodeLists) -> Iterator[_Parsed]:
         yield part
         return
     codes = lists.dictionary_encode()
-    listed = codes.dictionary.to_pylist()
-    sizes = np.array([node_lists.listed(text) for text in listed], dtype=np.int64)
-    named = np.cumsum(sizes[codes.indices.to_numpy()])
+    named = np.cumsum(node_lists.all_listed(codes.dictionary)[codes.indices.to_numpy()])
     if named[-1] <= _MOST_ALLOCATIONS:
         yield part
         return
@@ -671,8 +672,9 @@ def _columns(
     unique = [
         name if names.index(name) == at else f"{name}\x00{at}" for at, name in enumerate(names)
     ]
-    wanted = [name for name in unique if name in USED]
-    kind = pa.string() if _is_utf8(data) else pa.binary()
+    used = used_of(unique)
+    wanted = [name for name in unique if name in used]
+    kind = pa.string() if data.isascii() else pa.binary()
     longest = max(len(data) // 16, 1 << 20)
     table = csv.read_csv(
         pa.BufferReader(data),
@@ -706,8 +708,6 @@ def _restored(name: str, column: pa.Array, layout: RecordLayout) -> pa.Array:
 
 
 def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
@@ -718,6 +718,8 @@ def _is_utf8(data: bytes) -> bool:
 def _decoded(column: pa.Array, counts: Counter[str]) -> pa.Array:
     if column.type == pa.string():
         return column
+    if _is_ascii(column):
+        return column.view(pa.string())
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -727,11 +729,19 @@ def _decoded(column: pa.Array, counts: Counter[str]) -> pa.Array:
         return pa.array(map(text_of, values), pa.string()).take(codes.indices)
 
 
+def _is_ascii(column: pa.Array) -> bool:
+    """Whether all bytes of a column are; to check each of its texts takes ten times as long."""
+    data = column.buffers()[2]
+    return data is None or not len(data) or np.frombuffer(data, np.uint8).max() < _FIRST_NON_ASCII
+
+
 def _other_headers(block: bytes, layout: RecordLayout, header: bytes | None) -> int:
     """How many lines are headers of other columns than the first line's: of another dump."""
     own = {header, (header or b"").removeprefix(b"\xef\xbb\xbf")}
-    count, at = 0, block.find(_JOB_ID)
-    while at >= 0:
+    count, end = 0, -1
+    for at in _places(block, _JOB_ID):
+        if at < end:
+            continue
         begin = block.rfind(b"\n", 0, at) + 1
         end = block.find(b"\n", at)
         end = end if end >= 0 else len(block)
@@ -741,8 +751,18 @@ def _other_headers(block: bytes, layout: RecordLayout, header: bytes | None) -> 
             parts = [line.split(mark) for mark in (layout.mark, b"|", b",")]
             names = [part.decode("utf-8", "replace").lower() for part in max(parts, key=len)]
             count += len(names) > 1 and known_share(names) >= _HEADER_SHARE
-        at = block.find(_JOB_ID, end)
     return count
+
+
+def _places(block: bytes, text: bytes) -> Iterator[int]:
+    """Where a text stands whose first byte is rare; `find` takes three times as long."""
+    raw = np.frombuffer(block, dtype=np.uint8)
+    for begin in range(0, len(raw), _WINDOW_BYTES):
+        places = begin + np.flatnonzero(raw[begin : begin + _WINDOW_BYTES] == text[0])
+        places = places[places + len(text) <= len(raw)]
+        for k in range(1, len(text)):
+            places = places[raw[places + k] == text[k]]
+        yield from places.tolist()
 
 
 def _blocks(file: BinaryIO, layout: RecordLayout, name: str) -> Iterator[tuple[bytes, int]]:
@@ -754,41 +774,49 @@ def _blocks(file: BinaryIO, layout: RecordLayout, name: str) -> Iterator[tuple[b
             chunk = file.read(CHUNK_BYTES)
         except (*READ_ERRORS, ValueError) as error:
             raise SourceError(f"{name}: is corrupt or truncated: {error}") from error
-        if chunk:
-            held += chunk
         if not chunk:
             if held:
                 yield layout.one_byte(held), line
             return
-        cut = _cut(held, layout)
-        if not cut and len(held) > _MOST_HELD_BYTES:
-            raise SourceError(
-                f"{name}: line {line} is longer than {_MOST_HELD_BYTES >> 20} MiB; it is not text"
-            )
-        if cut:
-            block = held[:cut]
-            held = held[cut:]
-            lines = block.count(b"\n")
+        # most cuts lie within the chunk: what is held need not be copied to find them
+        if cut := _cut(chunk, layout, len(held)):
+            block, held = b"".join((held, memoryview(chunk)[:cut])), chunk[cut:]
+        else:
+            held += chunk
+            cut = _cut(held, layout)
+            if not cut and len(held) > _MOST_HELD_BYTES:
+                raise SourceError(
+                    f"{name}: line {line} is longer than {_MOST_HELD_BYTES >> 20} MiB; it is not "
+                    "text"
+                )
+            block, held = held[:cut], held[cut:]
+        if block:
+            lines = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == _LINE_BREAK))
             yield layout.one_byte(block), line
             line += lines
 
 
-def _cut(held: bytes, layout: RecordLayout) -> int:
-    """Where to cut: the start of the last line that begins a job's record, or 0 to read on."""
+def _cut(text: bytes, layout: RecordLayout, n_before: int = 0) -> int:
+    """Where to cut: the start of the last line that begins a job's record, or 0 to read on.
+
+    Args:
+        n_before: bytes that are held before the text, whose first line may be the end of theirs.
+    """
     column = min(layout.fields.index(n) for n in ("jobid", "jobidraw") if n in layout.fields)
-    end = held.rfind(b"\n") + 1
-    floor = max(end - len(held) // 2, 0) if len(held) <= _MOST_HELD_BYTES else 0
-    at = held.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    n_held = n_before + len(text)
+    end = text.rfind(b"\n") + 1
+    floor = max(end - n_held // 2, 0) if n_held <= _MOST_HELD_BYTES else 0
+    at = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
     while at > floor:
-        text = held[at : held.find(b"\n", at)]
-        parts = text.split(layout.delimiter)
+        found = text[at : text.find(b"\n", at)]
+        parts = found.split(layout.delimiter)
         whole = len(parts) == layout.separators + 1
-        if whole or (layout.job_first and starts_record(layout.one_byte(text), layout)):
+        if whole or (layout.job_first and starts_record(layout.one_byte(found), layout)):
             job = parts[column] if column < len(parts) else b""
             if re.fullmatch(rb"\d+(?:_(?:\d+|\[[^\]]*\]))?(?:\+\d+)?", job):
                 return at
-        at = held.rfind(b"\n", 0, at - 1) + 1
-    return 0 if len(held) <= _MOST_HELD_BYTES else end
+        at = text.rfind(b"\n", 0, at - 1) + 1
+    return 0 if n_before or n_held <= _MOST_HELD_BYTES else end
 
 
 def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[RecordLayout, bytes | None]:

@@ -278,6 +278,7 @@ class JobRecords:
         # several columns come from one field
         self._texts: dict[str, pa.Array] = {}
         self._distinct: dict[str, pa.DictionaryArray] = {}
+        self._fitting: dict[tuple[str, str], pa.Array] = {}
 
     def reject(self, wrong: Any, reason: str, field: str) -> None:
         """Mark records as bad; the first reason of each is the one that counts."""
@@ -307,6 +308,12 @@ class JobRecords:
             self._distinct[field] = self.text(field).dictionary_encode()
         return self._distinct[field]
 
+    def fitting(self, field: str, pattern: str) -> pa.Array:
+        """The texts that a pattern fits, the others null."""
+        if (field, pattern) not in self._fitting:
+            self._fitting[field, pattern] = fitting(self.text(field), pattern)
+        return self._fitting[field, pattern]
+
     def integers(self, field: str) -> tuple[pa.Array, Mask]:
         """A column of whole numbers, by one cast where every text is one."""
         text = self.text(field)
@@ -322,6 +329,12 @@ def matches(texts: pa.Array, pattern: str) -> Mask:
         pc.match_substring_regex(texts, pattern).fill_null(False).to_numpy(zero_copy_only=False)
     )
     return found
+
+
+def fitting(texts: pa.Array, pattern: str) -> pa.Array:
+    """The texts that a pattern fits, the others null."""
+    fits = pc.match_substring_regex(texts, pattern)
+    return pc.if_else(fits, texts, None) if pc.any(fits).as_py() else pa.nulls(len(texts), TEXT)
 
 
 def mapped(
