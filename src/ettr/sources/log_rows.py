@@ -46,6 +46,13 @@ class LogRows(BatchBuilder):
         )
         return node
 
+    def note_time_of_file(self, what: str) -> None:
+        """Note that the time of what the log holds is that of its file."""
+        self.note(
+            f"{what} state no time; it was taken from when the file was last changed "
+            f"({self.origin.changed:%Y-%m-%d})"
+        )
+
     def utc(self, stamp: datetime, *, is_ordered: bool = True) -> datetime:
         """The moment of a local time; those that the zone has twice or never are counted.
 

@@ -37,7 +37,7 @@ from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
-    from ettr.analysis.slow_nodes import ComparedRuns, SlowByRuns, SlowReport
+    from ettr.analysis.slow_nodes import ComparedRuns, SlowByRuns, SlowCandidate, SlowReport
 
 LISTED = 20
 
@@ -801,10 +801,7 @@ def _by_tests(report: SlowReport) -> Iterator[TextTable]:
             tuple(
                 (
                     ", ".join(one.nodes),
-                    number(one.posterior, 2),
-                    "yes" if one.claimed else "no",
-                    percent(one.slowdown.estimate, 2),
-                    f"{percent(one.slowdown.low, 2)} to {percent(one.slowdown.high, 2)}",
+                    *_claim(one),
                     number(report.by_tests.segments),
                 )
                 for place, one in enumerate(report.by_tests.candidates)
@@ -814,6 +811,13 @@ def _by_tests(report: SlowReport) -> Iterator[TextTable]:
         )
 
 
+def _claim(one: SlowByRuns | SlowCandidate) -> tuple[str, str, str, str]:
+    """Probability, whether it is claimed, how much slower, and the interval of that."""
+    low, high = percent(one.slowdown.low, 2), percent(one.slowdown.high, 2)
+    claimed = "yes" if one.claimed else "no"
+    return number(one.posterior, 2), claimed, percent(one.slowdown.estimate, 2), f"{low} to {high}"
+
+
 def _by_runs(report: SlowReport) -> TextTable:
     return TextTable(
         "By step times of the runs that a node was in",
@@ -821,10 +825,7 @@ def _by_runs(report: SlowReport) -> TextTable:
         tuple(
             (
                 ", ".join(one.nodes),
-                number(one.posterior, 2),
-                "yes" if one.claimed else "no",
-                percent(one.slowdown.estimate, 2),
-                f"{percent(one.slowdown.low, 2)} to {percent(one.slowdown.high, 2)}",
+                *_claim(one),
                 number(one.runs),
                 _lost(one),
             )
@@ -893,10 +894,7 @@ def _slow_nodes(report: SlowReport) -> TextTable:
                 _of(one.cluster, one.run_id, several),
                 one.node or DASH,
                 ",".join(map(str, one.ranks)),
-                number(one.posterior, 2),
-                "yes" if one.claimed else "no",
-                percent(one.slowdown.estimate, 2),
-                f"{percent(one.slowdown.low, 2)} to {percent(one.slowdown.high, 2)}",
+                *_claim(one),
                 number(one.lost_gpu_hours, 3),
             )
             for place, one in enumerate(report.candidates)

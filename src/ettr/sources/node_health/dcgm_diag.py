@@ -43,10 +43,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Passes, failures and warnings; tests that were skipped are no runs."""
     rows = LogRows(NAME, origin, options)
     node = rows.node_of_file()
-    rows.note(
-        "results state no time; it was taken from when the file was last changed "
-        f"({origin.changed:%Y-%m-%d})"
-    )
+    rows.note_time_of_file("results")
     for record in json_records(origin, shape=_SHAPE):
         rows.count_read()
         root = _root(record.value) if isinstance(record.value, dict) else None

@@ -45,10 +45,7 @@ class _Table:
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """The bandwidth at the largest size, an event of each node; wrong values are critical."""
     rows = LogRows(NAME, origin, options)
-    rows.note(
-        "tables state no time; it was taken from when the file was last changed "
-        f"({origin.changed:%Y-%m-%d})"
-    )
+    rows.note_time_of_file("tables")
     table, operation = _Table(), ""
     for number, line in numbered_texts(origin):
         rows.count_read()

@@ -63,10 +63,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each benchmark of a node: critical where a rule or its return code says so."""
     rows = LogRows(NAME, origin, options)
     rules = _rules_beside(origin, rows)
-    rows.note(
-        "results state no time; it was taken from when the file was last changed "
-        f"({origin.changed:%Y-%m-%d})"
-    )
+    rows.note_time_of_file("results")
     for record in json_records(origin, shape=_SHAPE):
         rows.count_read()
         _keep(rows, record, rules)
