@@ -111,7 +111,7 @@ def test_a_fifo_that_nobody_writes_to_is_told_and_can_be_interrupted(tmp_path: P
     # a shell starts what runs in the background with SIGINT ignored, and so would the tests be
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from ettr.sources import spool; spool.PATIENCE_S = 0.2; "
+        "from ettr.sources import origin; origin.PATIENCE_S = 0.2; "
         "from ettr.cli.main import main; main()"
     )
     words = [sys.executable, "-c", code, "ingest", str(tmp_path / "s"), str(fifo)]
