@@ -32,6 +32,8 @@ DURABLE_PERIOD_S = 3600.0
 FALSE_DISCOVERY = 0.1
 # how long a node that is claimed to be a lemon is out of service
 DRAIN_DAYS = 7.0
+# after its start up to which the end of a job may count as early
+EARLY_S = (30, 120, 600)
 # interruptions whose causes are listed one by one unless more are asked for: some 60 MB of JSON
 MOST_CAUSES_LISTED = 100_000
 # attempts and nodes that a timeline draws unless others are asked for

@@ -14,11 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from ettr.attribution.rules import NODE_FAIL, NODE_STATE, OPERATOR, SLURMCTLD, Confidence, Window
-from ettr.defaults import LOOK_BACK_S
+from ettr.defaults import EARLY_S, LOOK_BACK_S
 from ettr.errors import UsageError
 from ettr.facts import Facts, made
 from ettr.facts.facts import at, to_moment
-from ettr.metrics.black_holes import WITHIN_S
 from ettr.selection import Selection
 from ettr.tables import FAILURES
 from ettr.taxonomy import Taxonomy
@@ -304,7 +303,7 @@ def _similar(facts: Facts) -> str:
 def _ended_early(run: _Row) -> bool:
     """Whether a black hole may have ended it."""
     elapsed_s = run["elapsed_s"]
-    return run["state"] == "FAILED" and elapsed_s is not None and elapsed_s <= WITHIN_S[-1]
+    return run["state"] == "FAILED" and elapsed_s is not None and elapsed_s <= EARLY_S[-1]
 
 
 def _hole_of(run: _Row, nodes: Sequence[str], holes: Iterable[_Row]) -> str | None:

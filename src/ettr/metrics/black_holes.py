@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ettr.defaults import EARLY_S
 from ettr.facts import Facts, made
 from ettr.metrics.instants import moment
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
-WITHIN_S = (30, 120, 600)
-"""Seconds after the start up to which an end may count as early."""
 LEAST_USERS = 3
 LEAST_ENDS = 5
 LEAST_SHARE = 0.5
@@ -90,8 +89,8 @@ def _black_hole_days(facts: Facts) -> list[tuple[object, ...]]:
     holes: list[tuple[object, ...]] = []
     for (cluster, node), by_day in ends.items():
         for some in _in_a_row(sorted(by_day)):
-            within = {one: sum(by_day[day][one] for day in some) for one in WITHIN_S}
-            least_s = next(s for s in WITHIN_S if within[s] >= _ALMOST_ALL * within[WITHIN_S[-1]])
+            within = {one: sum(by_day[day][one] for day in some) for one in EARLY_S}
+            least_s = next(s for s in EARLY_S if within[s] >= _ALMOST_ALL * within[EARLY_S[-1]])
             from_us, to_us = some[0] * _DAY_US, (some[-1] + 1) * _DAY_US
             holes.append((len(holes), cluster, node, from_us, to_us, least_s))
     return holes
@@ -111,9 +110,9 @@ def _of_single_nodes(facts: Facts) -> Ends:
         cells[row["cluster"], row["node"], row["day"]].append(row)
     found: Ends = {}
     for key, rows in sorted(cells.items()):
-        tests = len(WITHIN_S) * sums.node_days[key[0]]
-        if any(_is_hole(rows, sums, within_s, tests) for within_s in WITHIN_S):
-            found[key] = {one: sum(row[f"within_{one}"] for row in rows) for one in WITHIN_S}
+        tests = len(EARLY_S) * sums.node_days[key[0]]
+        if any(_is_hole(rows, sums, within_s, tests) for within_s in EARLY_S):
+            found[key] = {one: sum(row[f"within_{one}"] for row in rows) for one in EARLY_S}
     return found
 
 
@@ -145,8 +144,8 @@ def _of_several_nodes(facts: Facts) -> Ends:
     for (cluster, number), day in days.items():
         of_all = users[cluster].values()
         length = max(u["last_day"] for u in of_all) - min(u["first_day"] for u in of_all) + 1
-        tests = len(WITHIN_S) * n_nodes[cluster] * length
-        for within_s in WITHIN_S:
+        tests = len(EARLY_S) * n_nodes[cluster] * length
+        for within_s in EARLY_S:
             early = {
                 node: {name for name in held if day.is_early(name, within_s)}
                 for node, held in day.on.items()
@@ -158,7 +157,7 @@ def _of_several_nodes(facts: Facts) -> Ends:
                 if any(len(ended - other) < LEAST_APART for other in rivals):
                     continue
                 found[cluster, node, number] = {
-                    one: sum(day.is_early(name, one) for name in day.on[node]) for one in WITHIN_S
+                    one: sum(day.is_early(name, one) for name in day.on[node]) for one in EARLY_S
                 }
     return found
 
