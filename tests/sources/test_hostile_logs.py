@@ -70,10 +70,12 @@ PIECES = [
 ]
 
 
-def pieces(name: str) -> list[bytes]:
-    """Lines for a fuzzer: those of the source's own samples among all the others."""
+@functools.cache
+def logs(name: str) -> st.SearchStrategy[bytes]:
+    """Any bytes, or lines: those of the source's own samples among all the others."""
     own = [line for sample in samples(name) for line in sample.path.read_bytes().split(b"\n")]
-    return [*PIECES, *own[:40]]
+    lines = st.lists(st.sampled_from([*PIECES, *own[:40]]), max_size=6).map(b"\n".join)
+    return st.binary(max_size=400) | lines
 
 
 def read(source: Source, path: Path, options: ReadOptions = OPTIONS) -> list[Batch]:
@@ -112,8 +114,7 @@ def test_any_bytes_are_scored_and_read_or_refused(
     tmp_path: Path, name: str, data: st.DataObject
 ) -> None:
     source = SOURCES[name]
-    lines = st.lists(st.sampled_from(pieces(name)), max_size=6).map(b"\n".join)
-    log = data.draw(st.binary(max_size=400) | lines)
+    log = data.draw(logs(name))
     path = tmp_path / "node1.log"
     path.write_bytes(log)
     assert 0 <= source.matches(log[:HEAD_BYTES], path.name) <= 1
