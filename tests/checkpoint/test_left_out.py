@@ -13,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 
 from ettr.checkpoint import Budget, CheckpointError, RandomStates, RunningCheckpoint, restore
+from ettr.errors import UsageError
 
 pytestmark = pytest.mark.torch
 
@@ -171,6 +172,39 @@ def test_moments_of_a_parameter_that_no_optimizer_has_are_not_left_out(tmp_path:
     restore(tmp_path, {"model": model})  # a model alone is only looked at
 
 
+@pytest.mark.parametrize("forgotten", [nn.Module, dict])
+def test_a_run_does_not_go_on_without_the_optimizer_that_it_had_saved(
+    tmp_path: Path, forgotten
+) -> None:
+    # the resume saves all of the state anew, and the moments would be lost with the older copies
+    save(tmp_path, trained(), 7)
+    model = nn.Linear(4, 4)
+    state = model if forgotten is nn.Module else {"model": model}
+    with (
+        RunningCheckpoint(tmp_path, state) as checkpoint,
+        pytest.raises(CheckpointError, match="the state, for it holds no optimizer") as refused,
+    ):
+        checkpoint.resume_or_begin()
+    assert "exp_avg of weight" in str(refused.value)
+    assert "add it to the state, or give allow_missing=True" in str(refused.value)
+    resume(tmp_path, trained())  # with the optimizer all of it is still there
+    with RunningCheckpoint(tmp_path, {"model": model}) as checkpoint:
+        report = checkpoint.resume_or_begin(allow_missing=True).report
+    assert "exp_avg of weight" in report.unused_moments
+
+
+def test_a_run_does_not_go_on_without_an_object_where_it_has_no_optimizer(tmp_path: Path) -> None:
+    saved = {"model": nn.Linear(4, 4), "random": RandomStates()}
+    with RunningCheckpoint(tmp_path, saved) as checkpoint:
+        checkpoint.save_all(7)
+    refusal = "random: saved, and not given to the restore"
+    with (
+        RunningCheckpoint(tmp_path, {"model": nn.Linear(4, 4)}) as checkpoint,
+        pytest.raises(CheckpointError, match=refusal),
+    ):
+        checkpoint.resume_or_begin()
+
+
 def test_two_optimizers_of_one_parameter_are_refused(tmp_path: Path) -> None:
     model = nn.Linear(4, 4)
     both = [torch.optim.SGD(model.parameters(), momentum=0.9), torch.optim.AdamW([model.bias])]
@@ -263,3 +297,12 @@ def test_a_rate_that_a_scheduler_has_changed_is_not_replaced(tmp_path: Path) -> 
         state = trained(lr=rate)
         state["lrs"] = LinearLR(state["optimizer"])
         assert restore(tmp_path, state).replaced_options == said
+
+
+def test_a_state_that_is_no_dictionary_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    refusal = "state: of type list; give a dictionary"
+    with pytest.raises(UsageError, match=refusal):
+        RunningCheckpoint(tmp_path, list(trained().values()))
+    save(tmp_path, trained(), 7)
+    with pytest.raises(UsageError, match=refusal):
+        restore(tmp_path, list(trained().values()))

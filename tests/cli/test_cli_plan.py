@@ -306,3 +306,21 @@ def test_options_of_schemes_that_cannot_hold_together(options: tuple[str, ...], 
     done = ettr("plan", "--gpus", "64", *rate, *job, *options)
     assert done.code == (2 if says else 0), done.err
     assert says in " ".join(done.err.split())
+
+
+def test_what_was_asked_for_is_answered_without_detail():
+    rate = ["--gpus", "16384", "--failures", "419", "--node-days", "110592", "--write", "10s"]
+    first = ettr("plan", *rate, "--days", "50d", "--within", "54d", "--repair", "2d").out
+    assert "To end within 54 d with 90 % the work needs" in first.splitlines()[0]
+    assert "--detail shows" in first
+    explained = ettr("plan", *rate, "--explain").out
+    assert "MTTF = 1 / λ = 11,1" in explained  # 110,592 × 86,400 s / (419 × 2,048) = 11,135 s
+    assert "MTTF = 1 / λ" not in ettr("plan", *rate).out
+    priced = ettr("plan", *rate, "--gpu-hour-price", "2.50USD").out
+    # 16,384 GPUs for 24 h at 2.50 USD
+    assert re.search(r"held +393,216 +983,040", priced)
+    assert "393,216" not in ettr("plan", *rate).out
+    ranked = ettr(
+        "plan", *rate, "--state-bytes", "5.6TB", "--step", "10s", "--bandwidth", "200GB/s"
+    ).out
+    assert " is first: ETTR 0.9" in ranked.splitlines()[0]

@@ -61,12 +61,14 @@ def choose_objects(
     *,
     own_slot: str | None = None,
     rename: Mapping[str, str] | None = None,
+    whole_run: bool = False,
 ) -> ObjectChoice:
     """Find the saved state of every live object.
 
     Args:
         own_slot: of this rank, after a resume by another number of ranks: its random states are
             taken; a rank that has none keeps those it was started with.
+        whole_run: a saved object that is not given is a reason not to go on.
     """
     if objects_slot is not None and records:
         if objects_slot not in records:
@@ -100,7 +102,7 @@ def choose_objects(
     whole, of_whole = _groups_of_objects(target, record_of)
     saved = {name for record in records.values() for name in record.names}
     unused = sorted(saved - set(target.objects()))
-    if unused and target.whole_run:
+    if unused and whole_run:
         reasons.append(f"{', '.join(unused)}: saved, and not given to the restore")
     return ObjectChoice(
         record_of,

@@ -255,7 +255,9 @@ class Mismatch:
         return ["; ".join(reasons) + give]
 
 
-def mismatch(checkpoint: OpenCheckpoint, state: State, live: Sequence[Shard]) -> Mismatch:
+def mismatch(
+    checkpoint: OpenCheckpoint, state: State, live: Sequence[Shard], *, whole_run: bool
+) -> Mismatch:
     """Compare a state with the latest layouts of the slots that are read.
 
     Where the layout of a damaged slot cannot be read, what it lacks says nothing of the model.
@@ -266,7 +268,7 @@ def mismatch(checkpoint: OpenCheckpoint, state: State, live: Sequence[Shard]) ->
     both = [(saved[name], spec) for name, spec in now.items() if name in saved]
     gone: dict[str, tuple[int, ...]] = {}
     tied: dict[str, str] = {}
-    if isinstance(state, TrainingState) and state.whole_run:
+    if isinstance(state, TrainingState) and whole_run:
         aliases = state.tied_names()
         gone = {n: saved[n].shape for n in sorted(everywhere - state.tensor_names())}
         tied = {name: aliases[name] for name in gone if name in aliases}
@@ -364,7 +366,7 @@ def restore(
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """The options of `restore`; `own_slot` is that of `choose_objects`."""
+    """The options of `restore`; `own_slot` is that of `choose_objects`; a run `resumes` by them."""
 
     slot: int | str | tuple[int, ...] | None = None
     mode: str = "newest"
@@ -377,6 +379,11 @@ class RestoreOptions:
     reached_step: int | None = None
     drill: bool = False
     own_slot: str | None = None
+    resumes: bool = False
+
+    def is_whole_run(self, target: State) -> bool:
+        """Whether nothing saved may be left out: a run that goes on saves over what it lacks."""
+        return self.resumes or target.whole_run
 
 
 def restore_with(
@@ -392,25 +399,30 @@ def restore_with(
     before = [shard.parameter.clone() for shard in target.shards()] if options.drill else None
     with ExitStack() as stack:
         checkpoint, live, differs = _open(stack, root, target, options)
-        plan = _plan(checkpoint, live, options, differs, objects=_has_objects(target))
+        plan = _plan(
+            checkpoint, live, options, differs, objects=options.resumes or _has_objects(target)
+        )
         objects = choose_objects(
             target,
             objects_of(checkpoint, plan.chosen),
             checkpoint.preferred,
             own_slot=options.own_slot,
             rename=options.rename,
+            whole_run=options.is_whole_run(target),
         )
         if objects.reasons and not options.allow_missing:
             raise CheckpointError(
                 f"{root}: {'; '.join(objects.reasons)}. Give what was saved, or "
                 f"allow_missing=True to go on without"
             )
-        copied = _copy_all(plan, checkpoint, live, cast=options.cast, whole_run=target.whole_run)
+        copied = _copy_all(
+            plan, checkpoint, live, cast=options.cast, whole_run=options.is_whole_run(target)
+        )
         perturbation = _perturbation(checkpoint, copied, live, before, options.reached_step)
     if not options.allow_missing:
         if not_made is not None and copied.coverage.unused_moments:
             raise not_made
-        _raise_if_missing(root, copied.coverage, checkpoint.damaged)
+        _raise_if_missing(root, copied.coverage, checkpoint.damaged, target)
     fresh_moments = _settle_step_counts(target, copied.coverage)
     objects.load(target)
     report = _report(
@@ -438,7 +450,9 @@ def restorable_steps(
     with ExitStack() as stack:
         checkpoint, live, _ = _open(stack, root, target, options)
         names = {shard.spec.fqn for shard in live}
-        records_of = _exact_records(checkpoint, names, objects=_has_objects(target))
+        records_of = _exact_records(
+            checkpoint, names, objects=options.resumes or _has_objects(target)
+        )
         complete = consistent_steps(records_of, PayloadReader(), checkpoint.preferred)
         allowed = options.allow_missing
         return [step for step, chosen in complete if allowed or _covers(chosen, live)]
@@ -456,7 +470,7 @@ def _open(
     if _create_saved_moments(checkpoint, live):
         live = target.shards()
     live += former_factors(live, {key[0] for one in checkpoint.slots for key in one.records})
-    differs = mismatch(checkpoint, target, live)
+    differs = mismatch(checkpoint, target, live, whole_run=options.is_whole_run(target))
     if reasons := differs.reasons(allow_missing=options.allow_missing, cast=options.cast):
         raise CheckpointError(f"{root}: {'. '.join(reasons)}")
     return checkpoint, live, differs
@@ -737,7 +751,10 @@ def _perturbation(
 
 
 def _raise_if_missing(
-    root: str | os.PathLike[str], coverage: RestoreCoverage, damaged: Sequence[BadBlock]
+    root: str | os.PathLike[str],
+    coverage: RestoreCoverage,
+    damaged: Sequence[BadBlock],
+    target: State,
 ) -> None:
     if missing := coverage.missing():
         reason = f"; {_damage(damaged)}" if damaged else ""
@@ -747,10 +764,12 @@ def _raise_if_missing(
             f"allow_missing=True to go on without them"
         )
     if unused := coverage.unused_moments:
+        given = bool(target.groups())
+        build = "build the same optimizer as the saved run's" if given else "add it to the state"
         raise CheckpointError(
-            f"{root}: {len(unused)} saved moments have no place in the optimizer "
-            f"({first_names(unused)}); build the same optimizer as the saved run's, or give "
-            f"allow_missing=True to go on without them"
+            f"{root}: {len(unused)} saved moments have no place in "
+            f"{'the optimizer' if given else 'the state, for it holds no optimizer'} "
+            f"({first_names(unused)}); {build}, or give allow_missing=True to go on without them"
         )
 
 

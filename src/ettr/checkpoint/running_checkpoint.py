@@ -333,7 +333,13 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             existing,
             must_exist,
             RestoreOptions(
-                None, mode, step, objects_of, True, allow_missing, cast=cast, rename=rename
+                mode=mode,
+                step=step,
+                objects_of=objects_of,
+                allow_missing=allow_missing,
+                cast=cast,
+                rename=rename,
+                resumes=True,
             ),
         )
         start, self._restored = start_run(

@@ -30,7 +30,7 @@ from ettr.checkpoint.tensors.shards import (
     shards_of,
     tensor_signature,
 )
-from ettr.errors import CheckpointError
+from ettr.errors import CheckpointError, UsageError
 
 _ZERO = "ZeroRedundancyOptimizer"
 
@@ -686,6 +686,11 @@ def as_state(state: State | nn.Module | Mapping[str, object]) -> State:
     if isinstance(state, nn.Module):
         return TrainingState(state)
     if not isinstance(state, Mapping):
+        if not hasattr(state, "shards"):
+            raise UsageError(
+                f"state: of type {type(state).__name__}; give a dictionary, such as "
+                f'{{"model": model, "optimizer": optimizer}}'
+            )
         return state
     tensors = {name: one for name, one in state.items() if isinstance(one, Tensor)}
     if len(tensors) < len(state):

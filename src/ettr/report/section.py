@@ -66,7 +66,8 @@ class Section:
     """One section: a lead that gives the answer first, then the evidence.
 
     `gpu_hours` are the totals that the lead is about, each with what it counts. A terminal shows
-    `answer` (of the lead the first sentence, where it is empty) and `careful`.
+    `answer` (of the lead the first sentence, where it is empty), `careful`, and of the notes those
+    that were `asked` for.
     """
 
     slug: str
@@ -79,6 +80,7 @@ class Section:
     gpu_hours: tuple[tuple[str, float | None], ...] = ()
     answer: str = ""
     careful: str = ""
+    asked: tuple[str, ...] = ()
 
     @property
     def is_quiet(self) -> bool:
@@ -118,6 +120,7 @@ def brief_text(sections: Sequence[Section], about: str = "", careful: str = "") 
     careful = careful or first.careful
     about = textwrap.shorten(about, LONGEST_ABOUT, placeholder=" ...")
     parts = [f"{answer}\n{about}".strip(), *(table_text(_brief(table)) for table in shown)]
+    parts += ["\n".join(first.asked)] if first.asked else []
     last = [f"Careful: {without_intervals(careful)}"] if careful else []
     last.append("--detail shows intervals, the other tables and all notes.")
     return "\n\n".join([*parts, "\n".join(last)])

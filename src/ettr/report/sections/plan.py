@@ -76,16 +76,22 @@ def plan_section(plan: RunPlan) -> Section:
         "al., HPCA 2025) is right to first order only: where much is lost it errs to either side."
     )
     figures = (_figure(plan),)
-    in_detail = ("Checkpoint interval by rule", "Where the wall-clock", "Sensitivity of", "Cost of")
+    in_detail = ["Checkpoint interval by rule", "Where the wall-clock", "Sensitivity of"]
+    in_detail += [] if plan.answers.cost and plan.answers.cost.price else ["Cost of"]
+    answer = _simulated_answer(plan) or _answer(plan) or first_sentence(_lead(plan))
     return Section(
         "plan",
         "The run as planned",
         _lead(plan),
         figures,
-        tuple(replace(table, in_brief=not table.title.startswith(in_detail)) for table in tables),
+        tuple(
+            replace(table, in_brief=not table.title.startswith(tuple(in_detail)))
+            for table in tables
+        ),
         tuple(notes),
-        answer=_simulated_answer(plan) or _answer(plan),
+        answer=" ".join([answer, *_asked(plan)]),
         careful=next(iter((*plan.cautions, *plan.assumptions)), ""),
+        asked=plan.answers.formulas,
     )
 
 
@@ -169,19 +175,24 @@ def _lead(plan: RunPlan) -> str:
     )
     if plan.simulated is not None:
         lead += f" {plan.simulated.sentence}"
+    lead = " ".join([lead, *_asked(plan)])
+    return lead if plan.target is None else f"{lead} {_verdict(plan, plan.target)}"
+
+
+def _asked(plan: RunPlan) -> Iterator[str]:
+    """The answers to what else was asked: which scheme, and what ends the work in time."""
     best = next((one for one in plan.schemes if one.usable), None)
     if best is not None and not round(best.ettr.estimate or 0.0, 3):
-        lead += " No checkpoint scheme makes progress at this failure rate."
+        yield "No checkpoint scheme makes progress at this failure rate."
     elif best is not None and plan.standing is not None:
         band = plan.standing.bands[best.name]
-        lead += (
-            f" Of the schemes below {best.name} is first: ETTR {ratio(best.ettr.estimate)}, "
+        yield (
+            f"Of the schemes below {best.name} is first: ETTR {ratio(best.ettr.estimate)}, "
             f"{band.low:.3f} to {band.high:.3f} over rate and assumptions."
         )
     if plan.answers.deadline is not None:
-        by = " Simulated with the store's own failures:" if plan.answers.deadline.simulated else ""
-        lead += f"{by} {plan.answers.deadline.sentence}"
-    return lead if plan.target is None else f"{lead} {_verdict(plan, plan.target)}"
+        by = "Simulated with the store's own failures: " if plan.answers.deadline.simulated else ""
+        yield f"{by}{plan.answers.deadline.sentence}"
 
 
 def _verdict(plan: RunPlan, target: float) -> str:
