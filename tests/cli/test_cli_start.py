@@ -76,12 +76,13 @@ def test_typed_counts_and_their_exact_interval_need_no_more() -> None:
 @pytest.mark.slow
 def test_a_store_is_read_and_reported_without_frames_and_other_engines(tmp_path: Path) -> None:
     store, logs = str(tmp_path / "store"), map(str, write_logs(tmp_path))
-    loaded("ingest", store, *logs, "--timezone", "UTC", blocked=NOT_REQUIRED)
+    ingest = ("ingest", store, *logs, "--timezone", "UTC")
+    export = ("export", store, "--to", str(tmp_path / "out.duckdb"))
+    loaded_by_all(ingest, export, blocked=NOT_REQUIRED)
     page = loaded("report", store, "-o", str(tmp_path / "report.html"), blocked=NOT_REQUIRED)
     assert "ettr.report.page" in page
     assert "torch" not in page
     assert "ettr.sources.slurm.sacct" not in page  # nor any other reader of logs
-    loaded("export", store, "--to", str(tmp_path / "out.duckdb"), blocked=NOT_REQUIRED)
     answer = loaded("failures", store, "--json", blocked=NOT_REQUIRED)
     unneeded = {"scipy", "plotly", "jinja2", "torch", "pyarrow", "pydantic", "duckdb"}
     assert answer & unneeded == set()

@@ -60,8 +60,9 @@ def missing(expected: list[str], printed: list[str]) -> str | None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store of the bundled example, as the README's commands expect it."""
     there = tmp_path_factory.mktemp("readme")
-    logs = " ".join(shlex.quote(str(log)) for log in sorted((ROOT / "examples/slurm").iterdir()))
-    runs(f"ettr ingest site {logs} --timezone UTC", there)
+    logs = sorted((ROOT / "examples/slurm").iterdir())
+    done = ettr("ingest", "site", *logs, "--timezone", "UTC", folder=there)
+    assert done.code == 0, done.err
     return there
 
 

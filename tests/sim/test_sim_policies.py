@@ -179,6 +179,27 @@ def test_a_job_of_a_whole_node_takes_what_one_other_job_holds_at_most():
     assert newest_first(Waiting(0, 8, 10, 9), left, room.view()) == [1]
 
 
+@given(running=jobs_of, closed=st.sets(st.integers(0, 5)))
+def test_the_largest_job_with_room_is_that_of_all_sizes(running, closed):
+    room = NodeRoom(6, 8)
+    fill(room, running)
+    for node in closed:
+        room.close(node)
+    has_room = [gpus for gpus in range(1, 64) if place(room.by_free, gpus) is not None]
+    assert has_room == list(range(1, room.most_gpus + 1))
+
+
+@given(running=jobs_of, others=jobs_of)
+def test_with_easy_backfill_jobs_without_room_make_no_difference(running, others):
+    room = NodeRoom(6, 8)
+    fill(room, running)
+    head = Waiting(0, 48, 100, 0)
+    waiting = [Waiting(n, gpus, limit_s, 0) for n, (gpus, limit_s) in enumerate(others, 1)]
+    fitting = [one for one in waiting if one.gpus <= room.most_gpus]
+    found = easy_backfill([head, *waiting], room.view(), 0)
+    assert found == easy_backfill([head, *fitting], room.view(), 0)
+
+
 def test_the_docstring_says_which_jobs_of_whole_nodes_follow_which_rule():
     said = " ".join((newest_first.__doc__ or "").split())
     assert "A job of up to one node, a whole one too, gets the GPUs of one other job" in said

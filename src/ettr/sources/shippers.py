@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from ettr.sources.json_records import (
@@ -150,8 +151,9 @@ def _several(value: JsonObject) -> list[JsonObject] | None:
 _SHAPE = RecordShape(_is_record)
 
 
+@lru_cache(maxsize=4)
 def is_shipped(head: bytes) -> bool:
-    """Whether the first bytes of a log are records of a shipper."""
+    """Whether the first bytes of a log are records of a shipper; several readers of a log ask."""
     if not json_part(head):
         return False
     return any(_is_record(value) for value in head_objects(head, shape=_SHAPE))

@@ -514,6 +514,8 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Jo
         Lifka (1995), Job Scheduling Strategies for Parallel Processing; extra nodes: Mu'alem and
         Feitelson (2001), IEEE Transactions on Parallel and Distributed Systems 12(6).
     """
+    if len(waiting) == 1:
+        return []
     promised, at_s = room.reservation(waiting[0].gpus)
     by_free = list(room.by_free)
     per_node = room.gpus_per_node
@@ -547,6 +549,8 @@ WAITING: Mapping[str, WaitingPolicy] = {
 """What starts while the first job of the queue, which does not fit, waits."""
 PREEMPT_FOR_ANY = frozenset({"slurm-backfill", "slurm-easy"})
 """Of those, the ones that preempt for others than the first job, and are shown who may go."""
+STARTS_NOW = frozenset({"easy-backfill", "in-order"})
+"""Of those, the ones that plan only for the first job: others without room now change nothing."""
 PLACING: Mapping[str, Placing] = {
     **dict.fromkeys(WAITING, place),
     **dict.fromkeys(PREEMPT_FOR_ANY, free_neighbours),

@@ -197,6 +197,13 @@ class NodeRoom:
         """What a policy sees, with the running jobs that may be preempted, and how."""
         return Room(tuple(self.by_free), self.ready_s, tuple(lower), victims_of)
 
+    @property
+    def most_gpus(self) -> int:
+        """GPUs of the largest job that has room now; 0 where none has."""
+        if empty := self.by_free[-1].bit_count():
+            return (empty + 1) * self.gpus_per_node - 1  # what is over whole nodes takes no node
+        return max((free for free, nodes in enumerate(self.by_free) if nodes), default=0)
+
     def has(self, nodes: Sequence[int], gpus_on_each: int, without: Sequence[int] = ()) -> bool:
         """Whether each of these nodes takes jobs and has so many free GPUs once some jobs leave."""
         for node in nodes:

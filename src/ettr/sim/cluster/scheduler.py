@@ -14,7 +14,15 @@ import numpy as np
 
 from ettr.plan.network import Routing, max_min, step_factor
 from ettr.sim.cluster.log import GpuUse, Hours
-from ettr.sim.cluster.policies import PLACING, PREEMPT_FOR_ANY, PREEMPTION, WAITING, Limit, held_by
+from ettr.sim.cluster.policies import (
+    PLACING,
+    PREEMPT_FOR_ANY,
+    PREEMPTION,
+    STARTS_NOW,
+    WAITING,
+    Limit,
+    held_by,
+)
 from ettr.sim.cluster.room import Calendar, EventKind, NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario, Owners, uplinks_of
 from ettr.sim.cluster.scenario_parts import (
@@ -298,7 +306,8 @@ class Scheduler:
     def _overtake(self, head: Job, now_s: int) -> bool:
         """Start what may overtake the first job that is not held."""
         started, n_held = [], 0
-        waiting = self._eligible()
+        only_now = self._rules.waiting in STARTS_NOW
+        waiting = self._eligible(self.room.most_gpus if only_now else math.inf)
         lower: Sequence[Running] = ()
         if self._rules.waiting in PREEMPT_FOR_ANY:
             lower = self._ready_to_go(max((one.level for one in waiting), default=0), now_s)
@@ -320,13 +329,23 @@ class Scheduler:
             self.request_pass(now_s)
         return bool(started)
 
-    def _eligible(self) -> list[Waiting]:
-        """The first jobs of the queue that are not held."""
+    def _eligible(self, most_gpus: float = math.inf) -> list[Waiting]:
+        """The first jobs of the queue that are not held.
+
+        Args:
+            most_gpus: jobs of more GPUs are looked at, but none of them is returned, except the
+                first.
+        """
         found: list[Waiting] = []
-        for at, (*_, job) in enumerate(self._queue):
-            if len(found) == self._rules.backfill_depth:
+        looked_at = 0
+        for at, entry in enumerate(self._queue):
+            if looked_at == self._rules.backfill_depth:
                 break
-            if not (job.limits and self._is_held(job)):
+            job = entry[-1]
+            if job.limits and self._is_held(job):
+                continue
+            looked_at += 1
+            if looked_at == 1 or job.gpus <= most_gpus:
                 found.append(self._as_waiting(at, job))
         return found
 
