@@ -84,3 +84,9 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
             RecoveryExperiment(steps=100),
             tmp_path / "nan",
         )
+
+
+@pytest.mark.parametrize("made", [{"model": 1, "optimizer": 2}, 3, ({}, 0.5)])
+def test_a_build_that_gives_no_step_is_refused(tmp_path: Path, made: object) -> None:
+    with pytest.raises(UsageError, match=f"type {type(made).__name__}; return the state and the"):
+        measure_recovery(lambda: made, RecoveryExperiment(steps=80), tmp_path / "new")

@@ -324,3 +324,18 @@ def test_what_was_asked_for_is_answered_without_detail():
         "plan", *rate, "--state-bytes", "5.6TB", "--step", "10s", "--bandwidth", "200GB/s"
     ).out
     assert " is first: ETTR 0.9" in ranked.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "wanted"),
+    [
+        ("--gpus", "16,384", "a whole number in digits alone, such as 16384"),
+        ("--gpus", "16k", "a whole number in digits alone, such as 16384"),
+        ("--target", "90%", "a number in digits with a point, such as 0.9"),
+        ("--node-days", "110,592", "a number in digits with a point, such as 0.9"),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_what_to_give(option: str, typed: str, wanted: str):
+    refused = ettr("plan", option, typed)
+    assert refused.code == 2
+    assert f"'{option}': '{typed}' was given; give {wanted}" in " ".join(refused.err.split())

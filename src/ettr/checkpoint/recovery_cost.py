@@ -195,7 +195,7 @@ def measure_recovery(
         raise UsageError(f"{folder}: is not empty; give a new folder")
     timed = ExperimentTimes()
     losses = _train_clean(build, experiment, folder, timed)
-    state, train_step = build()
+    state, train_step = _built(build)
     replay = _Replay(experiment, folder, state, train_step, losses, timed)
     trials = []
     for at in experiment.failure_steps():
@@ -204,11 +204,21 @@ def measure_recovery(
     return _costs(trials, experiment, timed)
 
 
+def _built(build: Build) -> tuple[Mapping[str, object], TrainStep]:
+    made = build()
+    if not (isinstance(made, tuple | list) and len(made) == 2 and callable(made[1])):
+        raise UsageError(
+            f"build() returned an object of type {type(made).__name__}; return the state and the "
+            f"function that makes a step: return state, train_step"
+        )
+    return made[0], made[1]
+
+
 def _train_clean(
     build: Build, experiment: RecoveryExperiment, folder: Path, timed: ExperimentTimes
 ) -> list[float]:
     """The losses of the clean run; the state and the checkpoint at each failure are on disk."""
-    state, train_step = build()
+    state, train_step = _built(build)
     running = folder / "running"
     losses = []
     with RunningCheckpoint(

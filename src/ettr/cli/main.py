@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 # newer Typer has its own copy of Click: the base class is taken from whichever it raises
 _WrongUse = cast("type[click.ClickException]", typer.BadParameter.__mro__[2])
 
+# Ends of Typer's messages that name neither what was typed nor what to type
+_NUMBERS = (
+    ("unable to parse string as an integer", "a whole number in digits alone, such as 16384"),
+    ("unable to parse string as a number", "a number in digits with a point, such as 0.9"),
+)
 _METRICS = "One metric at a time"
 # Commands with a module of their own, in the order in which --help lists them: (panel, name,
 # module). `commands` adds those registered with a part of the report.
@@ -444,7 +449,14 @@ class PlainValues:
                 return found if many else found[0]
         # Typer's own is made on demand
         param._runtime_param = None
-        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        try:
+            return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        except _WrongUse as error:
+            wanted = next((kind for says, kind in _NUMBERS if error.message.endswith(says)), None)
+            if wanted is None or not isinstance(value, str):
+                raise
+            says = f"{value!r} was given; give {wanted}"
+            raise typer.BadParameter(says, ctx=ctx, param=param) from error
 
     def _plain(self, text: str) -> str | int | float | Path | None:
         """The value where it is beyond doubt, else None."""
