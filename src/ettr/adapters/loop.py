@@ -176,10 +176,11 @@ class CheckpointedRun(AbstractContextManager["CheckpointedRun"]):
             FencedError, CheckpointError, RunStopped: as `begin`, `done` and `end`.
         """
         with self:
-            for step in range(self.begin().step + 1, n_steps + 1):
+            begun = self.begin().step
+            for step in range(begun + 1, n_steps + 1):
                 yield step
                 self.done(step)
-            self.end(n_steps)
+            self.end(max(begun, n_steps))  # a run that was longer stays at the step that it is of
 
     def close(self) -> None:
         """Finish what is being written; twice is harmless."""
