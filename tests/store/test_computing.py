@@ -84,6 +84,22 @@ def test_a_folder_of_a_killed_process_is_removed_by_the_next_and_a_live_ones_is_
     assert not list(tmp_path.iterdir())
 
 
+def test_rows_read_from_files_by_a_process_that_was_killed_go_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = samples("slurm-sacct")[0].path
+    reading = (
+        "import os, sys, tempfile, ettr; tempfile.tempdir = sys.argv[1]; "
+        "held = ettr.read(sys.argv[2], timezone='UTC'); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", reading, tmp_path, log], check=False)
+    assert done.returncode == -9
+    assert list(tmp_path.glob("*/store"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    Computing().connect().close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_keys_put_aside_count_as_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Dirty samples, in which records repeat others' keys."""
     found = []

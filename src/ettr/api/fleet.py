@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -25,7 +24,7 @@ from ettr.report.parts import part_alone, part_document
 from ettr.report.registry import PARTS
 from ettr.selection import Selection
 from ettr.store import open_store
-from ettr.store.computing import DUCKDB, Computing
+from ettr.store.computing import DUCKDB, Computing, private_folder
 from ettr.tables import DERIVED, TABLES
 from ettr.tables.rows import is_taken_note
 
@@ -221,8 +220,8 @@ def read_logs(
         raise UsageError(f"no such file: {', '.join(absent)}" if absent else "no file to read")
     options = ReadOptions(timezone=timezone, cluster=cluster, gpus_per_node=gpus_per_node)
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ettr-"))
-        store = stack.enter_context(open_store(Path(folder) / "store", create=True))
+        folder = stack.enter_context(private_folder())
+        store = stack.enter_context(open_store(folder / "store", create=True))
         analysis = Analysis(store, assumptions, selection, price)
         ingested = tuple(ingest_all(store, paths, options, source, _warn, analysis=analysis))
         _warn_of_rejects(ingested)

@@ -224,15 +224,14 @@ def _opened(
 ) -> Iterator[Analysis]:
     """The analysis of the store that is named, or of a temporary one made from files."""
 
+    from ettr.store.computing import private_folder
+
     if _is_one_store(what):
         with on.open(what[0]) as store:
             yield analysis_of(store, selection)
         return
     files = existing_files([Path(name) for name in what])
-    with (
-        tempfile.TemporaryDirectory(prefix="ettr-") as folder,
-        on.open(Path(folder) / "store", create=True) as store,
-    ):
+    with private_folder() as folder, on.open(folder / "store", create=True) as store:
         analysis = analysis_of(store, selection)
         for one in ingest_all(store, files, options, source, analysis):
             if one.rows_rejected:

@@ -8,8 +8,8 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -156,6 +156,20 @@ def folder_aside() -> tuple[str, Callable[[], None]]:
         os.close(handle)
 
     return folder, remove
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder as of `folder_aside`, until the end of the block.
+
+    Raises:
+        OSError: none can be made.
+    """
+    folder, remove = folder_aside()
+    try:
+        yield Path(folder)
+    finally:
+        remove()
 
 
 def allowed_bytes(root: Path = Path("/")) -> int:
