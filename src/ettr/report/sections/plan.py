@@ -78,6 +78,8 @@ def plan_section(plan: RunPlan) -> Section:
     figures = (_figure(plan),)
     in_detail = ["Checkpoint interval by rule", "Where the wall-clock", "Sensitivity of"]
     in_detail += [] if plan.answers.cost and plan.answers.cost.price else ["Cost of"]
+    # a time budget has its own lengths, with the waits for spare nodes
+    in_detail += [_LENGTHS] if plan.answers.deadline else []
     answer = _simulated_answer(plan) or _answer(plan) or first_sentence(_lead(plan))
     return Section(
         "plan",
@@ -289,6 +291,9 @@ def _shares_table(plan: RunPlan) -> TextTable:
     )
 
 
+_LENGTHS = "Wall-clock time"
+
+
 def _wallclock_table(wallclock: WallclockQuantiles) -> TextTable:
     lengths = [("mean", wallclock.mean_band_s)] + [
         (f"{percent(share)} of runs end within", band)
@@ -303,7 +308,7 @@ def _wallclock_table(wallclock: WallclockQuantiles) -> TextTable:
         for what, band in lengths
     ]
     title = (
-        f"Wall-clock time of {spell(wallclock.productive_s)} of work, "
+        f"{_LENGTHS} of {spell(wallclock.productive_s)} of work with all its nodes, "
         f"{number(wallclock.expected_failures)} failures expected"
     )
     if wallclock.mean_band_s.low < wallclock.mean_band_s.high:
