@@ -11,6 +11,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -33,7 +34,16 @@ CHOSEN = argparse.Namespace()
 
 def die_after(step: int) -> None:
     if CHOSEN.die_at and step == CHOSEN.die_at:
+        # rounds are written in the background, and these steps take less time than a write may
+        while step > CHOSEN.every and not a_round_is_saved():
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def a_round_is_saved() -> bool:
+    from ettr.checkpoint import block_ages
+
+    return all(age.step for age in block_ages(CHOSEN.out / "ckpt"))
 
 
 def started(step: int) -> None:
