@@ -106,6 +106,7 @@ class Memory:
 
     def _held_of(self, store: Any) -> Held | None:
         from ettr.store.folder import FolderStore
+        from ettr.tables import TABLES
 
         if type(store) is not FolderStore or locks_its_engine():
             return None
@@ -117,6 +118,8 @@ class Memory:
             return held if bound == digest and not held.is_over else None
         if digest not in self.stores:
             self.stores[digest] = Held(store.connection)
+            for name in TABLES:  # what is asked when its files are gone is in memory
+                store.source(name)
         elif store._opened is not None:
             return None  # it has read tables with an engine of its own
         held = self.stores[digest]
@@ -250,6 +253,8 @@ def _hold_taken_stages(memory: Memory, kind: Any) -> None:
 
 def _hold_engines(memory: Memory, kind: Any) -> None:
     """An engine that others share stays open with its store."""
+    from ettr.errors import StoreError
+
     close = kind.close
 
     def close_unless_held(store: FolderStore) -> None:
@@ -257,3 +262,18 @@ def _hold_engines(memory: Memory, kind: Any) -> None:
             close(store)
 
     kind.close = close_unless_held
+    source = kind.source
+
+    def source_or_held(store: FolderStore, name: str) -> str:
+        """Of a folder that is gone, or was written again with the same rows, what memory has."""
+        try:
+            place: str = source(store, name)
+        except StoreError:
+            digest, _ = memory.bound.get(store, ("", None))
+            folder = store._folder
+            if name not in store._sources or (folder.exists() and digest_of(folder) != digest):
+                raise
+            place = store._sources[name][1]
+        return place
+
+    kind.source = source_or_held
