@@ -41,15 +41,23 @@ WHERE s.state = 'DOWN'
 -- logged lies near it. time_us: the first event of the hour.
 -- keep: no
 CREATE TABLE event_ends AS
-WITH noted AS (
-  SELECT cluster, node, min(time_us) AS time_us, min(file_id) AS line_file
-  FROM events
-  WHERE "check" <> 'slurmctld' AND severity <> 'ok' AND node IS NOT NULL
-  GROUP BY cluster, node, time_us // 3600000000),
-gone AS (
+WITH gone AS (
   SELECT cluster, node, start_us, min(file_id) AS end_file FROM node_states
   WHERE state IN ('DOWN', 'DRAIN', 'FAIL') AND source <> 'slurm-inventory' AND node IS NOT NULL
   GROUP BY cluster, node, start_us),
+-- stretches of 26 hours, each of whole hours: most events lie in none that counts
+reach AS (
+  SELECT cluster, node, start_us // 93600000000 AS stretch FROM gone
+  UNION
+  SELECT cluster, node, start_us // 93600000000 - 1 FROM gone
+  UNION
+  SELECT cluster, node, start_us // 93600000000 + 1 FROM gone),
+noted AS (
+  SELECT e.cluster, e.node, min(e.time_us) AS time_us, min(e.file_id) AS line_file
+  FROM events e JOIN reach r
+    ON e.cluster = r.cluster AND e.node = r.node AND e.time_us // 93600000000 = r.stretch
+  WHERE e."check" <> 'slurmctld' AND e.severity <> 'ok'
+  GROUP BY e.cluster, e.node, e.time_us // 3600000000),
 near AS (
   SELECT o.cluster, o.node, o.start_us, h.time_us, h.line_file, o.end_file,
          count(*) OVER (PARTITION BY o.cluster, o.node, o.start_us) AS hours
