@@ -84,6 +84,16 @@ def test_a_folder_of_a_killed_process_is_removed_by_the_next_and_a_live_ones_is_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_of_another_machine_stays_where_its_lock_may_not_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    theirs = tmp_path / "ettr-locked-login2.example-abc"
+    theirs.mkdir()
+    Computing().connect().close()
+    assert list(tmp_path.iterdir()) == [theirs]
+
+
 def test_rows_read_from_files_by_a_process_that_was_killed_go_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import sys
@@ -128,12 +129,14 @@ class _NoPandas(MetaPathFinder):
 def folder_aside() -> tuple[str, Callable[[], None]]:
     """A private folder for rows that are put aside, and what removes it.
 
-    It is locked for as long as it is there: one without a lock is a killed process's, and goes.
+    It is locked for as long as it is there: one without a lock is a killed process's, and goes. Its
+    name has that of the machine, since some file systems keep locks to one machine.
 
     Raises:
         OSError: none can be made.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_ASIDE}*"):
+    prefix = f"{_ASIDE}{os.uname().nodename}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
         with suppress(OSError):
             handle = os.open(left, _FOLDER)
             try:
@@ -142,7 +145,7 @@ def folder_aside() -> tuple[str, Callable[[], None]]:
             finally:
                 os.close(handle)
     while True:
-        folder = tempfile.mkdtemp(prefix=_ASIDE)
+        folder = tempfile.mkdtemp(prefix=prefix)
         with suppress(FileNotFoundError):  # another process has taken it for one that was left
             handle = os.open(folder, _FOLDER)
             with suppress(OSError):  # without locks no process takes it for one that was left
