@@ -318,6 +318,8 @@ class LemonReport:
 
     Attributes:
         min_ratio: What a lemon is: so many times the mean rate of the ordinary nodes.
+        not_judged_nodes: Nodes of which too few comparable ones ran jobs.
+        not_judged_failures: Failures on those nodes.
     """
 
     candidates: tuple[LemonCandidate, ...]
@@ -327,6 +329,8 @@ class LemonReport:
     notes: tuple[str, ...]
     unplaced: UnplacedFailures
     distributions: tuple[SignalDistribution, ...]
+    not_judged_nodes: int
+    not_judged_failures: int
 
 
 def lemon_report(
@@ -369,6 +373,7 @@ def lemon_report(
         signal_distributions(
             [(group.cluster, node) for group in large for node in group.nodes], signals or {}
         ),
+        *_not_judged(small),
     )
 
 
@@ -469,13 +474,18 @@ def _learned(name: str, count: float, one: SignalRatio) -> LearnedSignal:
     return LearnedSignal(name, int(count), 1000 * one.base_per_node_day, one.ratio)
 
 
-_NOT_JUDGED = f"not judged: fewer than {MIN_NODES} comparable nodes ran jobs. "
+def not_judged_note(n_nodes: int, n_failures: int) -> str:
+    """The sentence on nodes that too few others compare with, and on their failures."""
+    return by_number(
+        f"{{n}} [node is|nodes are] not judged: fewer than {MIN_NODES} comparable nodes ran jobs. ",
+        n_nodes,
+    ) + by_number("{n} [failure is|failures are] theirs.", n_failures)
 
 
-def failures_not_judged(report: LemonReport) -> str:
-    """The note on nodes that are not judged where failures are theirs; else empty."""
-    none = f"{_NOT_JUDGED}0 "
-    return " ".join(one for one in report.notes if _NOT_JUDGED in one and none not in one)
+def _not_judged(small: Sequence[Stratum]) -> tuple[int, int]:
+    """How many nodes of these groups there are, and how many failures."""
+    nodes = sum(len(group.nodes) for group in small)
+    return nodes, sum(_failures_in(group) for group in small)
 
 
 def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
@@ -485,14 +495,9 @@ def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
         "merely unequal has none.",
         "The days to decide assume a node that runs jobs all day; others take longer.",
     ]
-    left_out = sum(len(group.nodes) for group in small)
-    if left_out:
-        failed = sum(_failures_in(group) for group in small)
-        notes.append(
-            by_number("{n} [node is|nodes are] ", left_out)
-            + _NOT_JUDGED
-            + by_number("{n} [failure is|failures are] theirs.", failed)
-        )
+    n_nodes, n_failures = _not_judged(small)
+    if n_nodes:
+        notes.append(not_judged_note(n_nodes, n_failures))
     shared = sum(len(group.counts.shared) for group in large)
     if shared:
         notes.append(

@@ -17,7 +17,7 @@ from ettr.lemons.candidates import (
     CLEAR_AT,
     SIGNAL_NAMES,
     LemonReport,
-    failures_not_judged,
+    not_judged_note,
 )
 from ettr.report.charts import BarSeries, line, row_chart, share_axis, value_axis
 from ettr.report.findings import not_counted
@@ -57,7 +57,9 @@ def lemons_section(report: LemonReport) -> Section:
 
 def _careful(report: LemonReport) -> str:
     claimed = sum(one.claimed for one in report.candidates)
-    not_judged = failures_not_judged(report) if report.groups else ""
+    not_judged = ""
+    if report.groups and report.not_judged_failures:
+        not_judged = not_judged_note(report.not_judged_nodes, report.not_judged_failures)
     if not claimed:
         return not_judged
     wrong = max(1, round(report.false_discovery * claimed))
