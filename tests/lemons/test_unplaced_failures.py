@@ -67,5 +67,5 @@ def test_failures_on_nodes_that_are_not_judged_are_told_with_the_answer(
     named[4] = named[4].replace("COMPLETED", "NODE_FAIL")
     text = ettr("lemons", ingested(tmp_path, named + others)).out
     assert text.startswith("No lemon is claimed among 25 nodes.")
-    told = "3 nodes are not judged: fewer than 20 comparable nodes ran jobs. 1 failure is theirs."
-    assert (told in text, "not judged" in text) == (failed, failed)
+    note = "3 nodes are not judged: fewer than 20 comparable nodes ran jobs. 1 failure is theirs."
+    assert (note in text, "not judged" in text) == (failed, failed)

@@ -48,7 +48,7 @@ def test_two_processes_store_what_one_does(tmp_path: Path, ending: str):
             rows = {name: sorted(map(str, store.rows(name).to_pylist())) for name in TABLES}
             assert len(rows["files"]) == len(logs) - 2  # the same bytes are known
         found.append((rows, done.err.replace(place, "STORE")))
-        readers = "1" if ending else jobs  # processes are told what is known, of any store
+        readers = "1" if ending else jobs  # processes get what is known, of any store
         repeated = ettr("ingest", place, *words[:-4], "--timezone", "UTC", "--jobs", readers)
         assert repeated.out.count("already in the store, unchanged") == len(logs) - 1
     assert found[0] == found[1]
