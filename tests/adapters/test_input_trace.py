@@ -55,6 +55,8 @@ def test_a_stage_that_raises_costs_its_items_and_says_so() -> None:
         trace_input([range(3), lambda number: 1 // 0], probe=False)
     with pytest.raises(UsageError, match="no pipeline that can be traced"):
         trace_input(3)
+    with pytest.raises(UsageError, match=r"item 2 of the list, 'decode', is no function"):
+        trace_input([range(3), count, "decode"])
 
 
 def test_the_command_writes_stages_that_a_plan_reads(tmp_path: Path) -> None:
@@ -162,6 +164,16 @@ def test_a_dataloader_is_traced_as_a_whole_worker() -> None:
     assert StageTable((_stage(),), InputHost("threads")).host.engine == "threads"
 
 
+@pytest.mark.torch
+def test_a_dataset_that_raises_costs_its_batch_and_says_so() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    table, notes = trace_input(data.DataLoader(_Breaks(), batch_size=4), batches=10)
+    assert table.stages[0].items == 9
+    (raised,) = notes
+    assert "stage worker raised for 1 item, left out: item 1: KeyError: 'seven'" in raised
+    assert table.host.engine_s > 0
+
+
 class _Sleeps:
     def __len__(self) -> int:
         return 40
@@ -169,6 +181,13 @@ class _Sleeps:
     def __getitem__(self, place: int) -> int:
         time.sleep(0.002)
         return place
+
+
+class _Breaks(_Sleeps):
+    def __getitem__(self, place: int) -> int:
+        if place == 7:
+            raise KeyError("seven")
+        return super().__getitem__(place)
 
 
 def _stage() -> InputStage:

@@ -19,18 +19,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
 from ettr.progress.stages import InputHost, InputStage, StageTable
+from ettr.words import counted
 
 _PROBED_ITEMS = 8
 _SLEEP_S = 0.0005
 _PROBE_S = 0.08
 _NAMED_ERRORS = 3
+_ENDED = object()
 
 
 @dataclass(slots=True)
@@ -63,8 +65,9 @@ class Timed:
         """What the stage raised, in a sentence; None where it raised nothing."""
         if not self.failed:
             return None
-        return f"stage {self.name} raised for {self.failed} items, left out: " + "; ".join(
-            self.errors
+        return (
+            f"stage {self.name} raised for {counted(self.failed, 'item')}, left out: "
+            + "; ".join(self.errors)
         )
 
     def stage(self, run: str, outputs: int, **more: Any) -> InputStage | None:
@@ -133,11 +136,13 @@ def trace_input(
         return _spdl(pipeline, batches, run, probe=probe)
     if hasattr(pipeline, "dataset") and hasattr(pipeline, "num_workers"):
         return _dataloader(pipeline, batches, run, timer)
-    if (
-        isinstance(pipeline, list | tuple)
-        and len(pipeline) > 1
-        and all(map(callable, pipeline[1:]))
-    ):
+    if isinstance(pipeline, list | tuple) and len(pipeline) > 1:
+        for place, one in enumerate(pipeline[1:], 1):
+            if not callable(one):
+                raise UsageError(
+                    f"item {place} of the list, {one!r:.80}, is no function; "
+                    f"give a source and functions of one argument"
+                )
         return _chain(pipeline[0], pipeline[1:], batches, run, probe=probe)
     raise UsageError(
         f"a {type(pipeline).__name__} is no pipeline that can be traced; give a list of a source "
@@ -462,23 +467,17 @@ def _same(kind: Any, loader: Any, *, num_workers: int) -> Any:
 def _handing_s(loader: Any, batch_s: float, count: int = 8) -> float:
     """Seconds in which a batch that is ready is handed over: the median of some."""
     waits_s: list[float] = []
-    for place, _ in enumerate(_timed_next(loader, 1.5 * batch_s + 0.02, waits_s)):
-        if place == count:
+    batches = iter(loader)
+    for _ in range(2 * count):  # those that raise are passed over, as in the trace
+        time.sleep(1.5 * batch_s + 0.02)
+        begin_s = time.perf_counter()
+        with suppress(Exception):
+            if next(batches, _ENDED) is _ENDED:
+                break
+            waits_s.append(time.perf_counter() - begin_s)
+        if len(waits_s) > count:
             break
     return statistics.median(waits_s[2:] or waits_s or [0.0])
-
-
-def _timed_next(loader: Any, pause_s: float, waits_s: list[float]) -> Iterator[Any]:
-    batches = iter(loader)
-    while True:
-        time.sleep(pause_s)
-        begin_s = time.perf_counter()
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        waits_s.append(time.perf_counter() - begin_s)
-        yield batch
 
 
 # -- the host, and sizes ---------------------------------------------------------------------------
