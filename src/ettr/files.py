@@ -6,10 +6,11 @@ place by a rename. In a folder that others can write to, no link of theirs leads
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,8 @@ DRAFT_ENDING = ".draft"
 # links that name what a process has open, not a file that somebody placed
 _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _BY_UMASK = 0o666
+_ASIDE = "ettr-locked-"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def new_file(path: Path, mode: int = _BY_UMASK) -> int:
@@ -92,6 +95,59 @@ def _is_stream(path: Path) -> bool:
     if stat.S_ISLNK(mode):
         return path.absolute().parent in _DESCRIPTORS
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def folder_aside() -> tuple[str, Callable[[], None]]:
+    """A private folder for what is put aside, and what removes it.
+
+    It is locked for as long as it is there: one without a lock is a killed process's, and goes. Its
+    name has that of the machine, since some file systems keep locks to one machine.
+
+    Raises:
+        OSError: none can be made.
+    """
+    import glob
+    import shutil
+    import tempfile
+
+    prefix = f"{_ASIDE}{os.uname().nodename}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
+        with suppress(OSError):
+            handle = os.open(left, _FOLDER)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
+    while True:
+        folder = tempfile.mkdtemp(prefix=prefix)
+        with suppress(FileNotFoundError):  # another process has taken it for one that was left
+            handle = os.open(folder, _FOLDER)
+            with suppress(OSError):  # without locks no process takes it for one that was left
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if Path(folder).is_dir():
+                break
+            os.close(handle)
+
+    def remove() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+    return folder, remove
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder as of `folder_aside`, until the end of the block.
+
+    Raises:
+        OSError: none can be made.
+    """
+    folder, remove = folder_aside()
+    try:
+        yield Path(folder)
+    finally:
+        remove()
 
 
 def toml_tables(text: str, where: str, file_format: str, what: str) -> dict[str, object]:

@@ -1,5 +1,7 @@
 """Copies of checkpoints in object storage: whole, partial, and as they were after any failure."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -161,3 +163,22 @@ def test_a_link_is_refused_and_not_left_out(server: ObjectServer, tmp_path: Path
 def test_a_url_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="begins with s3, gs, az"):
         upload(folder_of(tmp_path / "run", a="first"), "ftp://bucket/run")
+
+
+def test_what_a_killed_reader_has_brought_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying = (
+        "import os, sys, tempfile; from ettr.checkpoint import remote; "
+        "tempfile.tempdir = sys.argv[1]; "
+        "remote.download = lambda url, folder: (folder.mkdir(), os.kill(os.getpid(), 9)); "
+        "remote.at_hand('s3://runs/seven').__enter__()"
+    )
+    done = subprocess.run([sys.executable, "-c", dying, str(tmp_path)], check=False)
+    assert done.returncode == -9
+    assert len(list(tmp_path.glob("*/checkpoint"))) == 1
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(remote, "download", lambda _url, folder: folder.mkdir())
+    with remote.at_hand(URL) as brought_to:
+        assert list(tmp_path.glob("*/checkpoint")) == [brought_to]
+    assert not list(tmp_path.iterdir())

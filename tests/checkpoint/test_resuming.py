@@ -106,6 +106,27 @@ def test_the_same_command_again_does_not_erase_the_checkpoint(tmp_path: Path, ca
     assert not caplog.messages
 
 
+def test_a_step_before_the_one_resumed_from_is_warned_of(tmp_path: Path, caplog) -> None:
+    save(tmp_path, 12)
+    for call in ("save_all", "step"):
+        with RunningCheckpoint(tmp_path, state_of(), policy="full") as checkpoint:
+            assert checkpoint.resume_or_begin().step == 12
+            caplog.clear()
+            getattr(checkpoint, call)(5)
+            getattr(checkpoint, call)(6)
+            (said,) = caplog.messages
+            assert "step 5 is saved after step 12, as if the run had gone back" in said
+            checkpoint.save_all(12)
+
+
+def test_a_negative_step_is_refused(tmp_path: Path) -> None:
+    with RunningCheckpoint(tmp_path, state_of()) as checkpoint:
+        for call in (checkpoint.save_all, checkpoint.step):
+            with pytest.raises(UsageError, match="step: -1 was given; give 0 or more"):
+                call(-1)
+    assert steps(tmp_path) == {None}
+
+
 def test_what_is_newer_is_kept_aside_or_given_up_as_asked(tmp_path: Path, caplog) -> None:
     for number in (1, 2):
         save(tmp_path, 250)

@@ -180,9 +180,11 @@ def test_a_clock_that_is_set_back_within_a_block_leaves_its_length_unknown(tmp_p
 def test_a_step_or_a_time_that_no_line_can_hold_is_refused(tmp_path: Path) -> None:
     with ProgressRecorder(tmp_path / "p.jsonl", run="r") as rec:
         with pytest.raises(
-            UsageError, match=r"step: 10+ was given; give one below 9223372036854775"
+            UsageError, match=r"step: 10+ was given; give one from 0 to 9223372036854775"
         ):
             rec.step(10**30)
+        with pytest.raises(UsageError, match="step: -1 was given; give one from 0 to 9223"):
+            rec.step(-1)
         with pytest.raises(UsageError, match="time_s: nan was given; give Unix seconds"):
             rec.record("step", 1, time_s=float("nan"))
     assert (tmp_path / "p.jsonl").read_bytes() == b""

@@ -18,13 +18,13 @@ from ettr.api.result import Result
 from ettr.api.rows import Rows, rows_of
 from ettr.errors import UsageError
 from ettr.facts.duck import name_facts
-from ettr.files import write_text
+from ettr.files import private_folder, write_text
 from ettr.plan.cost import Price, price_of
 from ettr.report.parts import part_alone, part_document
 from ettr.report.registry import PARTS
 from ettr.selection import Selection
 from ettr.store import open_store
-from ettr.store.computing import DUCKDB, Computing, private_folder
+from ettr.store.computing import DUCKDB, Computing
 from ettr.tables import DERIVED, TABLES
 from ettr.tables.rows import is_taken_note
 

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from ettr.checkpoint.slots.durable_io import sync_folder
 from ettr.errors import CheckpointError, FencedError
-from ettr.files import DRAFT_ENDING
+from ettr.files import DRAFT_ENDING, private_folder
 from ettr.object_storage import TRIES, ObjectStorage, at_once, manifest_name
 
 _FORMAT = "ettr-checkpoint-copy"
@@ -131,9 +131,9 @@ def at_hand(place: str | os.PathLike[str]) -> Iterator[Path]:
     if "://" not in str(place):
         yield Path(place)
         return
-    with tempfile.TemporaryDirectory(prefix="ettr-") as above:
-        download(str(place), Path(above) / "checkpoint")
-        yield Path(above) / "checkpoint"
+    with private_folder() as above:
+        download(str(place), above / "checkpoint")
+        yield above / "checkpoint"
 
 
 def _newest(storage: ObjectStorage) -> tuple[int, Files]:

@@ -245,6 +245,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         self.skipped_rounds = 0
         self._root, self._state, self._disk = root, as_state(state), disk
         self._newer, self._owns_steps = newer, False
+        self._last_step = 0
         self._gradients = GradientWatch(self._state)
         self._account = BudgetAccount(self.budget)
         self._rng, self._clock = np.random.default_rng(seed), clock
@@ -348,7 +349,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             question,
             keep=lambda: keep_aside(self.folder, before=self.generation),
         )
-        self._owns_steps = True
+        self._owns_steps, self._last_step = True, start.step
         warn_of_left_out(self._state, start.step)
         try:
             self.save_all(start.step)
@@ -372,6 +373,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         Raises:
             FencedError: another process has taken this slot; this one must end.
             CheckpointError: it was closed; or, at the first step, the slot holds later ones.
+            UsageError: the step is negative.
 
         Any other failure is in `error` of the report, and is warned of once: a tensor or an object
         that cannot be saved has appeared, a disk without room. Older copies remain, and the next
@@ -381,7 +383,7 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
         self._check_open()
         writer, every_steps = self._session.writer, self._options.every_steps
         writer.raise_if_fenced()
-        self._check_newer(step)
+        self._check_step(step)
         writer.reached_step = step
         self._gradients.look(step)
         if step % every_steps:
@@ -419,11 +421,11 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
             FencedError: another process has taken this slot.
             CheckpointError: a round failed, or holds NaN or infinity; the older copies remain. Or
                 the slot holds later steps that were not resumed from.
-            UsageError: the state of an object cannot be saved.
+            UsageError: the state of an object cannot be saved, or the step is negative.
         """
         begin = time.perf_counter()
         self._check_open()
-        self._check_newer(step)
+        self._check_step(step)
         self._error = None
         self._session.writer.wait()  # a round that failed before is no reason not to try now
         self._session.writer.raise_if_fenced()
@@ -485,6 +487,20 @@ class RunningCheckpoint(AbstractContextManager["RunningCheckpoint"]):
     def _check_open(self) -> None:
         if self._closed:
             raise CheckpointError(f"{self.folder}: the checkpoint is closed; open it again")
+
+    def _check_step(self, step: int) -> None:
+        if step < 0:
+            raise UsageError(f"step: {step} was given; give 0 or more")
+        self._check_newer(step)
+        if step < self._last_step:
+            _LOG.warning(
+                "%s: step %d is saved after step %d, as if the run had gone back; after a resume "
+                "count on from the step that resume_or_begin() returns",
+                self.folder,
+                step,
+                self._last_step,
+            )
+        self._last_step = step
 
     def _check_newer(self, step: int) -> None:
         """Before the first save: what lies in the slot and was not resumed from stays, if asked."""

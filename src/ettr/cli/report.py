@@ -224,7 +224,7 @@ def _opened(
 ) -> Iterator[Analysis]:
     """The analysis of the store that is named, or of a temporary one made from files."""
 
-    from ettr.store.computing import private_folder
+    from ettr.files import private_folder
 
     if _is_one_store(what):
         with on.open(what[0]) as store:

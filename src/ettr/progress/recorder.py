@@ -202,13 +202,13 @@ class ProgressRecorder:
         A duration that is no length of time (below 0, not finite) is recorded as not known.
 
         Raises:
-            UsageError: no such event, a time that no calendar has, or a step of more than 64 bits.
+            UsageError: no such event, a time that no calendar has, or a step below 0 or too large.
         """
         if event not in EVENTS:
             raise UsageError(f"event: {event!r} was given; give one of {', '.join(EVENTS)}")
         step = int(step)
-        if abs(step) > MAX_STEP:
-            raise UsageError(f"step: {step} was given; give one below {MAX_STEP}")
+        if not 0 <= step <= MAX_STEP:
+            raise UsageError(f"step: {step} was given; give one from 0 to {MAX_STEP}")
         # Rounded before it is handed on, so that the live split and the file's are the same.
         now = round(float(self._clock() if time_s is None else time_s), 6)
         if not EARLIEST_S <= now <= LATEST_S:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
-import glob
 import os
-import shutil
 import sys
-import tempfile
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ettr.errors import UsageError
+from ettr.files import folder_aside
 
 if TYPE_CHECKING:
     import duckdb
 
 DUCKDB = "duckdb"
 _SHARE = 0.5
-_ASIDE = "ettr-locked-"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEAST_BYTES = 128 << 20  # with less DuckDB cannot sort one batch of rows
 
 
@@ -124,55 +118,6 @@ class _NoPandas(MetaPathFinder):
         """Pandas is not found; others are left to the next finder."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
-
-
-def folder_aside() -> tuple[str, Callable[[], None]]:
-    """A private folder for rows that are put aside, and what removes it.
-
-    It is locked for as long as it is there: one without a lock is a killed process's, and goes. Its
-    name has that of the machine, since some file systems keep locks to one machine.
-
-    Raises:
-        OSError: none can be made.
-    """
-    prefix = f"{_ASIDE}{os.uname().nodename}-"
-    for left in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
-        with suppress(OSError):
-            handle = os.open(left, _FOLDER)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(handle)
-    while True:
-        folder = tempfile.mkdtemp(prefix=prefix)
-        with suppress(FileNotFoundError):  # another process has taken it for one that was left
-            handle = os.open(folder, _FOLDER)
-            with suppress(OSError):  # without locks no process takes it for one that was left
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if Path(folder).is_dir():
-                break
-            os.close(handle)
-
-    def remove() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
-
-    return folder, remove
-
-
-@contextmanager
-def private_folder() -> Iterator[Path]:
-    """A folder as of `folder_aside`, until the end of the block.
-
-    Raises:
-        OSError: none can be made.
-    """
-    folder, remove = folder_aside()
-    try:
-        yield Path(folder)
-    finally:
-        remove()
 
 
 def allowed_bytes(root: Path = Path("/")) -> int:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ettr.errors import AccountingError
+from ettr.files import folder_aside
 from ettr.store.base import Ingestion
-from ettr.store.computing import Computing, folder_aside
+from ettr.store.computing import Computing
 from ettr.tables import ALLOCATIONS, ATTEMPTS, REJECTS, TABLES
 from ettr.tables.rows import NOT_RECORDS, Batch
 from ettr.words import by_number
