@@ -171,11 +171,12 @@ def _when(found: Validation) -> str:
 
 
 def standing_lines(standing: ScenarioStanding) -> tuple[str, ...]:
-    """The same for a reader: the verdict, and what is not validated."""
+    """The same for a reader: the verdict, and what it leaves out where there is one."""
     made = [standing.sentence]
     if standing.passed:
         made.append(f"Passed: {', '.join(standing.passed)}.")
-    made.append(f"Not validated: {'; '.join(standing.not_validated)}.")
+    if standing.verdict != "not validated":
+        made.append(f"Not validated: {'; '.join(standing.not_validated)}.")
     return tuple(made)
 
 
