@@ -105,7 +105,10 @@ def test_a_fifo_waits_for_a_late_writer(tmp_path: Path, monkeypatch: pytest.Monk
     assert not log.path.exists()
 
 
-def test_a_fifo_that_nobody_writes_to_is_told_and_can_be_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGKILL])
+def test_a_fifo_that_nobody_writes_to_is_told_and_can_be_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
+) -> None:
     fifo = tmp_path / "sacct.fifo"
     os.mkfifo(fifo)
     # a shell starts what runs in the background with SIGINT ignored, and so would the tests be
@@ -123,10 +126,17 @@ def test_a_fifo_that_nobody_writes_to_is_told_and_can_be_interrupted(tmp_path: P
         assert running.stderr is not None
         first = running.stderr.readline()
         assert first == f"ettr: {fifo}: waiting, nothing has been written to it yet\n"
-        running.send_signal(signal.SIGINT)
+        running.send_signal(by)
         _, rest = running.communicate(timeout=60)
-        assert running.returncode == 130
+        assert running.returncode == (130 if by == signal.SIGINT else -by)
     assert "Traceback" not in rest
+    if by == signal.SIGKILL:
+        assert len(list(spools.iterdir())) == 1
+        monkeypatch.setattr("tempfile.tempdir", str(spools))
+        writer = threading.Thread(target=lambda: fifo.write_text(SACCT))
+        writer.start()
+        with origin.log_file(fifo):
+            writer.join()
     assert list(spools.iterdir()) == []
 
 

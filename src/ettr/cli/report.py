@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -26,7 +25,7 @@ from ettr.cli.output import (
 )
 from ettr.cli.selecting import Anonymising, OnEngine, Pricing, Selecting
 from ettr.errors import UsageError
-from ettr.files import write_text
+from ettr.files import private_folder, write_text
 
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
@@ -223,9 +222,6 @@ def _opened(
     analysis_of: Callable[[Store, Selection], Analysis],
 ) -> Iterator[Analysis]:
     """The analysis of the store that is named, or of a temporary one made from files."""
-
-    from ettr.files import private_folder
-
     if _is_one_store(what):
         with on.open(what[0]) as store:
             yield analysis_of(store, selection)
@@ -282,9 +278,9 @@ def demo(
     made = scenario_of(text, name)
     logs, site, page = folder / "logs", folder / "site", folder / "report.html"
     logs.mkdir(parents=True)
-    with tempfile.TemporaryDirectory(prefix="ettr-") as place:
-        truth = Path(place) / "truth"
-        with open_store(Path(place) / "store", create=True) as simulated:
+    with private_folder() as place:
+        truth = place / "truth"
+        with open_store(place / "store", create=True) as simulated:
             found = simulate_into(simulated, made, seed, text, name, truth)
             files = write_logs(simulated, logs, _NOTE)
         shutil.copytree(truth, folder / "truth")

@@ -15,7 +15,6 @@ import glob
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,7 @@ from ettr.collect.running import (
     write_output,
 )
 from ettr.errors import ChangedStoreError, EttrError, NoRecordError, SourceError, UsageError
+from ettr.files import private_folder
 from ettr.live.exposition import STATE, Counted, Moment, Samples, openmetrics, samples_of
 from ettr.live.server import Served
 from ettr.report.html import render
@@ -135,10 +135,10 @@ def read_file(
         SourceError: the file is of no known format, or damaged.
         StoreError: the store cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="ettr-") as folder, open_store(store) as opened:
+    with private_folder() as folder, open_store(store) as opened:
         streams = [one for one in map(_stream, opened.files()) if one is not None]
         lengths = {one.read_bytes for one in streams}
-        spool = Path(folder) / path.name
+        spool = folder / path.name
         # as the file had it: the year of a line without one follows from it
         changed_ns = path.stat().st_mtime_ns
         try:
@@ -433,8 +433,8 @@ class StoreWatch:
         begin = begin.replace(hour=0, minute=0, second=0, microsecond=0)
         commands = collect_commands(begin, at.replace(microsecond=0))
         utc = replace(self.plan.options, timezone="UTC")
-        with tempfile.TemporaryDirectory(prefix="ettr-") as folder:
-            for one in collect(commands, Path(folder), os.environ, self.complain):
+        with private_folder() as folder:
+            for one in collect(commands, folder, os.environ, self.complain):
                 if one.size_bytes is None:
                     continue
                 name = one.command.file_name

@@ -14,7 +14,6 @@ import os
 import re
 import select
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from ettr.errors import SourceError
+from ettr.files import private_folder
 
 HEAD_BYTES = 65536
 # a first line longer than the head is cut, and the lines behind it are looked for so far
@@ -262,8 +262,8 @@ def log_file(path: Path, waiting: Callable[[str], None] | None = None) -> Iterat
         return
     label = "stdin" if path == STDIN else str(path if path.name else path.absolute())
     log = LogFile(Path(), label, path == STDIN or label.startswith(_NAMELESS))
-    with tempfile.TemporaryDirectory(prefix="ettr-") as folder:
-        spool = Path(folder) / "log"
+    with private_folder() as folder:
+        spool = folder / "log"
         try:
             with spool.open("wb") as file:
                 for each in objects:
@@ -334,10 +334,10 @@ def _copy(stream: BinaryIO, file: BinaryIO, label: str) -> None:
         file.write(chunk)
 
 
-def _why_not(label: str, folder: str, error: OSError) -> str:
+def _why_not(label: str, folder: Path, error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return (
-            f"{label}: no room for it in {Path(folder).parent}; set TMPDIR to a folder with more, "
+            f"{label}: no room for it in {folder.parent}; set TMPDIR to a folder with more, "
             "or write the log to a file and name that"
         )
     return f"{label}: cannot be read: {error.strerror or error}"

@@ -12,7 +12,6 @@ import ctypes
 import multiprocessing
 import os
 import signal
-import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ettr.errors import SourceError
+from ettr.files import private_folder
 from ettr.sources.ingest import (
     Ingested,
     Progress,
@@ -176,10 +176,10 @@ def ingest_logs(
         UsageError: an option is missing or wrong.
         StoreError: the store holds a simulation, or cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="ettr-") as folder, _workers(jobs) as pool:
+    with private_folder() as folder, _workers(jobs) as pool:
         reading = []
         for number, log in enumerate(logs):
-            own = Path(folder) / str(number)
+            own = folder / str(number)
             own.mkdir()
             given = (log, options, source_name, own, store.files(), store.computing)
             reading.append(pool.submit(_read_aside, *given))
