@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
+from operator import attrgetter
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
@@ -19,11 +21,11 @@ from ettr.sources.json_records import (
     json_records,
 )
 from ettr.sources.limits import most_listed
-from ettr.sources.lines import integer_of
+from ettr.sources.lines import BadRecordError, integer_of, text_in
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes
 from ettr.sources.origin import Origin
-from ettr.sources.times import time_of
+from ettr.sources.times import time_in, time_of
 from ettr.tables.rows import Batch, clean
 
 NAME = "flux"
@@ -64,44 +66,38 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the file is cut off or damaged.
     """
     rows = LogRows(NAME, origin, options)
-    place = 0
-    for record in json_records(origin, lists=("jobs",), shape=_SHAPE):
-        value = record.value
-        jobs = value.get("jobs") if isinstance(value, dict) else None
-        for job in jobs if isinstance(jobs, list) else (value,):
-            place += 1
-            rows.count_read()
-            # the place of the job itself: a listing wraps many
-            own = record if jobs is None else json_record(place, job)
-            _keep(rows, own._replace(line=place))
-            if rows.is_full:
-                yield rows.batch()
+    yield from rows.each(_jobs(origin), partial(_keep, rows), attrgetter("raw"))
     yield rows.batch()
 
 
-def _keep(rows: LogRows, record: JsonRecord) -> None:
-    """Keep the attempt of one job, or reject the record."""
-    job, line = record.value, record.line
+def _jobs(origin: Origin) -> Iterator[tuple[int, JsonRecord]]:
+    """The jobs with their places: a listing wraps many."""
+    place = 0
+    for record in json_records(origin, lists=("jobs",), shape=_SHAPE):
+        jobs = record.value.get("jobs") if isinstance(record.value, dict) else None
+        for job in jobs if isinstance(jobs, list) else (None,):
+            place += 1
+            yield place, record if job is None else json_record(place, job)
+
+
+def _keep(rows: LogRows, line: int, record: JsonRecord) -> None:
+    """Keep the attempt of one job."""
+    job = record.value
     if not isinstance(job, dict):
-        rows.reject(line, "bad-json", record.error or "no JSON object", record.raw)
-        return
-    job_id, submit, state = clean(job.get("id")), time_of(job.get("t_submit")), _state(job)
-    if job_id is None:
-        rows.reject(line, "missing-field", "id is missing", record.raw)
-    elif submit is None:
-        rows.reject(line, "bad-timestamp", "t_submit is missing or no time", record.raw)
-    elif state is None:
+        raise BadRecordError("bad-json", record.error or "no JSON object")
+    job_id, submit = text_in(job.get("id"), "id"), time_in(job.get("t_submit"), "t_submit")
+    state = _state(job)
+    if state is None:
         detail = f"state is {job.get('state')!r:.40}, result {job.get('result')!r:.40}"
-        rows.reject(line, "unknown-state", detail, record.raw)
-    else:
-        try:
-            nodes = expand_nodes(str(job["nodelist"])) if job.get("nodelist") else None
-            if len(nodes or ()) > most_listed(integer_of(job.get("nnodes"))):
-                raise ValueError(f"nodelist names {len(nodes or ())} nodes, nnodes fewer")
-        except ValueError as error:
-            rows.reject(line, "bad-node-list", str(error), record.raw)
-            return
-        _add(rows, line, job, job_id, submit, state, nodes)
+        raise BadRecordError("unknown-state", detail)
+    try:
+        nodes = expand_nodes(str(job["nodelist"])) if job.get("nodelist") else None
+    except ValueError as error:
+        raise BadRecordError("bad-node-list", str(error)) from error
+    if len(nodes or ()) > most_listed(integer_of(job.get("nnodes"))):
+        detail = f"nodelist names {len(nodes or ())} nodes, nnodes fewer"
+        raise BadRecordError("bad-node-list", detail)
+    _add(rows, line, job, job_id, submit, state, nodes)
 
 
 def _add(

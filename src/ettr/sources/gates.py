@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import head_objects, json_records
-from ettr.sources.lines import first_texts, json_part, numbered_texts
+from ettr.sources.json_records import head_objects
+from ettr.sources.lines import BadRecordError, cells_of, csv_lines, first_texts, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import within_years
+from ettr.sources.times import time_of
 from ettr.tables.rows import TEXT_LIMIT, Batch, clean
 from ettr.tables.schemas import REDUNDANT_WORK
 
@@ -39,49 +38,15 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the header of a CSV lacks the run, the gate or the kind.
     """
     rows = LogRows(NAME, origin, options)
-    for line, record, raw in _json(rows) if json_part(origin.head) else _csv(rows):
-        _keep(rows, line, record, raw)
-        if rows.is_full:
-            yield rows.batch()
+    if json_part(origin.head):
+        yield from rows.each_object(lambda line, document: _keep(rows, line, _row_of(document)))
+    else:
+        header, lines = csv_lines(origin)
+        names = [name.lower() for name in header]
+        if missing := [name for name in _NEEDED if name not in names]:
+            raise SourceError(f"{origin}: no checks of runs: no column for {', '.join(missing)}")
+        yield from rows.each_row(partial(_keep, rows), names, lines)
     yield rows.batch()
-
-
-def _json(rows: LogRows) -> Iterator[tuple[int, Record, str]]:
-    for record in json_records(rows.origin):
-        rows.count_read()
-        if isinstance(record.value, dict):
-            yield record.line, _row_of(record.value), record.raw
-        else:
-            rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-
-
-def _csv(rows: LogRows) -> Iterator[tuple[int, Record, str]]:
-    head: list[str] | None = None
-    for number, text in numbered_texts(rows.origin):
-        cells = _cells(text.lstrip("\ufeff"))
-        if head is None:
-            head = [name.strip().lower() for name in cells or []]
-            if missing := [name for name in _NEEDED if name not in head]:
-                raise SourceError(
-                    f"{rows.origin}: no checks of runs: no column for {', '.join(missing)}"
-                )
-            continue
-        rows.count_read()
-        if cells is None or len(cells) > len(head):
-            rows.reject(number, "bad-csv", "not a line of CSV with these columns", text)
-        elif not any(cell.strip() for cell in cells):
-            rows.count_skipped()
-        elif len(cells) < len(head):
-            rows.reject(number, "bad-csv", f"{len(cells)} cells of {len(head)}: cut off", text)
-        else:
-            yield number, dict(zip(head, cells, strict=True)), text
-
-
-def _cells(text: str) -> list[str] | None:
-    try:
-        return next(csv.reader([text.replace("\x00", "")], strict=True), [])
-    except csv.Error:
-        return None
 
 
 def _row_of(document: Record) -> Record:
@@ -125,33 +90,21 @@ def _of_grade(document: Record) -> Record:
     }
 
 
-def _keep(rows: LogRows, line: int, record: Record, raw: str) -> None:
-    """Keep one check, or reject it."""
+def _keep(rows: LogRows, line: int, record: Record) -> None:
+    """Keep one check."""
     words = {name: clean(record.get(name)) for name in _NEEDED}
     words["run"] = words["run"] or rows.options.run
-    empty = [name for name, word in words.items() if word is None]
-    if empty:
+    if empty := [name for name, word in words.items() if word is None]:
         hint = "; name it with --run-name" if "run" in empty else ""
-        rows.reject(line, "missing-field", f"no {' and no '.join(empty)}{hint}", raw)
-        return
-    numbers = {name: _number(record.get(name)) for name in _NUMBERS}
-    step, passed = _number(record.get("step")), _passed(record.get("passed"))
-    wrong = [name for name, value in {**numbers, "step": step}.items() if value is _BAD]
-    if step not in (None, _BAD) and (step < 0 or step != int(step)):
-        wrong.append("step")
-    if numbers["gpu_hours"] not in (None, _BAD) and numbers["gpu_hours"] < 0:
-        wrong.append("gpu_hours")
-    if words["kind"] == REDUNDANT_WORK and not wrong:
-        wrong = [name for name in ("value", "low", "high") if not _is_share(numbers[name])]
-    if wrong or passed is _BAD:
-        name = wrong[0] if wrong else "passed"
-        rows.reject(line, "bad-number", f"{name} is {record.get(name)!r:.100}", raw)
-        return
-    made = _moment(rows, record.get("time"))
-    if made is _BAD:
-        hint = "; give one with its zone, as 2026-03-01T12:00:00Z, or --timezone"
-        rows.reject(line, "bad-timestamp", f"time is {record.get('time')!r:.100}{hint}", raw)
-        return
+        raise BadRecordError("missing-field", f"no {' and no '.join(empty)}{hint}")
+    numbers = {name: _number(record, name) for name in (*_NUMBERS, "step")}
+    shares = ("value", "low", "high") if words["kind"] == REDUNDANT_WORK else ()
+    for name, number in numbers.items():
+        is_wrong = name in ("step", "gpu_hours") and (number or 0) < 0
+        is_wrong |= name == "step" and number is not None and number != int(number)
+        if is_wrong or (name in shares and not 0 <= (number or 0) <= 1):
+            raise _bad_number(record, name)
+    step = numbers.pop("step")
     evidence = clean(record.get("evidence"))
     rows.add(
         NAME,
@@ -159,51 +112,50 @@ def _keep(rows: LogRows, line: int, record: Record, raw: str) -> None:
         **words,
         **numbers,
         step=None if step is None else int(step),
-        passed=passed,
-        time=made,
+        passed=_passed(record),
+        time=_moment(rows, record.get("time")),
         cluster=clean(record.get("cluster")),
         evidence=None if evidence is None else evidence[:TEXT_LIMIT],
     )
 
 
-_BAD: Any = object()
-"""What is no number, and no yes or no."""
+def _bad_number(record: Record, name: str) -> BadRecordError:
+    return BadRecordError("bad-number", f"{name} is {record.get(name)!r:.100}")
 
 
-def _number(value: object) -> Any:
+def _number(record: Record, name: str) -> float | None:
     """A number; None where nothing is stated."""
+    text = clean(record.get(name))
+    try:
+        number = None if text is None else float(text)
+    except ValueError:
+        raise _bad_number(record, name) from None
+    if number is not None and not abs(number) <= _MOST:
+        raise _bad_number(record, name)
+    return number
+
+
+def _moment(rows: LogRows, value: object) -> datetime | None:
     text = clean(value)
     if text is None:
         return None
-    try:
-        number = float(text)
-    except ValueError:
-        return _BAD
-    return number if math.isfinite(number) and abs(number) <= _MOST else _BAD
+    time = time_of(text) if not text.isdigit() else None
+    if time is None and rows.options.timezone:
+        time = rows.local_time(text)
+    if time is None:
+        hint = "; give one with its zone, as 2026-03-01T12:00:00Z, or --timezone"
+        raise BadRecordError("bad-timestamp", f"time is {value!r:.100}{hint}")
+    return time
 
 
-def _moment(rows: LogRows, value: object) -> Any:
-    text = clean(value)
-    if text is None:
-        return None
-    try:
-        stamp = datetime.fromisoformat(text)
-    except ValueError:
-        return _BAD
-    if stamp.tzinfo is not None:
-        return within_years(stamp.astimezone(UTC)) or _BAD
-    return (rows.options.timezone and rows.local_time(text)) or _BAD
-
-
-def _is_share(number: float | None) -> bool:
-    return number is None or 0 <= number <= 1
-
-
-def _passed(value: object) -> Any:
+def _passed(record: Record) -> bool | None:
+    value = record.get("passed")
     if isinstance(value, bool):
         return value
     text = clean(value)
-    return None if text is None else _WORDS.get(text.lower(), _BAD)
+    if text is not None and text.lower() not in _WORDS:
+        raise _bad_number(record, "passed")
+    return None if text is None else _WORDS[text.lower()]
 
 
 def matches(head: bytes, _name: str) -> float:
@@ -213,7 +165,7 @@ def matches(head: bytes, _name: str) -> float:
         is_own = any({"gate", "passed"} <= keys or {"rule", "possible"} <= keys for keys in found)
     else:
         first = next(iter(first_texts(head)), "")
-        head_names = {name.strip().lower() for name in _cells(first.lstrip("\ufeff")) or []}
+        head_names = {name.lower() for name in cells_of(first) or []}
         is_own = {*_NEEDED, "passed"} <= head_names
     return 0.95 if is_own else 0.0
 

@@ -13,8 +13,15 @@ from typing import Any
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import head_objects, json_records
-from ettr.sources.lines import cells_of, first_texts, json_part, numbered_texts
+from ettr.sources.json_records import head_objects
+from ettr.sources.lines import (
+    BadRecordError,
+    cells_of,
+    csv_lines,
+    first_texts,
+    json_part,
+    text_in,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import has_local_times, time_of, within_years
@@ -51,46 +58,22 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     rows = LogRows(NAME, origin, options)
     repeats: Counter[str] = Counter()
-    entries = _json(rows, options) if _is_json(origin.head) else _csv(rows, options)
-    for line, record, raw in entries:
-        _keep(rows, repeats, line, record, raw)
-        if rows.is_full:
-            yield rows.batch()
+
+    def keep(line: int, record: Record) -> None:
+        keys, values = _columns(record, options.column_map), [*record.values()]
+        _keep(rows, repeats, line, {name: values[at] for name, at in keys.items()})
+
+    if json_part(origin.head):
+        yield from rows.each_object(keep)
+    else:
+        names, lines = csv_lines(origin)
+        if missing := _missing(_columns(names, options.column_map)):
+            raise SourceError(
+                f"{origin}: no incident ledger: no column for {', '.join(missing)}; name "
+                "the columns with --columns, such as time=when,kind=what,lost_h=hours"
+            )
+        yield from rows.each_row(keep, names, lines)
     yield rows.batch()
-
-
-def _csv(rows: LogRows, options: ReadOptions) -> Iterator[tuple[int, Record, str]]:
-    columns: dict[str, int] | None = None
-    for number, text in numbered_texts(rows.origin):
-        cells = cells_of(text.lstrip("\ufeff"))
-        if columns is None:
-            columns = _columns(cells or [], options.column_map)
-            if missing := _missing(columns):
-                raise SourceError(
-                    f"{rows.origin}: no incident ledger: no column for {', '.join(missing)}; name "
-                    "the columns with --columns, such as time=when,kind=what,lost_h=hours"
-                )
-            continue
-        rows.count_read()
-        if cells is None:
-            rows.reject(number, "bad-csv", "not a line of CSV", text)
-        elif not any(cell.strip() for cell in cells):
-            rows.count_skipped()
-        else:
-            found = columns.items()
-            yield number, {name: cells[at] for name, at in found if at < len(cells)}, text
-
-
-def _json(rows: LogRows, options: ReadOptions) -> Iterator[tuple[int, Record, str]]:
-    for record in json_records(rows.origin):
-        rows.count_read()
-        value = record.value
-        if isinstance(value, dict):
-            keys = _columns(value, options.column_map)
-            values = list(value.values())
-            yield record.line, {name: values[at] for name, at in keys.items()}, record.raw
-        else:
-            rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
 
 
 def _columns(header: Iterable[str], column_map: dict[str, str] | None) -> dict[str, int]:
@@ -117,22 +100,12 @@ def _missing(columns: dict[str, int]) -> list[str]:
     return missing if any(name in columns for name in _HOURS) else [*missing, "lost_h"]
 
 
-def _keep(rows: LogRows, repeats: Counter[str], line: int, record: Record, raw: str) -> None:
-    """Keep one entry, or reject it."""
-    stated = record.get("time")
-    began, day_only = _moment(rows, stated)
-    kind = clean(record.get("kind"))
-    hours = {name: _number(record.get(name)) for name in _HOURS}
-    wrong = next((name for name, value in hours.items() if value is not None and value < 0), None)
+def _keep(rows: LogRows, repeats: Counter[str], line: int, record: Record) -> None:
+    """Keep one entry."""
+    began, day_only = _moment(rows, record.get("time"))
     if began is None:
-        rows.reject(line, "bad-timestamp", f"the date is {stated!r:.100}", raw)
-        return
-    if kind is None:
-        rows.reject(line, "missing-field", "the kind is empty", raw)
-        return
-    if wrong is not None:
-        rows.reject(line, "bad-number", f"{wrong} is {record.get(wrong)!r:.100}", raw)
-        return
+        raise BadRecordError("bad-timestamp", f"the date is {record.get('time')!r:.100}")
+    kind = text_in(record.get("kind"), "the kind")
     ended, _ = _moment(rows, record.get("time_end"))
     message = clean(record.get("message"))
     rows.add(
@@ -144,8 +117,7 @@ def _keep(rows: LogRows, repeats: Counter[str], line: int, record: Record, raw: 
         time_end=ended if ended is not None and ended >= began else None,
         day_only=day_only,
         kind=kind,
-        lost_h=hours["lost_h"],
-        lost_gpu_hours=hours["lost_gpu_hours"],
+        **{name: _hours(record, name) for name in _HOURS},
         run=clean(record.get("run")),
         node=clean(record.get("node")),
         message=None if message is None else message[:TEXT_LIMIT],
@@ -169,16 +141,16 @@ def _moment(rows: LogRows, value: object) -> tuple[datetime | None, bool]:
     return found, False
 
 
-def _number(value: object) -> float | None:
-    """A number of hours; None where nothing is stated, below 0 where it is no number of hours."""
-    text = clean(value)
-    if text is None:
-        return None
+def _hours(record: Record, name: str) -> float | None:
+    """A number of hours; None where nothing is stated."""
+    text = clean(record.get(name))
     try:
-        number = float(text.replace(",", ""))
+        number = None if text is None else float(text.replace(",", ""))
     except ValueError:
-        return -1.0
-    return number if 0 <= number <= MOST_HOURS else -1.0
+        number = -1.0
+    if number is not None and not 0 <= number <= MOST_HOURS:
+        raise BadRecordError("bad-number", f"{name} is {record.get(name)!r:.100}")
+    return number
 
 
 def _own_id(repeats: Counter[str], record: Record) -> str:
@@ -189,17 +161,13 @@ def _own_id(repeats: Counter[str], record: Record) -> str:
     return hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _is_json(head: bytes) -> bool:
-    return bool(json_part(head))
-
-
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that this is a ledger: it has a date, a kind, and hours lost by name."""
-    if _is_json(head):
+    if json_part(head):
         headers: list[Iterable[str]] = [list(found) for found in head_objects(head)]
     else:
         first = next(iter(first_texts(head)), "")
-        headers = [cells_of(first.lstrip("\ufeff")) or []]
+        headers = [cells_of(first) or []]
     return 0.9 if any(not _missing(_columns(header, None)) for header in headers) else 0.0
 
 

@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.json_records import JsonRecord, head_objects, json_records
+from ettr.sources.json_records import JsonObject, head_objects
 from ettr.sources.limits import MOST_NODES
+from ettr.sources.lines import BadRecordError
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch, clean
@@ -47,15 +48,35 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         UsageError: the size of the fleet was not given, or is less than the nodes that failed.
     """
     rows = LogRows(NAME, origin, options)
-    faults, last_day = _faults(rows)
+    zero = (options.start or DAY_ZERO).astimezone(UTC)
+    faults: list[_Fault] = []
+    days: list[float] = []
+    open_faults: dict[tuple[str, str], deque[_Fault]] = defaultdict(deque)
+
+    def keep(line: int, value: JsonObject) -> None:
+        node, day, kind, is_start = _parts(value)
+        days.append(day)
+        waiting = open_faults[node, kind]
+        if is_start:
+            faults.append(_Fault(node, kind, day, line))
+            waiting.append(faults[-1])
+        elif waiting and waiting[0].start_day <= day:
+            waiting.popleft().end_day = day
+            rows.count_folded()
+        else:
+            detail = f"node {node}: no open fault of type {kind}"
+            raise BadRecordError("end-without-start", detail)
+
+    yield from rows.each_object(keep)
     failed = sorted({fault.node for fault in faults})
     _check_fleet(rows, len(failed))
-    zero = (options.start or DAY_ZERO).astimezone(UTC)
+    if n_open := sum(map(len, open_faults.values())):
+        rows.note(f"{counted(n_open, 'fault')} had not ended when the trace did")
     if options.start is None:
         rows.note("day 0 of the trace was taken as 2024-03-30 UTC")
     for fault in faults:
         _add_event(rows, fault, zero)
-    _add_nodes(rows, failed, zero, zero + timedelta(days=last_day))
+    _add_nodes(rows, failed, zero, zero + timedelta(days=max(days, default=0.0)))
     _add_down_intervals(rows, faults, zero)
     yield rows.batch()
 
@@ -67,65 +88,22 @@ def _check_fleet(rows: LogRows, n_failed: int) -> None:
             f"{rows.origin}: the trace names the {n_failed} nodes that failed and not how many "
             "there are; say so with --nodes N (the published trace has 400)"
         )
-    if n_nodes > MOST_NODES:
+    if not n_failed <= n_nodes <= MOST_NODES:
         raise UsageError(
-            f"{rows.origin}: --nodes {n_nodes} is more than any cluster has; give at most "
-            f"{MOST_NODES}"
-        )
-    if n_nodes < n_failed:
-        raise UsageError(
-            f"{rows.origin}: --nodes {n_nodes} is less than the {n_failed} nodes that the trace "
-            "names"
+            f"{rows.origin}: --nodes {n_nodes}: give at least the {n_failed} nodes that the trace "
+            f"names, and at most {MOST_NODES}"
         )
 
 
-def _faults(rows: LogRows) -> tuple[list[_Fault], float]:
-    """The faults in order of their starts, and the last day in the trace."""
-    faults: list[_Fault] = []
-    open_faults: dict[tuple[str, str], deque[_Fault]] = defaultdict(deque)
-    last_day = 0.0
-    for record in json_records(rows.origin):
-        rows.count_read()
-        parts = _parts(rows, record)
-        if parts is None:
-            continue
-        node, day, kind, is_start = parts
-        last_day = max(last_day, day)
-        waiting = open_faults[node, kind]
-        if is_start:
-            fault = _Fault(node, kind, day, record.line)
-            waiting.append(fault)
-            faults.append(fault)
-        elif waiting and waiting[0].start_day <= day:
-            waiting.popleft().end_day = day
-            rows.count_folded()
-        else:
-            rows.reject(
-                record.line,
-                "end-without-start",
-                f"node {node}: no open fault of type {kind}",
-                record.raw,
-            )
-    n_open = sum(len(waiting) for waiting in open_faults.values())
-    if n_open:
-        rows.note(f"{counted(n_open, 'fault')} had not ended when the trace did")
-    return faults, last_day
-
-
-def _parts(rows: LogRows, record: JsonRecord) -> tuple[str, float, str, bool] | None:
-    value = record.value
-    if not isinstance(value, dict):
-        rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-        return None
+def _parts(value: JsonObject) -> tuple[str, float, str, bool]:
+    """Node, day and kind of a fault, and whether it starts."""
     node, day, fault = clean(value.get("node_id")), value.get("event_time"), value.get("fault_type")
     event = value.get("event_type")
     if node is None or not isinstance(fault, dict) or event not in {"fault_start", "fault_end"}:
         detail = "needs node_id, event_type fault_start or fault_end, and fault_type"
-        rows.reject(record.line, "missing-field", detail, record.raw)
-        return None
+        raise BadRecordError("missing-field", detail)
     if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day <= _MOST_DAYS:
-        rows.reject(record.line, "bad-timestamp", f"event_time is {day!r:.100}", record.raw)
-        return None
+        raise BadRecordError("bad-timestamp", f"event_time is {day!r:.100}")
     words = [clean(fault.get(part)) or "" for part in ("Level", "Class", "Desc")]
     return node, float(day), "/".join(words), event == "fault_start"
 

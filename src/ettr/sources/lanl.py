@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import cells_of, integer_of, numbered_texts
+from ettr.sources.lines import BadRecordError, csv_lines, integer_of, text_in
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch, clean, text_of
@@ -26,7 +26,7 @@ _LEAST = ("System", "Prob Started")
 
 @dataclass(slots=True)
 class _Outage:
-    """One failure: where, from, to, why, and its line."""
+    """One failure: where, from, to, why, its line, and what its node is made of."""
 
     cluster: str
     node: str | None
@@ -34,15 +34,8 @@ class _Outage:
     end: datetime | None
     code: str | None
     line: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Hardware:
-    """What a record says of its node's hardware, and its line."""
-
     group: str | None
     n_cpus: int | None
-    line: int
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -54,58 +47,45 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     rows = LogRows(NAME, origin, options)
     rows.zone()
+    header, lines = csv_lines(origin)
+    if missing := [name for name in _NEEDED if name not in header]:
+        raise SourceError(f"{origin}: not LANL's file: no column {', '.join(missing)}")
     outages: list[_Outage] = []
-    hardware: dict[tuple[str, str], _Hardware] = {}
-    header: list[str] | None = None
-    for number, text in numbered_texts(origin):
-        cells = cells_of(text.lstrip("\ufeff"))
-        if header is None:
-            header = [cell.strip() for cell in cells or ()]
-            if missing := [name for name in _NEEDED if name not in header]:
-                raise SourceError(f"{origin}: not LANL's file: no column {', '.join(missing)}")
-            continue
-        rows.count_read()
-        if cells is None:
-            rows.reject(number, "bad-csv", "not a line of CSV", text)
-            continue
-        if not any(cells):
-            rows.count_skipped()
-            continue
-        record = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-        outage = _outage(rows, record, number, text)
-        if outage is None:
-            continue
-        _add_event(rows, outage, record)
-        outages.append(outage)
-        if outage.node:
-            described = _Hardware(_group(record), integer_of(record.get("procsinnode")), number)
-            hardware.setdefault((outage.cluster, outage.node), described)
-        if rows.is_full:
-            yield rows.batch()
+
+    def keep(line: int, record: dict[str, str]) -> None:
+        outages.append(_outage(rows, record, line))
+        _add_event(rows, outages[-1], record)
+
+    yield from rows.each_row(keep, header, lines)
     rows.note("each LANL system was taken as a cluster of its own; a node's GPUs are not known")
-    _add_nodes(rows, hardware)
+    _add_nodes(rows, outages)
     _add_down_intervals(rows, outages)
     yield rows.batch()
 
 
-def _outage(rows: LogRows, record: dict[str, str], number: int, text: str) -> _Outage | None:
-    """The outage that a record reports; None, and a reject, where it cannot be placed."""
-    system = clean(record.get("System"))
-    if system is None:
-        rows.reject(number, "missing-field", "System is empty", text)
-        return None
-    start = _time(record.get("Prob Started", ""), rows)
+def _outage(rows: LogRows, record: dict[str, str], line: int) -> _Outage:
+    """The outage that a record reports."""
+    system = text_in(record["System"], "System")
+    start = _time(record["Prob Started"], rows)
     if start is None:
-        detail = f"Prob Started is {record.get('Prob Started', '')!r:.100}"
-        rows.reject(number, "bad-timestamp", detail, text)
-        return None
-    end = _time(record.get("Prob Fixed", ""), rows)
-    minutes = integer_of(record.get("Down Time"))
+        raise BadRecordError("bad-timestamp", f"Prob Started is {record['Prob Started']!r:.100}")
+    end = _time(record["Prob Fixed"], rows)
+    minutes = integer_of(record["Down Time"])
     if end is None or end < start:
         # a repair over the hour that clocks go back seems to end before it began: its length holds
         rows.note("records whose fix lies before their start took their end from Down Time")
         end = _after(start, minutes)
-    return _Outage(f"lanl-{system}", _node(rows, record), start, end, _code(record), number)
+    group = (f"{name} {record[name]}" for name in ("cputype", "memtype") if record.get(name))
+    return _Outage(
+        f"lanl-{system}",
+        _node(rows, record),
+        start,
+        end,
+        _code(record),
+        line,
+        ", ".join(group) or None,
+        integer_of(record.get("procsinnode")),
+    )
 
 
 def _after(start: datetime, minutes: int | None) -> datetime | None:
@@ -144,13 +124,6 @@ def _code(record: dict[str, str]) -> str | None:
     return None
 
 
-def _group(record: dict[str, str]) -> str | None:
-    parts = [
-        f"{name} {value}" for name in ("cputype", "memtype") if (value := clean(record.get(name)))
-    ]
-    return ", ".join(parts) or None
-
-
 def _add_event(rows: LogRows, outage: _Outage, record: dict[str, str]) -> None:
     rows.events.add(
         line=outage.line,
@@ -164,15 +137,15 @@ def _add_event(rows: LogRows, outage: _Outage, record: dict[str, str]) -> None:
     )
 
 
-def _add_nodes(rows: LogRows, hardware: dict[tuple[str, str], _Hardware]) -> None:
-    for (cluster, node), known in hardware.items():
+def _add_nodes(rows: LogRows, outages: list[_Outage]) -> None:
+    for outage in {(one.cluster, one.node): one for one in reversed(outages) if one.node}.values():
         rows.derive(
             "nodes",
-            line=known.line,
-            cluster=cluster,
-            node=node,
-            n_cpus=known.n_cpus,
-            hardware_group=known.group,
+            line=outage.line,
+            cluster=outage.cluster,
+            node=outage.node,
+            n_cpus=outage.n_cpus,
+            hardware_group=outage.group,
         )
 
 

@@ -30,6 +30,14 @@ _BEFORE_NODE = re.compile(rf"\A(?:{_LOGS})[-_]+", re.IGNORECASE)
 _AFTER_NODE = re.compile(rf"[-_]+(?:{_LOGS})\Z", re.IGNORECASE)
 
 
+class BadRecordError(ValueError):
+    """A record that cannot be read: the slug by which it is counted, and why in words."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
 def chunks(origin: Origin) -> Iterator[bytes]:
     """The log's bytes, decompressed, in pieces of about one MiB, without a byte order mark.
 
@@ -117,6 +125,14 @@ def json_part(head: bytes) -> bytes:
     return behind if re.match(rb"(?:\[\s*)?\{", behind) else b""
 
 
+def text_in(value: object, name: str) -> str:
+    """The text of a field that a record must have. Raises BadRecordError: it is empty."""
+    text = clean(value)
+    if text is None:
+        raise BadRecordError("missing-field", f"{name} is missing")
+    return text
+
+
 def integer_of(value: object) -> int | None:
     """The whole number from 0 that a text or a number spells; None for all else."""
     text = clean(value) or ""
@@ -138,8 +154,20 @@ def node_of_name(name: str) -> str | None:
 
 
 def cells_of(text: str) -> list[str] | None:
-    """Cells of a line of CSV; None where it cannot be read as such."""
+    """Cells of a line of CSV, stripped; None where it is none, as where a quote is not closed."""
     try:
-        return next(csv.reader([text.replace("\x00", "")]), [])
+        found = next(csv.reader([text.removeprefix("\ufeff").replace("\x00", "")], strict=True), [])
     except csv.Error:
         return None
+    return [cell.strip() for cell in found]
+
+
+def csv_lines(origin: Origin) -> tuple[list[str], Iterator[tuple[int, str]]]:
+    """The names of a CSV file's columns, and its other lines with their numbers.
+
+    Raises:
+        SourceError: the file is corrupt or truncated.
+    """
+    lines = numbered_texts(origin)
+    header = next((text for _, text in lines if text.strip()), "")
+    return cells_of(header) or [], lines

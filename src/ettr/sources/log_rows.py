@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
 from ettr.sources.base import ReadOptions
-from ettr.sources.lines import node_of_name
+from ettr.sources.json_records import JsonObject, JsonRecord, RecordShape, json_records
+from ettr.sources.lines import BadRecordError, cells_of, node_of_name
 from ettr.sources.origin import Origin
 from ettr.sources.times import (
     LocalClock,
@@ -24,6 +27,7 @@ from ettr.tables import LOG_DAYS
 from ettr.tables.rows import Batch, BatchBuilder
 
 _DAY = timedelta(days=1)
+RecordT = TypeVar("RecordT")
 
 
 class LogRows(BatchBuilder):
@@ -34,6 +38,65 @@ class LogRows(BatchBuilder):
         self.origin, self.options = origin, options
         self._clock: LocalClock | None = None
         self._years: LogYears | None = None
+
+    def each(
+        self,
+        records: Iterable[tuple[int, RecordT]],
+        keep: Callable[[int, RecordT], object],
+        raw: Callable[[RecordT], str] = str,
+    ) -> Iterator[Batch]:
+        """Count each record, hand it to `keep` and reject it where that raises `BadRecordError`.
+
+        Batches as they are full: the last one is for the caller to take.
+
+        Args:
+            records: each with its line.
+            raw: what a reject shows of a record.
+        """
+        for line, record in records:
+            self.count_read()
+            try:
+                keep(line, record)
+            except BadRecordError as bad:
+                self.reject(line, bad.reason, str(bad), raw(record))
+            if self.is_full:
+                yield self.batch()
+
+    def each_object(
+        self,
+        keep: Callable[[int, JsonObject], object],
+        shape: RecordShape | None = None,
+    ) -> Iterator[Batch]:
+        """The same of the JSON objects of the log; what is no object is rejected."""
+
+        def checked(line: int, record: JsonRecord) -> None:
+            if not isinstance(record.value, dict):
+                raise BadRecordError("bad-json", record.error or "no JSON object")
+            keep(line, record.value)
+
+        records = ((record.line, record) for record in json_records(self.origin, (), shape))
+        yield from self.each(records, checked, attrgetter("raw"))
+
+    def each_row(
+        self,
+        keep: Callable[[int, dict[str, str]], object],
+        names: list[str],
+        lines: Iterable[tuple[int, str]],
+    ) -> Iterator[Batch]:
+        """The same of the lines of a CSV file with these columns; empty ones are skipped."""
+
+        def checked(line: int, text: str) -> None:
+            cells = cells_of(text)
+            if cells is None:
+                raise BadRecordError("bad-csv", "not a line of CSV")
+            if not any(cells):
+                self.count_skipped()
+            elif len(cells) != len(names):
+                raise BadRecordError("bad-csv", f"{len(cells)} cells of {len(names)}")
+            else:
+                keep(line, dict(zip(names, cells, strict=True)))
+
+        yield from self.each(lines, checked)
 
     def node_of_file(self) -> str | None:
         """The node that the log's name says, with a note on it; None where it says none."""

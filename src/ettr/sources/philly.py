@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     Json,
     JsonObject,
-    JsonRecord,
     RecordShape,
     as_list,
     as_object,
     head_objects,
-    json_records,
 )
+from ettr.sources.lines import BadRecordError, text_in
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch, clean
@@ -51,40 +51,25 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     rows = LogRows(NAME, origin, options)
     rows.zone()
-    for record in json_records(origin, shape=_SHAPE):
-        rows.count_read()
-        _keep(rows, record)
-        if rows.is_full:
-            yield rows.batch()
+    yield from rows.each_object(partial(_keep, rows), _SHAPE)
     yield rows.batch()
 
 
-def _keep(rows: LogRows, record: JsonRecord) -> None:
-    """Keep the attempts of one job, or reject the record."""
-    if not isinstance(record.value, dict):
-        rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-        return
-    job = as_object(record.value)
-    job_id, submit = clean(job.get("jobid")), _time(rows, job.get("submitted_time"))
+def _keep(rows: LogRows, line: int, job: JsonObject) -> None:
+    """Keep the attempts of one job."""
+    job_id, submit = text_in(job.get("jobid"), "jobid"), _time(rows, job.get("submitted_time"))
     state = _STATES.get(str(job.get("status")))
-    if job_id is None:
-        rows.reject(record.line, "missing-field", "jobid is missing", record.raw)
-    elif submit is None:
-        rows.reject(record.line, "bad-timestamp", "submitted_time is not a time", record.raw)
-    elif state is None:
-        rows.reject(
-            record.line, "unknown-state", f"status is {job.get('status')!r:.40}", record.raw
-        )
-    else:
-        attempts = [as_object(one) for one in as_list(job.get("attempts"))]
-        for place, attempt in enumerate(attempts or [{}]):
-            is_last = place + 1 >= len(attempts)
-            ended = _add(
-                rows, record.line, job, job_id, submit, attempt, state if is_last else _AGAIN
-            )
-            if ended is None or ended <= submit:
-                break
-            submit = ended
+    if submit is None:
+        raise BadRecordError("bad-timestamp", "submitted_time is not a time")
+    if state is None:
+        raise BadRecordError("unknown-state", f"status is {job.get('status')!r:.40}")
+    attempts = [as_object(one) for one in as_list(job.get("attempts"))]
+    for place, attempt in enumerate(attempts or [{}], 1):
+        is_last = place >= len(attempts)
+        ended = _add(rows, line, job, job_id, submit, attempt, state if is_last else _AGAIN)
+        if ended is None or ended <= submit:
+            break
+        submit = ended
 
 
 def _add(

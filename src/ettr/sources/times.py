@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
 from ettr.sources.limits import FIRST_YEAR, LAST_YEAR
-from ettr.sources.lines import chunks, first_texts
+from ettr.sources.lines import BadRecordError, chunks, first_texts
 from ettr.sources.origin import Origin
 
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "UCT"})
@@ -132,6 +132,18 @@ def time_of(value: object, timezone: str | None = None) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         return None
     return within_years(stamp) if stamp else None
+
+
+def time_in(value: object, name: str, timezone: str | None = None) -> datetime:
+    """The moment that a record must have, as `time_of` reads it.
+
+    Raises:
+        BadRecordError: it is no time.
+    """
+    time = time_of(value, timezone)
+    if time is None:
+        raise BadRecordError("bad-timestamp", f"{name} is {value!r:.100}")
+    return time
 
 
 def within_years(stamp: datetime) -> datetime | None:

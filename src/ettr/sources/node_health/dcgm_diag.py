@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     Json,
     JsonObject,
-    JsonRecord,
     RecordShape,
     head_objects,
-    json_records,
 )
+from ettr.sources.lines import BadRecordError
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch, clean
@@ -44,19 +44,14 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     node = rows.node_of_file()
     rows.note_time_of_file("results")
-    for record in json_records(origin, shape=_SHAPE):
-        rows.count_read()
-        root = _root(record.value) if isinstance(record.value, dict) else None
-        if root is None:
-            rows.reject(record.line, "bad-json", record.error or "no dcgmi diag", record.raw)
-            continue
-        _keep(rows, record, root, node)
-        if rows.is_full:
-            yield rows.batch()
+    yield from rows.each_object(partial(_keep, rows, node), _SHAPE)
     yield rows.batch()
 
 
-def _keep(rows: LogRows, record: JsonRecord, root: JsonObject, node: str | None) -> None:
+def _keep(rows: LogRows, node: str | None, line: int, document: JsonObject) -> None:
+    root = _root(document)
+    if root is None:
+        raise BadRecordError("bad-json", "no dcgmi diag")
     kept = 0
     for category in _objects(root.get("test_categories")):
         for test in _objects(category.get("tests")):
@@ -67,7 +62,7 @@ def _keep(rows: LogRows, record: JsonRecord, root: JsonObject, node: str | None)
                 kept += 1
                 entity = clean(result.get("entity_id")) or clean(result.get("gpu_id"))
                 rows.events.add(
-                    line=record.line,
+                    line=line,
                     time=rows.origin.changed,
                     node=node,
                     check="dcgmi diag",
@@ -78,7 +73,7 @@ def _keep(rows: LogRows, record: JsonRecord, root: JsonObject, node: str | None)
                     message=_warnings(result),
                 )
     if not kept:
-        rows.reject(record.line, "missing-field", "no test has a result", record.raw)
+        raise BadRecordError("missing-field", "no test has a result")
 
 
 def _objects(given: Json) -> list[JsonObject]:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from operator import attrgetter
 
-import pyarrow as pa
-
-from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     Json,
@@ -23,16 +20,15 @@ from ettr.sources.json_records import (
     head_objects,
     json_records,
 )
+from ettr.sources.lines import BadRecordError, text_in
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
-from ettr.sources.times import time_of
+from ettr.sources.slurm.attempts import FieldRecords
+from ettr.sources.times import time_in, time_of
 from ettr.tables.rows import Batch, clean
 
 NAME = "gcm"
 
-# records of jobs are wide; this many of them, raw, stay well under 200 MB
-_JOB_RECORDS = 20_000
 # GCM's names for squeue's columns -> sacct's fields
 _SQUEUE_FIELDS = {
     "JOBID": "JobID",
@@ -60,20 +56,6 @@ _XIDS = re.compile(r"\bXID(?: error)?s?:?\s*((?:\d{1,3}(?:\s*,\s*)?)+)", re.IGNO
 _OTHERS = ("NODE_NAME", "nodes_allocated", "server_thread_count", "BlockName", "SwitchName")
 
 
-@dataclass(slots=True)
-class _JobRecords:
-    """Records of jobs waiting to be made rows: sacct's fields, the line, and the record as read."""
-
-    fields: list[JsonObject] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-
-    def add(self, fields: JsonObject, record: JsonRecord) -> None:
-        self.fields.append(fields)
-        self.lines.append(record.line)
-        self.texts.append(record.raw)
-
-
 def _is_record(value: JsonObject) -> bool:
     body = _body(value) or {}
     ours = "health_check" in body or "derived_cluster" in body
@@ -86,48 +68,26 @@ _SHAPE = RecordShape(_is_record, re.compile('"(?:health_check|sacct|SUBMIT_TIME)
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Events of the checks, attempts and allocations of the jobs."""
     file = LogRows(NAME, origin, options)
-    attempts = AttemptReader(NAME, origin.file_id, options, str(origin))
-    # apart, since what one kind has the other may lack
-    ended, queued = _JobRecords(), _JobRecords()
-    for record in json_records(origin, shape=_SHAPE):
-        file.count_read()
+    jobs = FieldRecords(file, attrgetter("raw"))
+
+    def keep(line: int, record: JsonRecord) -> None:
         body = _body(record.value)
         if body is None:
-            file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-        elif isinstance(body.get("sacct"), dict):
-            ended.add(_sacct(body), record)
+            raise BadRecordError("bad-json", record.error or "no JSON object")
+        if isinstance(body.get("sacct"), dict):
+            jobs.add(line, _sacct(body), record, "ended")
         elif _is_queued(body):
-            queued.add(_queued(body), record)
+            jobs.add(line, _queued(body), record, "queued")
         elif "health_check" in body or "result" in body:
-            _check(file, body, record)
+            _check(file, line, body)
         else:
             file.count_skipped()
-        if file.is_full or len(ended.lines) + len(queued.lines) >= _JOB_RECORDS:
-            yield _batch(file, attempts, (queued, ended))
-            ended, queued = _JobRecords(), _JobRecords()
-    yield _batch(file, attempts, (queued, ended))
 
-
-def _batch(file: LogRows, attempts: AttemptReader, kinds: tuple[_JobRecords, ...]) -> Batch:
-    made: dict[str, list[pa.Table]] = {"attempts": [], "allocations": []}
-    for jobs in kinds:
-        if not jobs.lines:
-            continue
-        try:
-            converted = rows_from_sacct_fields(attempts, jobs.fields, jobs.lines)
-        except SourceError as error:
-            for line, text in zip(jobs.lines, jobs.texts, strict=True):
-                file.reject(line, "missing-field", str(error), text)
-            continue
-        for bad in converted.bad:
-            file.reject(jobs.lines[bad.index], bad.reason, bad.detail, jobs.texts[bad.index])
-        file.count_skipped(converted.skipped)
-        file.count_folded(converted.folded)
-        made["attempts"].append(converted.attempts)
-        made["allocations"].append(converted.allocations)
-    for sentence in attempts.notes() if made["attempts"] else ():
-        file.note(sentence)
-    return file.batch(**{name: pa.concat_tables(parts) for name, parts in made.items() if parts})
+    for record in json_records(origin, shape=_SHAPE):
+        yield from file.each([(record.line, record)], keep, attrgetter("raw"))
+        if jobs.is_full:
+            yield jobs.batch()
+    yield jobs.batch(is_last=True)
 
 
 def _body(value: Json) -> JsonObject | None:
@@ -178,16 +138,9 @@ def _tres(counts: JsonObject) -> str:
     return ",".join(f"{name}={n}" for name, n in counts.items() if isinstance(n, int))
 
 
-def _check(file: LogRows, body: JsonObject, record: JsonRecord) -> None:
-    check = clean(body.get("health_check"))
-    if check is None:
-        file.reject(record.line, "missing-field", "health_check is missing", record.raw)
-        return
-    time = time_of(body.get("start_time"))
-    if time is None:
-        detail = f"start_time is {body.get('start_time')!r}"
-        file.reject(record.line, "bad-timestamp", detail, record.raw)
-        return
+def _check(file: LogRows, line: int, body: JsonObject) -> None:
+    check = text_in(body.get("health_check"), "health_check")
+    time = time_in(body.get("start_time"), "start_time")
     end = time_of(body.get("end_time"))
     message = clean(body.get("_msg"))
     result = body.get("result")
@@ -195,7 +148,7 @@ def _check(file: LogRows, body: JsonObject, record: JsonRecord) -> None:
     codes = _codes(message) if check.lower() == "xid errors" and severity != "ok" else []
     for code in codes or [None]:
         file.events.add(
-            line=record.line,
+            line=line,
             time=time,
             time_end=end if end and end >= time else None,
             node=clean(body.get("node")),

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     Broken,
     Json,
     JsonObject,
+    JsonRecord,
     RecordShape,
     head_objects,
+    json_record,
     json_records,
-    short,
 )
+from ettr.sources.lines import BadRecordError, text_in
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import time_of
+from ettr.sources.times import time_in
 from ettr.tables.rows import Batch, clean
 
 NAME = "gpud"
@@ -58,34 +61,28 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each event and each health state."""
     rows = LogRows(NAME, origin, options)
     # the place of the event itself, since a component's record wraps many
-    place = 0
-    for record in json_records(origin, lists=_LISTS, shape=_SHAPE):
-        for item, outer in _items(record.value, {}):
-            inner = _inner(item) if isinstance(item, dict) else None
-            place += 1
-            rows.count_read()
-            if isinstance(item, Broken):
-                rows.reject(place, "bad-json", item.error, item.raw)
-            elif not isinstance(item, dict):
-                raw = record.raw if item is record.value else short(item)
-                rows.reject(place, "bad-json", record.error or "no JSON object", raw)
-            elif inner == []:
-                rows.count_skipped()  # a component without events
-            else:
-                _keep(rows, place, item, outer)
-        if rows.is_full:
-            yield rows.batch()
+    items = enumerate(
+        (
+            item
+            for record in json_records(origin, lists=_LISTS, shape=_SHAPE)
+            for item in _items(record, record.value, {})
+        ),
+        1,
+    )
+    yield from rows.each(items, partial(_keep, rows), lambda item: item[0].raw)
     yield rows.batch()
 
 
-def _items(value: Json, outer: JsonObject, depth: int = 0) -> Iterator[tuple[Json, JsonObject]]:
+def _items(
+    record: JsonRecord, value: Json, outer: JsonObject, depth: int = 0
+) -> Iterator[tuple[JsonRecord, JsonObject]]:
     """Events and states, each with the component's record that wraps it."""
     inner = _inner(value) if isinstance(value, dict) else None
     if not isinstance(value, dict) or not inner or depth >= _DEEPEST:
-        yield value, outer
+        yield record if value is record.value else json_record(0, value), outer
         return
     for item in inner:
-        yield from _items(item, value, depth + 1)
+        yield from _items(record, item, value, depth + 1)
 
 
 def _inner(value: JsonObject) -> list[Json] | None:
@@ -102,15 +99,16 @@ def _inner(value: JsonObject) -> list[Json] | None:
     return None
 
 
-def _keep(rows: LogRows, place: int, item: JsonObject, outer: JsonObject) -> None:
-    check = clean(item.get("component")) or clean(outer.get("component"))
-    if check is None:
-        rows.reject(place, "missing-field", "component is missing", short(item))
+def _keep(rows: LogRows, place: int, found: tuple[JsonRecord, JsonObject]) -> None:
+    record, outer = found
+    item = record.value
+    if not isinstance(item, dict):
+        raise BadRecordError("bad-json", record.error or "no JSON object")
+    if _inner(item) == []:
+        rows.count_skipped()  # a component without events
         return
-    time = time_of(item.get("time") or item.get("timestamp"))
-    if time is None:
-        rows.reject(place, "bad-timestamp", f"time is {item.get('time')!r}", short(item))
-        return
+    check = text_in(item.get("component") or outer.get("component"), "component")
+    time = time_in(item.get("time") or item.get("timestamp"), "time")
     message = clean(item.get("message")) or clean(item.get("reason")) or clean(item.get("error"))
     extra = _extra(item)
     node = next(

@@ -6,21 +6,20 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     Json,
     JsonObject,
-    JsonRecord,
     RecordShape,
     head_objects,
-    json_records,
 )
-from ettr.sources.lines import integer_of, json_part
+from ettr.sources.lines import BadRecordError, integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import expand_nodes, listed_nodes
 from ettr.sources.origin import Origin
-from ettr.sources.times import time_of
+from ettr.sources.times import time_in, time_of
 from ettr.tables.rows import Batch, clean
 
 NAME = "nvrx"
@@ -35,38 +34,21 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """A `start` for the first cycle of each attempt of a job, a `restart` for each later one."""
     rows = LogRows(NAME, origin, options)
     ended: dict[tuple[str, int], datetime] = {}
-    for record in json_records(origin, shape=_SHAPE):
-        rows.count_read()
-        _keep(rows, record, ended)
-        if rows.is_full:
-            yield rows.batch()
+    yield from rows.each_object(partial(_keep, rows, ended), _SHAPE)
     yield rows.batch()
 
 
-def _keep(rows: LogRows, record: JsonRecord, ended: dict[tuple[str, int], datetime]) -> None:
-    """Keep the cycle's beginning, or reject the record; `ended` holds the ends of cycles so far."""
-    value = record.value
-    if not isinstance(value, dict):
-        rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-        return
-    missing = [name for name in _NEEDED if value.get(name) in (None, "")]
-    if missing:
-        rows.reject(record.line, "missing-field", f"{', '.join(missing)} missing", record.raw)
-        return
+def _keep(
+    rows: LogRows, ended: dict[tuple[str, int], datetime], line: int, value: JsonObject
+) -> None:
+    """Keep the cycle's beginning; `ended` holds the ends of cycles so far."""
+    if missing := [name for name in _NEEDED if value.get(name) in (None, "")]:
+        raise BadRecordError("missing-field", f"{', '.join(missing)} missing")
     job, cycle = clean(value["job_id"]), integer_of(value["cycle_number"])
-    begin = time_of(value["cycle_start_time"], "UTC")
     if job is None or cycle is None:
-        rows.reject(
-            record.line,
-            "bad-number",
-            f"job_id {value['job_id']!r:.100}, cycle_number {value['cycle_number']!r:.100}",
-            record.raw,
-        )
-        return
-    if begin is None:
-        detail = f"cycle_start_time is {value['cycle_start_time']!r:.100}"
-        rows.reject(record.line, "bad-timestamp", detail, record.raw)
-        return
+        numbers = f"job_id {value['job_id']!r:.100}, cycle_number {value['cycle_number']!r:.100}"
+        raise BadRecordError("bad-number", numbers)
+    begin = time_in(value["cycle_start_time"], "cycle_start_time", "UTC")
     end = time_of(value.get("cycle_end_time"), "UTC")
     if end is not None:
         ended[job, cycle] = end
@@ -74,7 +56,7 @@ def _keep(rows: LogRows, record: JsonRecord, ended: dict[tuple[str, int], dateti
     gap_s = (begin - before).total_seconds() if before and begin >= before else None
     rows.add(
         "progress",
-        line=record.line,
+        line=line,
         run_id=job,
         job_id=job,
         rank=0,

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     Json,
     JsonObject,
-    JsonRecord,
     RecordShape,
     head_objects,
-    json_records,
 )
+from ettr.sources.lines import text_in
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import time_of
+from ettr.sources.times import time_in, time_of
 from ettr.tables.rows import Batch, clean
 
 NAME = "nvsentinel"
@@ -49,11 +49,7 @@ _SHAPE = RecordShape(_is_event, re.compile('"check_?name"', re.IGNORECASE))
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each error code of each health event."""
     file = LogRows(NAME, origin, options)
-    for record in json_records(origin, shape=_SHAPE):
-        file.count_read()
-        _event(file, record)
-        if file.is_full:
-            yield file.batch()
+    yield from file.each_object(partial(_event, file), _SHAPE)
     yield file.batch()
 
 
@@ -85,27 +81,17 @@ def _unwrapped(value: Json) -> tuple[JsonObject, JsonObject, str | None]:
     return (data if "checkname" in data else outer), outer, cluster
 
 
-def _event(file: LogRows, record: JsonRecord) -> None:
-    if not isinstance(record.value, dict):
-        file.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-        return
-    event, outer, cluster = _unwrapped(record.value)
-    check = clean(event.get("checkname"))
-    if check is None:
-        file.reject(record.line, "missing-field", "checkName is missing", record.raw)
-        return
+def _event(file: LogRows, line: int, record: JsonObject) -> None:
+    event, outer, cluster = _unwrapped(record)
+    check = text_in(event.get("checkname"), "checkName")
     stamp = event.get("generatedtimestamp") or outer.get("time") or outer.get("createdat")
-    time = time_of(stamp, "UTC")
-    if time is None:
-        detail = f"generatedTimestamp is {stamp!r}"
-        file.reject(record.line, "bad-timestamp", detail, record.raw)
-        return
+    time = time_in(stamp, "generatedTimestamp", "UTC")
     metadata = _plain_keys(event.get("metadata"))
     end = time_of(outer.get("lastremediationtimestamp"), "UTC")
     entity_type, entity, job = _entities(event.get("entitiesimpacted"))
     for code in _codes(check, event.get("errorcode")):
         file.events.add(
-            line=record.line,
+            line=line,
             time=time,
             time_end=end if end and end >= time else None,
             node=clean(event.get("nodename")) or clean(outer.get("nodename")),

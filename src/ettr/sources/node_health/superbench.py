@@ -11,18 +11,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
     JsonObject,
-    JsonRecord,
     RecordShape,
     head_objects,
-    json_records,
 )
+from ettr.sources.lines import BadRecordError, text_in
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.tables.rows import Batch, clean
+from ettr.tables.rows import Batch
 
 NAME = "superbench"
 RULES = "rules.yaml"
@@ -64,25 +64,15 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     rules = _rules_beside(origin, rows)
     rows.note_time_of_file("results")
-    for record in json_records(origin, shape=_SHAPE):
-        rows.count_read()
-        _keep(rows, record, rules)
-        if rows.is_full:
-            yield rows.batch()
+    yield from rows.each_object(partial(_keep, rows, rules), _SHAPE)
     yield rows.batch()
 
 
-def _keep(rows: LogRows, record: JsonRecord, rules: list[MetricRule]) -> None:
-    value = record.value
-    if not isinstance(value, dict):
-        rows.reject(record.line, "bad-json", record.error or "no JSON object", record.raw)
-        return
-    node = clean(value.get("node"))
+def _keep(rows: LogRows, rules: list[MetricRule], line: int, value: JsonObject) -> None:
+    node = text_in(value.get("node"), "node")
     metrics = {name: found for name, found in value.items() if "/" in name and _is_number(found)}
-    if node is None or not metrics:
-        what = "node" if node is None else "every metric"
-        rows.reject(record.line, "missing-field", f"{what} is missing", record.raw)
-        return
+    if not metrics:
+        raise BadRecordError("missing-field", "every metric is missing")
     broken: defaultdict[str, list[str]] = defaultdict(list)
     for name, found in metrics.items():
         if _breaks(name, float(found), rules):  # type: ignore[arg-type]
@@ -91,7 +81,7 @@ def _keep(rows: LogRows, record: JsonRecord, rules: list[MetricRule]) -> None:
         own = broken[benchmark]
         more = f" and {len(own) - _MOST_NAMED} more" if len(own) > _MOST_NAMED else ""
         rows.events.add(
-            line=record.line,
+            line=line,
             time=rows.origin.changed,
             node=node,
             check=f"superbench {re.sub(r':.*', '', benchmark)}",

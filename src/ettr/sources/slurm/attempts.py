@@ -8,7 +8,7 @@ whole columns, since a site's history holds millions of rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions
 from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES
+from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.slurm import fields as words
 from ettr.sources.slurm.job_fields import (
@@ -41,9 +42,12 @@ from ettr.sources.slurm.times import (
     matches,
 )
 from ettr.tables import ALLOCATIONS, ATTEMPTS, Kind
-from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE
+from ettr.tables.rows import DEFAULT_CLUSTER, UNNAMED_NOTE, Batch
 from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import by_number
+
+# records of jobs are wide; this many of them stay well under 200 MB
+_BATCH_JOBS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +404,59 @@ def rows_from_sacct_fields(
         if name in USED
     }
     return reader.convert(columns, np.asarray(lines, dtype=np.int64))
+
+
+class FieldRecords:
+    """Jobs of one log as sacct's fields, until they are made rows.
+
+    Args:
+        raw: what a reject shows of a record.
+    """
+
+    def __init__(self, rows: LogRows, raw: Callable[[Any], str] = str) -> None:
+        self._rows, self._raw = rows, raw
+        self._reader = AttemptReader(
+            rows.source, rows.origin.file_id, rows.options, str(rows.origin)
+        )
+        self._waiting: dict[str, list[tuple[int, Mapping[str, Any], Any]]] = {}
+
+    def add(self, line: int, fields: Mapping[str, Any], record: object, kind: str = "") -> None:
+        """Take a job; those of one kind have the same fields."""
+        self._waiting.setdefault(kind, []).append((line, fields, record))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to hand out a batch."""
+        return sum(map(len, self._waiting.values())) >= _BATCH_JOBS or self._rows.is_full
+
+    def batch(self, *, is_last: bool = False) -> Batch:
+        """The rows of what was taken since the last batch, and what else the log has collected."""
+        made: dict[str, list[pa.Table]] = {ATTEMPTS.name: [], ALLOCATIONS.name: []}
+        waiting, self._waiting = self._waiting, {}
+        for records in waiting.values():
+            lines = [line for line, _, _ in records]
+            try:
+                found = rows_from_sacct_fields(
+                    self._reader, [fields for _, fields, _ in records], lines
+                )
+            except SourceError as error:
+                for line, _, record in records:
+                    self._rows.reject(line, "missing-field", str(error), self._raw(record))
+                continue
+            of_line = {lines[bad.index]: bad for bad in reversed(found.bad)}
+            for line, bad in sorted(of_line.items()):
+                record = records[bad.index][2]
+                self._rows.reject(line, bad.reason, bad.detail, self._raw(record))
+            self._rows.count_skipped(found.skipped)
+            # a job whose id is bad takes its steps along: one reject
+            self._rows.count_folded(found.folded + len(found.bad) - len(of_line))
+            made[ATTEMPTS.name].append(found.attempts)
+            made[ALLOCATIONS.name].append(found.allocations)
+        for sentence in self._reader.notes() if is_last and made[ATTEMPTS.name] else ():
+            self._rows.note(sentence)
+        return self._rows.batch(
+            **{name: pa.concat_tables(parts) for name, parts in made.items() if parts}
+        )
 
 
 def _as_text(value: Any) -> str:

@@ -11,17 +11,16 @@ from collections.abc import Iterator
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import BadRecordError, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
+from ettr.sources.slurm.attempts import FieldRecords
 from ettr.sources.slurm.fields import NOTHING
 from ettr.sources.times import has_local_times
 from ettr.tables.rows import Batch
 
 NAME = "slurm-jobs"
 
-_BATCH_JOBS = 20_000
 _START, _NO_JOBS = "JobId=", "No jobs in the system"
 # before its UserId a job has its ids and its name, which may hold spaces and equals signs
 _USER = re.compile(r"\sUserId=(?=[^()\n]{0,200}\(\d{1,10}\)\s)")
@@ -79,25 +78,24 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         UsageError: the user gave no zone.
     """
     rows = LogRows(NAME, origin, options)
-    attempts = AttemptReader(NAME, origin.file_id, options, str(origin))
-    found: list[tuple[int, str]] = []
-    n_jobs = 0
-    for line, text in _blocks(origin):
-        rows.count_read()
-        if text.startswith(_START):
-            n_jobs += 1
-            found.append((line, text))
-        elif text.startswith(_NO_JOBS):
-            n_jobs += 1
+    jobs, begun = FieldRecords(rows), set[str]()
+
+    def keep(line: int, text: str) -> None:
+        begun.update(start for start in (_START, _NO_JOBS) if text.startswith(start))
+        if text.startswith(_NO_JOBS):
             rows.count_skipped()
+        elif text.startswith(_START):
+            jobs.add(line, _record(text), text)
         else:
-            rows.reject(line, "bad-job", "no JobId=", text)
-        if len(found) >= _BATCH_JOBS or rows.is_full:
-            yield _batch(rows, attempts, found)
-            found = []
-    if not n_jobs:
+            raise BadRecordError("bad-job", "no JobId=")
+
+    for block in _blocks(origin):
+        yield from rows.each([block], keep)
+        if jobs.is_full:
+            yield jobs.batch()
+    if not begun:
         raise SourceError(f"{origin}: is not the output of scontrol show job")
-    yield _batch(rows, attempts, found)
+    yield jobs.batch(is_last=True)
 
 
 def _blocks(origin: Origin) -> Iterator[tuple[int, str]]:
@@ -113,29 +111,6 @@ def _blocks(origin: Origin) -> Iterator[tuple[int, str]]:
             block.append(line)
     if block:
         yield first, "\n".join(block)
-
-
-def _batch(rows: LogRows, attempts: AttemptReader, found: list[tuple[int, str]]) -> Batch:
-    records: list[dict[str, str]] = []
-    places: list[tuple[int, str]] = []
-    for line, text in found:
-        try:
-            records.append(_record(text))
-        except ValueError as why:
-            rows.reject(line, "bad-job", str(why), text)
-        else:
-            places.append((line, text))
-    if not records:
-        return rows.batch()
-    converted = rows_from_sacct_fields(attempts, records, [line for line, _ in places])
-    for bad in converted.bad:
-        line, text = places[bad.index]
-        rows.reject(line, bad.reason, bad.detail, text)
-    rows.count_skipped(converted.skipped)
-    rows.count_folded(converted.folded)
-    for sentence in attempts.notes():
-        rows.note(sentence)
-    return rows.batch(attempts=converted.attempts, allocations=converted.allocations)
 
 
 def _record(text: str) -> dict[str, str]:
@@ -171,7 +146,8 @@ def _fields(text: str) -> dict[str, str]:
     head = _HEAD.fullmatch(text[: user.start()]) if user else None
     command = _COMMAND.search(text, user.start()) if user else None
     if user is None or head is None or command is None:
-        raise ValueError("the job is cut off, or not as scontrol show job writes it")
+        detail = "the job is cut off, or not as scontrol show job writes it"
+        raise BadRecordError("bad-job", detail)
     shown = dict(_PAIR.findall(head["ids"])) | {"JobName": head["name"].strip()}
     for key, value in _PAIR.findall(text[user.start() : command.start()]):
         shown.setdefault(key, value)

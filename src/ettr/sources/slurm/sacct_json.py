@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import pyarrow as pa
-
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import (
@@ -21,17 +19,18 @@ from ettr.sources.json_records import (
     number,
     short,
 )
+from ettr.sources.lines import BadRecordError
+from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm import fields as words
-from ettr.sources.slurm.attempts import AttemptReader, rows_from_sacct_fields
-from ettr.tables.rows import Batch, Rejects
+from ettr.sources.slurm.attempts import FieldRecords
+from ettr.tables.rows import Batch
 
 NAME = "slurm-sacct-json"
 _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 _ACCOUNTING = re.compile(rb'"(?:association|derived_exit_code|submission|kill_request_user|steps)"')
 # a job has other ids within, but was submitted once
 _SHAPE = RecordShape(lambda job: job.keys() >= {"job_id", "state"}, re.compile('"submission"'))
-_BATCH_JOBS = 20_000
 _OVERRIDING = ("RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
 
@@ -55,51 +54,31 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     jobs = document.get("jobs")
     if not isinstance(jobs, list):
         raise SourceError(f'{origin}: holds no "jobs" list; is it the output of sacct --json?')
-    reader = AttemptReader(NAME, origin.file_id, options, str(origin))
-    loses_exit_codes = _version(document) == (22, 5)
-    for first in range(0, len(jobs), _BATCH_JOBS):
-        yield _batch(
-            jobs[first : first + _BATCH_JOBS], first + 1, reader, origin.file_id, loses_exit_codes
-        )
-    notes = reader.notes()
-    if loses_exit_codes:
-        notes += ("Slurm 22.05 writes exit code 0 for failed jobs into its JSON; left empty",)
-    yield Batch({}, 0, notes=notes)
+    rows = LogRows(NAME, origin, options)
+    records, loses_exit_codes = FieldRecords(rows, short), _version(document) == (22, 5)
 
-
-def _batch(
-    jobs: list[Json], first: int, reader: AttemptReader, file_id: str, loses_exit_codes: bool
-) -> Batch:
-    rejects = Rejects(NAME, file_id)
-    records: list[dict[str, str]] = []
-    places: list[int] = []
-    for place, job in enumerate(jobs, first):
+    def keep(place: int, job: Json) -> None:
         if isinstance(job, Broken):
-            rejects.add(place, "bad-json", job.error, job.raw)
-            continue
+            raise BadRecordError("bad-json", job.error)
         try:
             made = _records(as_object(job), loses_exit_codes)
         except (TypeError, ValueError, KeyError, OverflowError) as error:
-            rejects.add(place, "bad-job", f"no job as sacct writes it: {error}", short(job))
-            continue
-        records += made
-        places += [place] * len(made)
-    n_read = len(records) + len(rejects.rows)
-    n_skipped = n_folded = 0
-    tables: dict[str, pa.Table] = {}
-    if records:
-        converted = rows_from_sacct_fields(reader, records, places)
-        of_place = {places[bad.index]: bad for bad in reversed(converted.bad)}
-        for place, bad in sorted(of_place.items()):
-            rejects.add(place, bad.reason, bad.detail, short(jobs[place - first]))
-        tables = {"attempts": converted.attempts, "allocations": converted.allocations}
-        n_skipped = converted.skipped
-        # a job whose id is bad takes its steps along: one reject
-        n_folded = converted.folded + len(converted.bad) - len(of_place)
-    if rejects.rows:
-        rejects.sort()
-        tables["rejects"] = rejects.table()
-    return Batch(tables, n_read, len(rejects.rows), n_skipped, rows_folded=n_folded)
+            raise BadRecordError("bad-job", f"no job as sacct writes it: {error}") from error
+        rows.count_read(len(made) - 1)
+        for fields in made:
+            records.add(place, fields, job)
+
+    for place, job in enumerate(jobs, 1):
+        yield from rows.each([(place, job)], keep, _raw)
+        if records.is_full:
+            yield records.batch()
+    if loses_exit_codes:
+        rows.note("Slurm 22.05 writes exit code 0 for failed jobs into its JSON; left empty")
+    yield records.batch(is_last=True)
+
+
+def _raw(job: Json) -> str:
+    return job.raw if isinstance(job, Broken) else short(job)
 
 
 def _records(job: JsonObject, loses_exit_codes: bool) -> list[dict[str, str]]:
