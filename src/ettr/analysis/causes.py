@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from ettr.analysis.analysis import Analysis
 from ettr.attribution.hazards import (
     BY_OPERATOR,
     CAUSES,
@@ -31,20 +32,16 @@ from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
 from ettr.facts import Facts
 from ettr.facts.facts import at
-from ettr.metrics.availability import LogsRead
 from ettr.metrics.black_holes import hung_runs, owed_to_holes
-from ettr.metrics.instants import Period
 from ettr.metrics.outages import ended_by_person
 from ettr.selection import Selection
 from ettr.tables.schemas import CAUSES_TABLE
-from ettr.taxonomy import UNATTRIBUTED, Taxonomy
+from ettr.taxonomy import UNATTRIBUTED
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 from ettr.words import by_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ettr.analysis.assumptions import Assumptions
 
 
 # -- what the ledger of causes reads from a store: interruptions and what they were exposed to -----
@@ -100,27 +97,18 @@ class LedgerRows:
     settled: list[Settled | None]
 
 
-class OfInterruptions(Protocol):
-    """What the rows of the ledger take."""
-
-    facts: Facts
-    period: Period
-    taxonomy: Taxonomy
-    logs_read: LogsRead
-
-
-def fleet_evidence_table(analysis: OfInterruptions, kinds: tuple[str, ...]) -> np.ndarray:
+def fleet_evidence_table(analysis: Analysis, kinds: tuple[str, ...]) -> np.ndarray:
     """`evidence_table` of what occurs on this fleet."""
     return evidence_table(kinds, analysis.taxonomy.symptoms, has_checks(analysis))
 
 
-def has_checks(analysis: OfInterruptions) -> bool:
+def has_checks(analysis: Analysis) -> bool:
     """Whether any log could have shown a symptom of a node."""
     logs = analysis.logs_read
     return logs.errors or logs.node_states
 
 
-def ledger_rows(analysis: OfInterruptions) -> LedgerRows:
+def ledger_rows(analysis: Analysis) -> LedgerRows:
     """Every interruption of the logs but preemptions, and the view that the model has of them."""
     facts = analysis.facts
     ends = sorted(
@@ -154,7 +142,7 @@ def ledger_rows(analysis: OfInterruptions) -> LedgerRows:
     return LedgerRows(ends, evidence, confidence, list(places), n_pairs, in_burst, given, settled)
 
 
-def _settled(analysis: OfInterruptions) -> dict[str, Settled]:
+def _settled(analysis: Analysis) -> dict[str, Settled]:
     """By attempt, what is no longer weighed."""
     facts, symptoms = analysis.facts, analysis.taxonomy.symptoms
     found = {
@@ -196,7 +184,7 @@ def _evidence(failure: Row | None, end: Row) -> str:
 
 
 def _interruptions(
-    analysis: OfInterruptions, ends: list[Row], evidence: list[str], named: list[str | None]
+    analysis: Analysis, ends: list[Row], evidence: list[str], named: list[str | None]
 ) -> tuple[Interruptions, list[tuple[str, str]]]:
     facts = analysis.facts
     kinds: _PlacesOfKeys[str] = _PlacesOfKeys()
@@ -364,7 +352,7 @@ def _burst_odds(
     return odds
 
 
-def _period_s(analysis: OfInterruptions) -> float:
+def _period_s(analysis: Analysis) -> float:
     return analysis.period.days * SECONDS_PER_DAY
 
 
@@ -458,23 +446,8 @@ class CauseLedger:
     not_listed: int
 
 
-class OfLedger(OfInterruptions, Protocol):
-    """What the ledger takes; `of`: the same logs under another selection."""
-
-    assumptions: Assumptions
-
-    @property
-    def selected(self) -> Selection | None:
-        """The selection; None where nothing is left out."""
-        ...
-
-    def of(self, selection: Selection) -> Self:
-        """The same logs under another selection."""
-        ...
-
-
 def cause_ledger(
-    analysis: OfLedger, default: OfLedger | None = None, most_listed: int = MOST_CAUSES_LISTED
+    analysis: Analysis, default: Analysis | None = None, most_listed: int = MOST_CAUSES_LISTED
 ) -> CauseLedger:
     """The causes of every interruption but preemptions."""
     rows, fit = _judged(analysis)
@@ -488,18 +461,12 @@ def cause_ledger(
     return CauseLedger(_summary(analysis, rows, fit, before), listed, first)
 
 
-class OfCauses(Protocol):
-    """What `causes` takes."""
-
-    causes: CauseSummary | None
-
-
-def causes(_: Facts, given: OfCauses) -> CauseSummary | None:
+def causes(analysis: Analysis) -> CauseSummary | None:
     """Interruptions by cause, with probabilities; `table("causes")` has each of them."""
-    return given.causes
+    return analysis.causes
 
 
-def cause_summary(analysis: OfLedger) -> CauseSummary | None:
+def cause_summary(analysis: Analysis) -> CauseSummary | None:
     """Totals of the ledger for a report; None where it would hold up the report."""
     kinds = _of_all_logs(analysis).facts.rows("ending_kinds")
     if sum(row["n"] for row in kinds) > REPORTED_UP_TO:
@@ -507,7 +474,7 @@ def cause_summary(analysis: OfLedger) -> CauseSummary | None:
     return _summary(analysis, *_judged(analysis), None)
 
 
-def causes_table(analysis: OfLedger) -> pa.Table:
+def causes_table(analysis: Analysis) -> pa.Table:
     """The table `causes`, of all interruptions."""
     import pyarrow as pa
 
@@ -516,11 +483,11 @@ def causes_table(analysis: OfLedger) -> pa.Table:
     return CAUSES_TABLE.check(pa.table(found, CAUSES_TABLE.arrow_schema))
 
 
-def _of_all_logs(analysis: OfLedger) -> OfLedger:
+def _of_all_logs(analysis: Analysis) -> Analysis:
     return analysis if analysis.selected is None else analysis.of(Selection())
 
 
-def _judged(analysis: OfLedger) -> tuple[LedgerRows, LedgerFit]:
+def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
     """The selected interruptions, judged by all of the logs: a selection changes no verdict."""
     whole = _of_all_logs(analysis)
     rows = ledger_rows(whole)
@@ -548,7 +515,7 @@ def _judged(analysis: OfLedger) -> tuple[LedgerRows, LedgerFit]:
     )
 
 
-def _fit(analysis: OfLedger, rows: LedgerRows) -> LedgerFit:
+def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
     """The causes of all ends: those that the model weighs, and those that are settled."""
     fit = fit_ledger(rows.given, fleet_evidence_table(analysis, rows.given.kinds))
     if len(fit.probability) == len(rows.ends):
@@ -570,7 +537,7 @@ def _fit(analysis: OfLedger, rows: LedgerRows) -> LedgerFit:
 
 
 def _summary(
-    analysis: OfLedger, rows: LedgerRows, fit: LedgerFit, before: np.ndarray | None
+    analysis: Analysis, rows: LedgerRows, fit: LedgerFit, before: np.ndarray | None
 ) -> CauseSummary:
     worth = _reliability(analysis)
     if not analysis.logs_read.jobs:
@@ -596,7 +563,7 @@ def _summary(
     return CauseSummary(n, kinds.get(PREEMPTION, 0), in_bursts, totals, worth, notes)
 
 
-def _reliability(analysis: OfLedger) -> tuple[StatedCause, ...]:
+def _reliability(analysis: Analysis) -> tuple[StatedCause, ...]:
     stated = np.tile(np.array(STATED)[:, None], (1, len(CAUSES)))
     low, high = true_shares(stated, has_checks(analysis), analysis.assumptions.confidence)
     return tuple(
@@ -606,7 +573,7 @@ def _reliability(analysis: OfLedger) -> tuple[StatedCause, ...]:
     )
 
 
-def _notes(analysis: OfLedger, rows: LedgerRows, worth: tuple[StatedCause, ...]) -> list[str]:
+def _notes(analysis: Analysis, rows: LedgerRows, worth: tuple[StatedCause, ...]) -> list[str]:
     shown = ", ".join(
         f"{one.low:.2f} to {one.high:.2f} for {one.cause.replace('_', ' ')}"
         for one in worth

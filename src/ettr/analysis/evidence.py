@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.selecting import last_day
 from ettr.facts import Facts, made
 from ettr.metrics.coverage import HOLE_CHANCE
@@ -30,9 +31,6 @@ from ettr.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from ettr.attribution.job_history import AttemptHistory, JobHistory
-    from ettr.metrics.availability import LogsRead, Service
-    from ettr.metrics.instants import Period
-    from ettr.selection import Selection
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"
 LISTED_NODES = 20
@@ -118,33 +116,23 @@ class AttemptEvidence:
     kinds: tuple[str, ...] = ()
 
 
-class OfPeriod(Protocol):
-    """What the days of a selection take."""
-
-    period: Period
-    selection: Selection
-    logs_read: LogsRead
-
-
-def evidence_of_job(
-    facts: Facts, given: OfPeriod, history: JobHistory
-) -> tuple[AttemptEvidence, ...]:
+def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvidence, ...]:
     """Whether evidence of a job's nodes was arriving, for each attempt that ended."""
     ended = {one: _day_of(one.end) for one in history.attempts if one.end is not None}
     if not ended:
         return ()
     names = frozenset(node for attempt in ended for node in attempt.nodes)
-    asked = facts.under(asked_cluster=history.cluster, asked_node_names=names)
+    asked = analysis.facts.under(asked_cluster=history.cluster, asked_node_names=names)
     with_rows = {(row["node"], row["day"]) for row in asked.rows("errors_of_nodes")}
     by_day = {
         row["day"]: row["n_rows"]
         for row in asked.rows("cluster_error_days")
         if row["cluster"] == history.cluster
     }
-    uncovered = uncovered_days(by_day, *_period_days(given))
-    deaf_to = facts.under(understood_checks=given.logs_read.node_checks).rows("deaf_nodes")
-    deaf = {row["node"] for row in deaf_to if row["cluster"] == history.cluster}
-    kinds = tuple(sorted(_kinds_of_lines(facts)[history.cluster]))
+    uncovered = uncovered_days(by_day, *_period_days(analysis))
+    under = analysis.facts.under(understood_checks=analysis.logs_read.node_checks)
+    deaf = {row["node"] for row in under.rows("deaf_nodes") if row["cluster"] == history.cluster}
+    kinds = tuple(sorted(_kinds_of_lines(analysis.facts)[history.cluster]))
     return tuple(
         replace(_attempt_evidence(attempt, day, with_rows, deaf, day in uncovered), kinds=kinds)
         for attempt, day in ended.items()
@@ -176,24 +164,14 @@ def _day_of(time: datetime) -> int:
     return int(to_seconds(time) // _DAY_S)
 
 
-class OfEvidence(Protocol):
-    """What `evidence_coverage` takes."""
-
-    selected: object
-    selection: Selection
-    period: Period
-    fleet: Service
-    logs_read: LogsRead
-
-
-def evidence_coverage(facts: Facts, given: OfEvidence) -> EvidenceCoverage:
+def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
-    first, last = ALWAYS if given.selected is None else _period_days(given)
-    facts = facts.under(
-        fleet_in_service=_fleet_in_service(given),
+    first, last = ALWAYS if analysis.selected is None else _period_days(analysis)
+    facts = analysis.facts.under(
+        fleet_in_service=_fleet_in_service(analysis),
         first_day=first,
         last_day=last,
-        understood_checks=given.logs_read.node_checks,
+        understood_checks=analysis.logs_read.node_checks,
     )
     days, nodes = facts.rows("heard_days"), facts.rows("heard_nodes")
     seen = {
@@ -203,9 +181,9 @@ def evidence_coverage(facts: Facts, given: OfEvidence) -> EvidenceCoverage:
         )
         for kind in ("errors", "states")
     }
-    unattributed, failed = _no_error_found(facts, seen["errors"], _period_days(given))
+    unattributed, failed = _no_error_found(facts, seen["errors"], _period_days(analysis))
     return EvidenceCoverage(
-        kinds=(_kind(ERRORS, seen["errors"], given), _kind(STATES, seen["states"], given)),
+        kinds=(_kind(ERRORS, seen["errors"], analysis), _kind(STATES, seen["states"], analysis)),
         unattributed=unattributed,
         failed=failed,
     )
@@ -282,20 +260,20 @@ class _FleetDays:
     days: Mapping[tuple[str, str], tuple[int, int]]
 
 
-def _fleet_in_service(given: OfEvidence) -> _FleetDays:
+def _fleet_in_service(analysis: Analysis) -> _FleetDays:
     """First and last day on which a row of a node counts: in service, in the selected period."""
-    period = _period_days(given)
-    served = _days_in_service(given)
-    if given.selected is None:
+    period = _period_days(analysis)
+    served = _days_in_service(analysis)
+    if analysis.selected is None:
         served = {node: ALWAYS if days == period else days for node, days in served.items()}
     return _FleetDays(served)
 
 
-def _days_in_service(given: OfEvidence) -> dict[tuple[str, str], tuple[int, int]]:
-    first, last = _period_days(given)
+def _days_in_service(analysis: Analysis) -> dict[tuple[str, str], tuple[int, int]]:
+    first, last = _period_days(analysis)
     return {
         node: (max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
-        for node, (start, end) in given.fleet.spans_s.items()
+        for node, (start, end) in analysis.fleet.spans_s.items()
     }
 
 
@@ -328,16 +306,16 @@ def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
     return silent
 
 
-def _period_days(given: OfPeriod) -> tuple[int, int]:
-    period = given.period
-    last = last_day(period, given.selection, SECONDS_PER_DAY)
+def _period_days(analysis: Analysis) -> tuple[int, int]:
+    period = analysis.period
+    last = last_day(period, analysis.selection, SECONDS_PER_DAY)
     return int(to_seconds(period.start) // _DAY_S), last
 
 
-def _kind(name: str, heard: _Heard, given: OfEvidence) -> KindOfEvidence:
-    first, last = _period_days(given)
+def _kind(name: str, heard: _Heard, analysis: Analysis) -> KindOfEvidence:
+    first, last = _period_days(analysis)
     by_cluster = heard.rows_by_day
-    spans, days = given.fleet.spans_s, _days_in_service(given)
+    spans, days = analysis.fleet.spans_s, _days_in_service(analysis)
     on_day: dict[int, int] = defaultdict(int)
     for row in heard.days:
         if row["fleet_nodes"]:

@@ -7,15 +7,14 @@ node however many jobs ran.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ettr.analysis.assumptions import Assumptions
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.clustering import BAND_SEED, FLEET
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread
-from ettr.facts import Facts
 from ettr.models.base import Fit
 from ettr.models.data import Counts
 from ettr.models.dispersion import Burstiness, Dispersion, burstiness, dispersion
@@ -23,7 +22,6 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 # counts by node serve every metric: what only models need is loaded with them
 if TYPE_CHECKING:
-    from ettr.analysis.clustering import FailureClustering
     from ettr.models.compare import Funnel
 
 WORST_NODES = 10
@@ -58,26 +56,18 @@ class FleetModels:
     clustering: FleetSpread | None = None
 
 
-class OfModels(Protocol):
-    """What `fleet_models` takes."""
-
-    assumptions: Assumptions
-    clustering: FailureClustering
-    rate_facts: Facts
-
-
-def fleet_models(_: Facts, given: OfModels) -> FleetModels:
+def fleet_models(analysis: Analysis) -> FleetModels:
     """Whether failures cluster, and which model fits.
 
     Failures that blame no node count in the rate of the fleet, not of any node.
     """
     from ettr.models.registry import compare_models
 
-    counts, confidence = given.clustering.every.counts, given.assumptions.confidence
+    counts, confidence = analysis.clustering.every.counts, analysis.assumptions.confidence
 
     if counts is None:
         return FleetModels(None, None, (), None, (), ())
-    times_us = given.rate_facts.columns("failures")["end_us"]
+    times_us = analysis.rate_facts.columns("failures")["end_us"]
     times_days = times_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
     chosen = compare_models(counts, confidence=confidence)
     return FleetModels(
@@ -88,7 +78,7 @@ def fleet_models(_: Facts, given: OfModels) -> FleetModels:
         worst_nodes=_worst(counts),
         notes=(chosen.meaning, *_unplaced(counts)),
         funnel=_funnel(counts),
-        clustering=given.clustering.all_jobs,
+        clustering=analysis.clustering.all_jobs,
     )
 
 

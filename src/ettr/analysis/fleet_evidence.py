@@ -367,8 +367,8 @@ def counts_without_jobs(
     logs = analysis.logs_read
     if logs.progress and not (logs.errors or logs.node_states):
         return _restart_counts(analysis, name), RESTARTS, {}, None
-    counts = fault_counts(analysis.given, name)
-    faults, _ = faults_of(analysis.facts, analysis.given)
+    counts = fault_counts(analysis, name)
+    faults, _ = faults_of(analysis)
     rates = analysis.faults
     return (
         counts,

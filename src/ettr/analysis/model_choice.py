@@ -79,7 +79,7 @@ def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
 
 def _spans_of_faults(analysis: Analysis) -> Spans:
     """The same of a store without jobs: faults of nodes in their time in service."""
-    ended, served = fault_tables(analysis.given)
+    ended, served = fault_tables(analysis)
 
     def observed() -> ModelData:
         from ettr.models.from_tables import from_tables

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ettr.analysis.analysis import Analysis
-from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.comparing import PUBLISHED
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
@@ -17,9 +15,8 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
-from ettr.facts import Facts
-from ettr.metrics.rates import PER_NODE_DAYS, FailuresByConfidence, RatesBySymptom
-from ettr.metrics.runs import JobRuns, ShapeRuns
+from ettr.metrics.rates import PER_NODE_DAYS, FailuresByConfidence
+from ettr.metrics.runs import ShapeRuns
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
 from ettr.models.registry import compare_models
@@ -425,24 +422,16 @@ class CheckpointAdvice:
     sizes: tuple[SizeAdvice, ...]
 
 
-class OfAdvice(Protocol):
-    """What `checkpoint_advice` takes."""
-
-    assumptions: Assumptions
-    rates: RatesBySymptom
-    runs: JobRuns
-
-
-def checkpoint_advice(_: Facts, given: OfAdvice) -> CheckpointAdvice | None:
+def checkpoint_advice(analysis: Analysis) -> CheckpointAdvice | None:
     """The best checkpoint interval for each size of run; None where none of known size was seen."""
-    rate = given.rates.best
+    rate = analysis.rates.best
     if not rate.node_days > 0:
         return None
     shape = RunShape(1)
-    per_node_day = rate.per_node_day or rate.interval(given.assumptions.confidence).high
+    per_node_day = rate.per_node_day or rate.interval(analysis.assumptions.confidence).high
     sizes = [
         _advice(one, replace(shape, n_nodes=one.n_nodes), per_node_day)
-        for one in given.runs.by_shape
+        for one in analysis.runs.by_shape
         if one.n_nodes
     ]
     if not sizes:

@@ -6,38 +6,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution import job_history
 from ettr.facts import Facts
 from ettr.metrics.availability import LogsRead
 from ettr.metrics.outages import IncidentLedger, incident_ledger, selected_incidents
-from ettr.metrics.sizes import SizeMix, SizeUnit, UserFailures, size_mix
+from ettr.metrics.sizes import SizeMix, UserFailures, size_mix
 from ettr.metrics.sizes import user_failures as failures_of_users
 from ettr.tables import FAILURES
 
 
-class OfLogs(Protocol):
-    """What `logs` takes."""
-
-    logs_read: LogsRead
-
-
-def logs(_: Facts, given: OfLogs) -> LogsRead:
+def logs(analysis: Analysis) -> LogsRead:
     """Which kinds of logs the store holds, of the selected clusters."""
-    return given.logs_read
+    return analysis.logs_read
 
 
-class OfAssumptions(Protocol):
-    """What `assumptions` takes."""
-
-    assumptions: Assumptions
-
-
-def assumptions(_: Facts, given: OfAssumptions) -> Assumptions:
-    """What the logs cannot say, as it was given or assumed."""
-    return given.assumptions
+def assumptions(analysis: Analysis) -> Assumptions:
+    """What the logs cannot say, as it was analysis or assumed."""
+    return analysis.assumptions
 
 
 def incidents(facts: Facts) -> IncidentLedger | None:
@@ -50,23 +39,11 @@ def failure_rows(facts: Facts) -> Annotated[list[dict[str, Any]], FAILURES]:
     return job_history.failure_rows(facts)
 
 
-class OfSizes(Protocol):
-    """What `sizes` takes."""
-
-    size_unit: SizeUnit
-
-
-def sizes(facts: Facts, given: OfSizes) -> SizeMix:
+def sizes(analysis: Analysis) -> SizeMix:
     """Job sizes."""
-    return size_mix(facts, given.size_unit)
+    return size_mix(analysis.facts, analysis.size_unit)
 
 
-class OfUserFailures(Protocol):
-    """What `user_failures` takes."""
-
-    clusters: tuple[str, ...]
-
-
-def user_failures(facts: Facts, given: OfUserFailures) -> UserFailures:
+def user_failures(analysis: Analysis) -> UserFailures:
     """Failures of the users' own making, by user, account, exit code and node."""
-    return failures_of_users(facts, several_clusters=len(given.clusters) > 1)
+    return failures_of_users(analysis.facts, several_clusters=len(analysis.clusters) > 1)

@@ -255,7 +255,7 @@ def node(
 
     with on.open(store) as opened:
         analysis = Analysis(opened, metric.assumptions(None), selecting.selection())
-        history = None if name is None else node_history(analysis.given, name)
+        history = None if name is None else node_history(analysis, name)
         if printing.csv:
             complain_of_selection(analysis.selection_head)
             rows = part_rows("node_records", analysis, printing.table)

@@ -373,7 +373,7 @@ def _kinds(symptoms: Iterable[str]) -> Texts:
 def site_faults(analysis: Analysis) -> NodeFaults | None:
     """Faults of the nodes; None where no log could show any."""
     read = analysis.logs_read
-    faults, _ = faults_of(analysis.facts, analysis.given)
+    faults, _ = faults_of(analysis)
     return faults if len(faults) or read.node_states else None
 
 
