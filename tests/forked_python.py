@@ -145,18 +145,26 @@ def fork_server(*modules: str) -> ForkServer:
 def forked_workers(server: ForkServer | None = None) -> Iterator[None]:
     """Supervisors and agents of this process start their workers as forks."""
     from ettr.elastic import agent, nodes
-    from ettr.elastic.nodes import ExitWatch
+    from ettr.elastic.nodes import LocalProcess
     from ettr.elastic.rendezvous import ENV_WORKER
 
     forks = server or fork_server()
 
-    def start(command: Sequence[str], environment: Mapping[str, str], worker: str) -> Any:
-        process = forks.start(command, {**environment, ENV_WORKER: worker})
-        return process, ExitWatch(process.pid)
+    class ForkedWorker(ForkedProcess):
+        """A fork that is watched as a worker is."""
+
+        ending: Any = LocalProcess.ending
+        close: Any = LocalProcess.close
+
+        def __init__(
+            self, command: Sequence[str], environment: Mapping[str, str], worker: str
+        ) -> None:
+            super().__init__(forks.start(command, {**environment, ENV_WORKER: worker}).pid)
+            self._stat_fd = os.open(f"/proc/{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
 
     with ExitStack() as patches:
         for module in (nodes, agent):
-            patches.enter_context(patch.object(module, "start_process", start))
+            patches.enter_context(patch.object(module, "LocalProcess", ForkedWorker))
         yield
 
 

@@ -113,12 +113,12 @@ def is_running(pid: int) -> bool:
 def test_an_agent_starts_kills_and_reports_processes(run: Run) -> None:
     run.agent("there")
     run.until(lambda: "there" in run.pool.alive)
-    process, end = run.pool.alive["there"].start("w7")
+    process = run.pool.alive["there"].start("w7")
     run.until(lambda: process.pid)
     assert is_running(process.pid)
     assert process.poll() is None
     process.kill()
-    run.until(end.ending)
+    run.until(process.ending)
     run.until(lambda: process.poll() is not None)
     assert process.poll() == -signal.SIGKILL
     run.pool.dismiss(finished=True, reason="")
@@ -129,7 +129,7 @@ def test_an_agent_starts_kills_and_reports_processes(run: Run) -> None:
 def test_a_node_that_leaves_takes_its_processes_along(run: Run) -> None:
     run.agent("there")
     run.until(lambda: "there" in run.pool.alive)
-    process, _ = run.pool.alive["there"].start("w0")
+    process = run.pool.alive["there"].start("w0")
     run.until(lambda: process.pid)
     pid = process.pid
     run.pool.remote[0].channel.close()  # the connection breaks
@@ -160,7 +160,7 @@ def test_processes_end_before_the_supervisor_gives_their_slots_away() -> None:
     run = Run(timeout_s=timeout_s)
     run.agent("there", join_s=0.5)
     run.until(lambda: "there" in run.pool.alive)
-    process, _ = run.pool.alive["there"].start("w0")
+    process = run.pool.alive["there"].start("w0")
     run.until(lambda: process.pid)
     begin_s = time.monotonic()
     # the network is cut: the supervisor hears nothing more, and answers nothing
@@ -279,9 +279,9 @@ def test_a_process_of_a_node_that_was_lost_since_it_was_chosen_counts_as_killed(
     run.pool.remote[0].lose("the cable was pulled")
     assert "there" not in run.pool.alive
     assert run.pool.node("there") is chosen
-    process, end = run.pool.node("there").start("w0")
+    process = run.pool.node("there").start("w0")
     assert process.poll() == -signal.SIGKILL
-    assert end.ending()
+    assert process.ending()
 
 
 def test_nodes_stand_in_the_order_of_the_scheduler() -> None:
@@ -392,7 +392,7 @@ def test_a_node_that_sends_nonsense_is_lost_and_the_supervisor_goes_on(
     run.until(stranger.channel.receive)
     stranger.channel.send(kind="ping", number=1)
     run.until(lambda: "there" in run.pool.alive)
-    process, _ = run.pool.alive["there"].start("w0")
+    process = run.pool.alive["there"].start("w0")
     stranger.channel.send(**said)
     run.until(lambda: process.poll() is not None)
     assert list(run.pool.alive) == ["here"]
@@ -546,7 +546,7 @@ def test_many_nodes_are_restocked_in_one_pass_each(run: Run) -> None:
     names = [f"n{number}" for number in range(n_nodes)]
     idle = SimpleNamespace(ending=lambda: False, poll=lambda: None)
     spares = {
-        f"w{i}": Worker(f"w{i}", idle, idle, WorkerState.SPARE, 0.0, node=Counted(name))
+        f"w{i}": Worker(f"w{i}", idle, WorkerState.SPARE, 0.0, node=Counted(name))
         for i, name in enumerate(names)
     }
     roster = Roster(Membership(1, tuple(names), nodes=tuple(names)), workers=spares)

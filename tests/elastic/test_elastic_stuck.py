@@ -16,7 +16,7 @@ from torch.distributed import HashStore
 
 from ettr.checkpoint import FencedError
 from ettr.elastic import SupervisorOptions, supervise
-from ettr.elastic.rendezvous import own_error_key
+from ettr.elastic.rendezvous import OWN_ERROR
 from ettr.elastic.supervisor import OwnError, OwnErrors, own_error
 from forked_python import forked_workers
 
@@ -113,7 +113,7 @@ def verdict(*events: tuple[list[OwnError], list[str], int]) -> str | None:
     errors = OwnErrors(store)
     for reports, ended, generation in events:
         for error in reports:
-            store.set(own_error_key(f"w{error.slot}"), error.to_json())
+            store.set(OWN_ERROR.format(worker=f"w{error.slot}"), error.to_json())
         errors.listen([f"w{slot}" for slot in range(3)], ended, generation)
     return errors.reason(3)
 

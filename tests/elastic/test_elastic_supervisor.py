@@ -49,14 +49,14 @@ class Heard:
     def add(self, name: str, state: WorkerState) -> None:
         alive = SimpleNamespace(ending=lambda: False)
         node = this_node({}, None, None).name
-        worker = Worker(name, None, alive, state, self.now_s, node=node)
+        worker = Worker(name, alive, state, self.now_s, node=node)
         self.supervisor.roster.workers[name] = worker
 
     def beats(self, worker: str, step: int, generation: int, collective_s: float = 60.0) -> dict:
         """A worker sends a heartbeat; who is found hung then."""
         self.count += 1
         heartbeat = Heartbeat(self.count, step, generation, collective_s)
-        self.supervisor.store.set(rendezvous.heartbeat_key(worker), heartbeat.to_text())
+        self.supervisor.store.set(rendezvous.HEARTBEAT.format(worker=worker), heartbeat.to_text())
         return self.supervisor.find_hung()
 
     def generation(self, number: int, cause: Cause) -> None:
@@ -167,7 +167,7 @@ def test_a_killed_process_that_hangs_in_the_kernel_is_not_waited_for_for_ever(mo
         assert timeout is not None
         raise subprocess.TimeoutExpired("rank", timeout)
 
-    Worker("w0", SimpleNamespace(wait=wait), None, WorkerState.RANK, 0.0).reap()
+    Worker("w0", SimpleNamespace(wait=wait), WorkerState.RANK, 0.0).reap()
 
 
 def test_a_rank_leaves_when_the_supervisor_says_so_and_not_while_it_is_called_back():
@@ -176,14 +176,14 @@ def test_a_rank_leaves_when_the_supervisor_says_so_and_not_while_it_is_called_ba
     served = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     served.set(rendezvous.GENERATION, "2")  # slot 1 died after it had trained to the end
     for slot in (0, 1):
-        served.set(rendezvous.trained_key(1, slot), "1")
+        served.set(rendezvous.TRAINED.format(generation=1, slot=slot), "1")
     group = ElasticGroup(
         ("127.0.0.1", served.port), "w0", Protection(), timeouts=Timeouts(60.0, 90.0, 180.0)
     )
     try:
         with pytest.raises(RuntimeError, match="a rank was lost"):
             group._wait_for_all(Membership(1, ("w0", "w1")), 0)
-        served.set(rendezvous.done_key(2), "1")
+        served.set(rendezvous.DONE.format(generation=2), "1")
         group._wait_for_all(Membership(2, ("w0", "w2"), lost=(1,)), 0)
     finally:
         group._heartbeat.close()

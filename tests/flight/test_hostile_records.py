@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -72,7 +73,7 @@ def test_a_bad_record_is_refused_and_the_others_are_read(tmp_path: Path, name: s
 WRONG: list[dict[str, Any]] = [
     {"collective_seq_id": "7"},
     {"collective_seq_id": -1},
-    {"collective_seq_id": 1 << 80},
+    {"collective_seq_id": 1 << 64},
     {"process_group": "0"},
     {"process_group": [1, 2]},
     {"input_sizes": [4]},
@@ -85,7 +86,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("form", ["json", "2", "4"])
+@pytest.mark.parametrize("form", ["json", "2"])
 @pytest.mark.parametrize("place", range(len(WRONG)))
 def test_an_entry_of_wrong_types_is_counted(tmp_path: Path, form: str, place: int) -> None:
     bad = [*calls(6, True), entry(7, done=False, **WRONG[place])]
@@ -133,10 +134,16 @@ def test_the_newest_record_of_a_rank_counts(tmp_path: Path) -> None:
     assert judge(folder).verdict == "all inside"
 
 
-def test_no_builtin_is_lost_in_either_unpickler() -> None:
+def test_no_builtin_is_lost_in_a_pickle_as_pytorch_writes_it() -> None:
     value = {"a": [1, -2, 2**40, 1.5, None, True, (1, 2), ()], "b": {"c": "é" * 300}}
+    written = io.BytesIO()
+    pickler = pickle.Pickler(written, 2)
+    pickler.fast = True  # no tuple in the memo, as PyTorch's
+    pickler.dump(value)
+    assert load_builtins(written.getvalue()) == value
     for protocol in (2, 3, 4, 5):
-        assert load_builtins(pickle.dumps(value, protocol)) == value
+        with pytest.raises(ValueError, match="no pickle of builtins as PyTorch writes it"):
+            load_builtins(pickle.dumps(value, protocol))
 
 
 def test_memory_stays_bounded() -> None:

@@ -11,7 +11,7 @@ from ettr.errors import SourceError, UsageError
 from ettr.flight import FlightVerdict, judge, read_folder
 from flight.records import BEGAN_NS, calls, entry, record, write
 
-FORMS = ("json", "spaced", "2", "4")
+FORMS = ("json", "spaced", "2")
 Records = dict[int, dict[str, Any]]
 
 

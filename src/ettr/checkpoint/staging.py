@@ -12,9 +12,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
-from queue import SimpleQueue
 from typing import TypeAlias
 
 import numpy as np
@@ -290,73 +291,37 @@ class CopyThreads:
 
     def __init__(self, helpers: int) -> None:
         self._helpers = helpers
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        for number in range(helpers):
-            threading.Thread(
-                target=self._serve, name=f"ettr-checkpoint-copy-{number}", daemon=True
-            ).start()
+        self._pool = ThreadPoolExecutor(max(helpers, 1), "ettr-checkpoint-copy")
 
     def copy(self, pieces: Iterable[Piece]) -> None:
         """Copy every source into its target; returns once all are there, whoever copied them."""
-        job = _Job(pieces)
-        if job.n_bytes >= _ALONE_BYTES:
-            for _ in range(self._helpers):
-                self._jobs.put(job)
-        job.run()
+        left = deque(_cut(pieces))
+        helping: list[Future[None]] = []
+        if sum(source.nbytes for _, source in left) >= _ALONE_BYTES:
+            with suppress(RuntimeError):  # closed, or Python is ending: the caller copies alone
+                helping += (self._pool.submit(_copy, left) for _ in range(self._helpers))
+        try:
+            _copy(left)
+        finally:
+            left.clear()  # after an error nothing more is begun
+            begun = [one for one in helping if not one.cancel()]
+            wait(begun)
+        for one in begun:
+            one.result()
 
     def close(self) -> None:
         """End the helpers; later copies are made by the caller alone."""
-        for _ in range(self._helpers):
-            self._jobs.put(None)
-        self._helpers = 0
-
-    def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.help()
-            del job  # it holds tensors of the model
+        self._pool.shutdown()
 
 
-class _Job:
-    """The pieces of one copy, taken one at a time by whoever is free."""
-
-    def __init__(self, pieces: Iterable[Piece]) -> None:
-        self._left = deque(_cut(pieces))
-        self.n_bytes = sum(source.nbytes for _, source in self._left)
-        self._changed = threading.Condition()
-        self._helping = 0
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        """Copy until nothing is left, then wait for the helpers that are still at a piece."""
+def _copy(left: deque[Piece]) -> None:
+    """Copy one piece at a time until none is left."""
+    while True:
         try:
-            self._work()
-        finally:
-            self._left.clear()  # after an error nothing more is begun
-            with self._changed:
-                self._changed.wait_for(lambda: not self._helping)
-        if self._error is not None:
-            raise self._error
-
-    def help(self) -> None:
-        """Copy what is left; an error is for the caller of `run`."""
-        with self._changed:
-            self._helping += 1  # before a piece is taken, or `run` would not wait for it
-        try:
-            self._work()
-        except BaseException as error:
-            self._error = error
-        finally:
-            with self._changed:
-                self._helping -= 1
-                self._changed.notify_all()
-
-    def _work(self) -> None:
-        while True:
-            try:
-                target, source = self._left.popleft()
-            except IndexError:
-                return
-            target[:] = source  # NumPy lets other threads run meanwhile
+            target, source = left.popleft()
+        except IndexError:
+            return
+        target[:] = source  # NumPy lets other threads run meanwhile
 
 
 def _cut(pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -449,10 +414,7 @@ class RoundWriter:
         self.reached_step = 0
         self._scorer, self._under_way = scorer, under_way
         self._finite, self._retention = finite, retention
-        self._durable_step: int | None = None
-        self._error: str | None = None
-        self._refused: str | None = None
-        self._failed_rounds = 0
+        self._status = WriterStatus()
         self._fenced: FencedError | None = None
         layout = slot.superblock.layout
         self._is_reserved = [layout.key(b)[0] in RESERVED for b in range(len(layout.blocks))]
@@ -472,13 +434,7 @@ class RoundWriter:
     @property
     def status(self) -> WriterStatus:
         """The outcome of the rounds so far."""
-        return WriterStatus(
-            self._durable_step,
-            self.slot.written_bytes,
-            self._error,
-            self._failed_rounds,
-            self._refused,
-        )
+        return replace(self._status, written_bytes=self.slot.written_bytes)
 
     def submit(self, work: Round) -> None:
         """Hand a round over; the writer is not busy."""
@@ -544,21 +500,22 @@ class RoundWriter:
                 self._score, self._idle = False, not self._rounds
                 self._condition.notify_all()
 
-    def _note_failure(self, reason: str) -> None:
-        self._error = reason
-        self._failed_rounds += 1
+    def _note_failure(self, error: str) -> None:
+        failed_rounds = self._status.failed_rounds + 1
+        self._status = replace(self._status, error=error, failed_rounds=failed_rounds)
 
     def _write(self, work: Round) -> None:
         if work.event is not None:
             work.event.synchronize()
         if self._finite and (broken := self._finite.broken(work.staged, work.staging)):
-            self._refused = (
-                f"step {work.step} is not saved because it holds NaN or infinity: "
-                f"{first_names(broken)}; the copies before it stay"
+            self._status = replace(
+                self._status,
+                refused=f"step {work.step} is not saved because it holds NaN or infinity: "
+                f"{first_names(broken)}; the copies before it stay",
+                failed_rounds=self._status.failed_rounds + 1,
             )
-            self._failed_rounds += 1
             return
-        self._refused = None
+        self._status = replace(self._status, refused=None)
         self.slot.begin_round()
         for staged in work.staged:
             self.slot.write(staged.block, work.step, work.staging.record(staged))
@@ -568,9 +525,9 @@ class RoundWriter:
         self.saved.round[blocks] = self.slot.seq
         # Until the next scoring: or the same blocks would be chosen again.
         self.saved.distance2[blocks] = 0.0
-        self._error = None
-        if any(not self._is_reserved[block] for block in blocks):
-            self._durable_step = work.step
+        saves_tensors = any(not self._is_reserved[block] for block in blocks)
+        durable_step = work.step if saves_tensors else self._status.durable_step
+        self._status = replace(self._status, error=None, durable_step=durable_step)
         if self._scorer is not None:
             self._note_saved(self._scorer, work)
         if self._retention is not None and work.metrics is not None:

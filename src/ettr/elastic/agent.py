@@ -36,11 +36,9 @@ from ettr.elastic.handshake import (
     with_interface,
 )
 from ettr.elastic.nodes import (
-    ProcessEnd,
+    LocalProcess,
     SupervisorOptions,
     SupervisorReport,
-    WorkerProcess,
-    start_process,
 )
 from ettr.elastic.rendezvous import ENV_PROTOCOL, ENV_STORE, PROTOCOL
 from ettr.elastic.supervisor import supervise
@@ -120,7 +118,7 @@ class _Agent:
     token: str
     on_event: Callable[[str], None]
     notice: StopNotice
-    processes: dict[str, tuple[WorkerProcess, ProcessEnd]] = field(default_factory=dict)
+    processes: dict[str, LocalProcess] = field(default_factory=dict)
     ending: set[str] = field(default_factory=set)
     reported: set[str] = field(default_factory=set)
     channel: Channel | None = None
@@ -173,13 +171,13 @@ class _Agent:
 
     def end_all(self) -> None:
         """Kill every process and forget it; close the connection."""
-        for process, _ in self.processes.values():
+        for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
-        for process, end in self.processes.values():
+        for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):  # it hangs in the kernel, in one last call
                 process.wait(_REAP_S)
-            end.close()
+            process.close()
         self.processes.clear()
         self.ending.clear()
         self.reported.clear()
@@ -243,24 +241,23 @@ class _Agent:
     def _obey(self, message: Message) -> None:
         worker = str(message.get("worker"))
         if message["kind"] == "start" and worker not in self.processes:
-            started = start_process(self.command, self.environment, worker)
-            self.processes[worker] = started
-            self._connected.send(kind="started", worker=worker, pid=started[0].pid)
+            process = self.processes[worker] = LocalProcess(self.command, self.environment, worker)
+            self._connected.send(kind="started", worker=worker, pid=process.pid)
         elif message["kind"] == "kill" and worker in self.processes:
-            process, _ = self.processes[worker]
+            process = self.processes[worker]
             if process.poll() is None:
                 process.kill()
 
     def _report_ends(self) -> None:
-        for worker, (process, end) in self.processes.items():
+        for worker, process in self.processes.items():
             if worker in self.reported:
                 continue
             status = process.poll()
             if status is not None:
                 self.reported.add(worker)
-                end.close()
+                process.close()
                 self._connected.send(kind="ended", worker=worker, status=status)
-            elif worker not in self.ending and end.ending():
+            elif worker not in self.ending and process.ending():
                 self.ending.add(worker)
                 self._connected.send(kind="ending", worker=worker)
 

@@ -46,7 +46,7 @@ from ettr.elastic.nodes import (
 from ettr.elastic.process_group import Timeouts, device
 from ettr.elastic.protection import Protection
 from ettr.elastic.rank_inventory import RecoveryReport
-from ettr.elastic.recover import FullSchedule, Recovery, RecoveryScope
+from ettr.elastic.recover import FullSchedule, Recovery
 from ettr.elastic.rendezvous import HeartbeatThread, Membership, RankMessages
 from ettr.elastic.ring import Ring
 from ettr.elastic.running_source import ModelShard, RunningGuard, keep_earlier_run
@@ -140,7 +140,15 @@ class Generation:
         protection = self._group.protection
         self._shard = ModelShard.of(parts, optimizer, objects_bytes=protection.objects_bytes)
         self._buddies = self._open_buddies()
-        report = self._report = Recovery(self._scope(self._buddies), self._shard).run()
+        report = self._report = Recovery(
+            self._group,
+            self.membership,
+            self.slot,
+            self._messages,
+            self._buddies,
+            self._parity_groups,
+            self._shard,
+        ).run()
         self._time_restore(report)
         root, fresh = self._group.protection.running, report.source == "start"
         if root is not None and fresh:
@@ -243,21 +251,6 @@ class Generation:
         if not size or self.world == 1:
             return ()
         return parity_groups(self.world, size, self.membership.buddy_stride)
-
-    def _scope(self, buddies: BuddyExchange | ParityExchange) -> RecoveryScope:
-        group = self._group
-        return RecoveryScope(
-            number=self.number,
-            slot=self.slot,
-            protection=group.protection,
-            shards=group.shards,
-            messages=self._messages,
-            buddies=buddies,
-            buddy_stride=self.membership.buddy_stride,
-            parity_groups=self._parity_groups,
-            timed=group.timings.timed(),
-            fingerprints=group.fingerprints,
-        )
 
     def _guard(self, step: int, shard: ModelShard, *, stops: bool) -> None:
         """Copy the updated shard to wherever it is guarded."""
@@ -596,13 +589,13 @@ class ElasticGroup:
             if membership.slot_of(self.worker) is not None:
                 return membership
             # Asleep until then: a spare must cost the ranks no time.
-            following = rendezvous.membership_key(membership.generation + 1)
+            following = rendezvous.MEMBERSHIP.format(generation=membership.generation + 1)
             rendezvous.wait_for_key(self._control, following)
 
     def _wait_for_next(self, membership: Membership, failure: _BrokenOff) -> Membership:
         """The generation that follows a failure."""
         failed_s = time.monotonic()
-        waiting = rendezvous.waiting_key(membership.generation)
+        waiting = rendezvous.WAITING.format(generation=membership.generation)
         while time.monotonic() < failed_s + self._timeouts.regroup_s or self._control.check(
             [waiting]
         ):
@@ -616,7 +609,10 @@ class ElasticGroup:
                 # see it.
                 self._enter(RankState.REPORTED)
                 self._report_own_error(failure)
-                self._control.set(rendezvous.failed_key(membership.generation, self.worker), "1")
+                self._control.set(
+                    rendezvous.FAILED.format(generation=membership.generation, worker=self.worker),
+                    "1",
+                )
                 slot, lines = membership.slot_of(self.worker), failure.traceback.format()
                 print(f"ettr: slot {slot}: {''.join(lines)}", file=sys.stderr)
             time.sleep(_POLL_S)
@@ -643,23 +639,27 @@ class ElasticGroup:
             return
         self._reported_own_error = True
         with suppress(RuntimeError):  # without a supervisor the error itself is what matters
-            self._control.set(rendezvous.own_error_key(self.worker), failure.own_error.to_json())
+            self._control.set(
+                rendezvous.OWN_ERROR.format(worker=self.worker), failure.own_error.to_json()
+            )
 
     def _withdraw_own_error(self) -> None:
         # Or it would explain a death in a later generation.
         if self._reported_own_error:
-            self._control.set(rendezvous.own_error_key(self.worker), "")
+            self._control.set(rendezvous.OWN_ERROR.format(worker=self.worker), "")
             self._reported_own_error = False
 
     def _newest(self) -> Membership:
         number = int(self._control.get(rendezvous.GENERATION))
-        return Membership.from_json(self._control.get(rendezvous.membership_key(number)))
+        return Membership.from_json(
+            self._control.get(rendezvous.MEMBERSHIP.format(generation=number))
+        )
 
     def _wait_for_all(self, membership: Membership, slot: int, how: str = "1") -> None:
         """Return when every rank has trained to its end."""
         number = membership.generation
-        self._control.set(rendezvous.trained_key(number, slot), how)
-        while not self._control.check([rendezvous.done_key(number)]):
+        self._control.set(rendezvous.TRAINED.format(generation=number, slot=slot), how)
+        while not self._control.check([rendezvous.DONE.format(generation=number)]):
             if int(self._control.get(rendezvous.GENERATION)) > number:
                 raise RuntimeError("a rank was lost before it had trained to the end")
             time.sleep(_POLL_S)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ettr.elastic.handshake import (
     Channel,
@@ -51,17 +51,47 @@ class LocalNode:
     environment: Mapping[str, str]
     alive: bool = True
 
-    def start(self, worker: str) -> tuple[WorkerProcess, ProcessEnd]:
+    def start(self, worker: str) -> LocalProcess:
         """Start a process here."""
-        return start_process(self.command, self.environment, worker)
+        return LocalProcess(self.command, self.environment, worker)
 
 
-def start_process(
-    command: Sequence[str], environment: Mapping[str, str], worker: str
-) -> tuple[subprocess.Popen[bytes], ExitWatch]:
-    """Start a process on this machine under a worker's name."""
-    process = subprocess.Popen(list(command), env={**environment, ENV_WORKER: worker})
-    return process, ExitWatch(process.pid)
+# field 9 of /proc/PID/stat, from include/linux/sched.h: the kernel is ending this task
+_PF_EXITING = 0x4
+_FLAGS_AFTER_NAME = 6
+_STAT_BYTES = 1024
+
+
+class LocalProcess(subprocess.Popen[bytes]):
+    """A worker of this machine, watched through its open stat file: never a later one of its pid.
+
+    Args:
+        options: of `subprocess.Popen`.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], worker: str, **options: Any
+    ) -> None:
+        super().__init__(list(command), env={**environment, ENV_WORKER: worker}, **options)
+        self._stat_fd = os.open(f"/proc/{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def ending(self) -> bool:
+        """Whether it is being ended, or has ended: none of its program runs any more."""
+        if self._stat_fd < 0:
+            return True
+        try:
+            text = os.pread(self._stat_fd, _STAT_BYTES, 0)
+        except ProcessLookupError:
+            return True
+        # The name in parentheses may itself hold spaces and parentheses.
+        fields = text[text.rindex(b")") + 1 :].split()
+        return bool(int(fields[_FLAGS_AFTER_NAME]) & _PF_EXITING)
+
+    def close(self) -> None:
+        """Watch it no longer; twice is harmless."""
+        if self._stat_fd >= 0:
+            os.close(self._stat_fd)
+            self._stat_fd = -1
 
 
 class RemoteProcess:
@@ -113,13 +143,13 @@ class RemoteNode:
     stop_reason: str | None = None
     processes: dict[str, RemoteProcess] = field(default_factory=dict)
 
-    def start(self, worker: str) -> tuple[WorkerProcess, ProcessEnd]:
+    def start(self, worker: str) -> RemoteProcess:
         """Have its agent start a process."""
         process = self.processes[worker] = RemoteProcess(self, worker)
         self.order("start", worker)
         if not self.alive:
             process.status = -signal.SIGKILL
-        return process, process
+        return process
 
     def order(self, kind: str, worker: str) -> None:
         """Send an order; a node that cannot be reached is lost."""
@@ -181,40 +211,8 @@ class RemoteNode:
             self.lose(str(error))
 
 
-# field 9 of /proc/PID/stat, from include/linux/sched.h: the kernel is ending this task
-_PF_EXITING = 0x4
-_FLAGS_AFTER_NAME = 6
-_STAT_BYTES = 1024
-
-
-class ExitWatch:
-    """Watches one process through its open stat file, never a later process of its pid."""
-
-    def __init__(self, pid: int) -> None:
-        self._fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-
-    def ending(self) -> bool:
-        """Whether it is being ended, or has ended: none of its program runs any more."""
-        if self._fd < 0:
-            return True
-        try:
-            text = os.pread(self._fd, _STAT_BYTES, 0)
-        except ProcessLookupError:
-            return True
-        # The name in parentheses may itself hold spaces and parentheses.
-        fields = text[text.rindex(b")") + 1 :].split()
-        return bool(int(fields[_FLAGS_AFTER_NAME]) & _PF_EXITING)
-
-    def close(self) -> None:
-        """Close the file; twice is harmless."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
 Node: TypeAlias = LocalNode | RemoteNode
-WorkerProcess: TypeAlias = subprocess.Popen[bytes] | RemoteProcess
-ProcessEnd: TypeAlias = ExitWatch | RemoteProcess
+WorkerProcess: TypeAlias = LocalProcess | RemoteProcess
 
 
 # -- All nodes of a run: lets agents join at any time, and keeps strangers from costing anything --
@@ -535,7 +533,6 @@ class Worker:
 
     name: str
     process: WorkerProcess
-    exit: ProcessEnd
     state: WorkerState
     heard_s: float
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
@@ -547,8 +544,7 @@ class Worker:
     @classmethod
     def start(cls, name: str, node: Node, *, state: WorkerState, now_s: float) -> Worker:
         """Start a process on a node."""
-        process, end = node.start(name)
-        return cls(name, process, end, state, now_s, node=node.identity.name)
+        return cls(name, node.start(name), state, now_s, node=node.identity.name)
 
     def enter(self, state: WorkerState) -> None:
         """Go to another state."""
@@ -607,7 +603,7 @@ class Roster:
             if status is not None and worker.loss is not None:
                 self.losses[worker.loss] = replace(self.losses[worker.loss], status=status)
                 worker.enter(WorkerState.ENDED)
-                worker.exit.close()
+                worker.process.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -53,14 +53,13 @@ from ettr.checkpoint.tensors.objects import (
 from ettr.checkpoint.tensors.shards import local_tensor
 from ettr.elastic.protection import Protection
 from ettr.elastic.rank_inventory import Holdings, RankInventory, RecoveryReport
-from ettr.elastic.rendezvous import RankMessages
+from ettr.elastic.rendezvous import Membership, RankMessages
 from ettr.elastic.running_source import CopyAge, ModelShard, RunningSource
 from ettr.elastic.shard_image import (
     OBJECTS,
     BuddyExchange,
     ObjectBuffer,
     ParityExchange,
-    ShardStore,
     checksum_of,
     copied_parts,
     drifting_parts,
@@ -70,8 +69,12 @@ from ettr.elastic.shard_image import (
     put_parts,
     take_image,
 )
-from ettr.recovery import RecoverySource, RunTimings, Situation, decide, predicted_perturbation
+from ettr.recovery import RecoverySource, Situation, decide, predicted_perturbation
 from ettr.recovery.restore_costs import Measuring, RunTimingsJson, interval_steps, read_timings
+
+if TYPE_CHECKING:
+    from ettr.elastic.elastic_group import ElasticGroup
+    from ettr.elastic.torchrun import TorchrunGroup
 
 # -- full checkpoints of one step, for rollback: DCP with a checksum for each tensor, no pickle ----
 # Each rank's random state is saved with the tensors, so that a rollback draws what it drew before,
@@ -288,43 +291,29 @@ class FullSchedule:
 # -- bring a newly formed group to one state on which all ranks agree ------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryScope:
-    """What a recovery works with besides the model."""
-
-    number: int
-    slot: int
-    protection: Protection
-    shards: ShardStore
-    messages: RankMessages
-    buddies: BuddyExchange | ParityExchange
-    timed: RunTimings
-    buddy_stride: int = 1
-    parity_groups: tuple[tuple[int, ...], ...] = ()
-    fingerprints: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """Message of each rank that tried to load a full checkpoint, or to rebuild a shard."""
-
-    failed: bool
-
-
 class Recovery:
     """One recovery of one rank; `run` returns the report."""
 
-    def __init__(self, scope: RecoveryScope, shard: ModelShard) -> None:
-        self._scope, self._shard, self._pieces = scope, shard, shard.pieces
-        self._shards, self._protection = scope.shards, scope.protection
+    def __init__(
+        self,
+        group: ElasticGroup | TorchrunGroup,
+        membership: Membership,
+        slot: int,
+        messages: RankMessages,
+        buddies: BuddyExchange | ParityExchange,
+        parity_groups: tuple[tuple[int, ...], ...],
+        shard: ModelShard,
+    ) -> None:
+        self._group, self._membership, self._slot = group, membership, slot
+        self._messages, self._buddies, self._parity_groups = messages, buddies, parity_groups
+        self._shard, self._pieces = shard, shard.pieces
+        self._shards, self._protection = group.shards, group.protection
         # A rollback may need the state as it was built, and attempts before it overwrite it.
         self._built = shard.image()
         self._chosen_s = time.monotonic()
         root = self._protection.running
         self._running = (
-            None
-            if root is None
-            else RunningSource(root, scope.slot, scope.shards, scope.messages, shard)
+            None if root is None else RunningSource(root, slot, group.shards, messages, shard)
         )
 
     def run(self) -> RecoveryReport:
@@ -339,19 +328,19 @@ class Recovery:
             restore_s=time.monotonic() - begin_s,
             source_s=time.monotonic() - self._chosen_s,
             fingerprint_before=before,
-            fingerprint_after=fingerprint(self._pieces) if self._scope.fingerprints else None,
+            fingerprint_after=fingerprint(self._pieces) if self._group.fingerprints else None,
         )
 
     def _fingerprint_before(self) -> str | None:
         # Hashed before the rebuilt model takes it over: this is the shard as the failure left it.
-        if self._shards.live is None or not self._scope.fingerprints:
+        if self._shards.live is None or not self._group.fingerprints:
             return None
         put_parts(self._pieces, self._shards.live)
         return fingerprint(self._pieces)
 
     def _gather(self) -> RankInventory:
         shards, full = self._shards, self._protection.full
-        ranks = self._scope.messages.gather(
+        ranks = self._messages.gather(
             "inventory",
             Holdings(
                 live=self._live_step(),
@@ -359,15 +348,15 @@ class Recovery:
                 neighbour=shards.neighbour.steps,
                 n_bytes=image_bytes(self._pieces),
                 full=full_steps(full) if full else [],
-                timed=self._scope.timed.to_dict(),
+                timed=self._group.timings.timed().to_dict(),
                 noted=self._noted(),
-                address=self._scope.buddies.address,
+                address=self._buddies.address,
                 region=self._shard.region if self._protection.replicas else None,
                 checksum=self._live_checksum(),
             ),
         )
-        self._scope.buddies.join(ranks)
-        return RankInventory.of(ranks, self._scope.buddy_stride, self._scope.parity_groups)
+        self._buddies.join(ranks)
+        return RankInventory.of(ranks, self._membership.buddy_stride, self._parity_groups)
 
     def _live_checksum(self) -> int | None:
         """Of the live parameters and moments, which replicas hold alike."""
@@ -407,7 +396,7 @@ class Recovery:
         decision = decide(situation, inventory.measured(policy), policy)
         self._chosen_s = time.monotonic()
         report = RecoveryReport(
-            generation=self._scope.number,
+            generation=self._membership.generation,
             source=str(decision.choice),
             step=inventory.reached,
             reached_step=inventory.reached,
@@ -440,7 +429,7 @@ class Recovery:
         put_parts(self._pieces, self._shards.live or {})
         self._settle_objects(inventory.reached)
         return RecoveryReport(
-            generation=self._scope.number,
+            generation=self._membership.generation,
             source=str(RecoverySource.PARTIAL),
             step=inventory.reached,
             reached_step=inventory.reached,
@@ -451,24 +440,24 @@ class Recovery:
         if self._shard.objects is not None:
             settle_objects(
                 self._shard.objects,
-                self._scope.messages,
+                self._messages,
                 root=self._protection.running,
-                slot=self._scope.slot,
+                slot=self._slot,
                 reached_step=reached_step,
             )
 
     def _from_memory(self, inventory: RankInventory, step: int) -> bool:
         """Every rank to one step: its own memory, or its buddy's; whether all are whole."""
-        shards, slot = self._shards, self._scope.slot
+        shards, slot = self._shards, self._slot
         if self._protection.replicas:
             self._from_replicas(inventory, step)
             return True
         if held := inventory.has(slot, step):
             shards.put_back(self._pieces, step)
-        whole = self._scope.buddies.hand_back(self._pieces, inventory, step)
+        whole = self._buddies.hand_back(self._pieces, inventory, step)
         if self._protection.parity:  # a tensor that something else than an update has changed
-            ranks = self._scope.messages.gather("rebuilt", _Loaded(failed=not whole))
-            if any(rank.failed for rank in ranks):
+            ranks = self._messages.gather("rebuilt", whole)
+            if not all(ranks):
                 warnings.warn(
                     "a shard that was rebuilt from the parity is not the one that was lost: a "
                     "parameter or moment was changed outside of update(); another source is taken",
@@ -488,10 +477,10 @@ class Recovery:
             if inventory.has(receiver, step):
                 continue
             sender = next(o for o in inventory.replicas_of(receiver) if inventory.has(o, step))
-            if self._scope.slot == sender:
+            if self._slot == sender:
                 take_image(pieces, image)
                 dist.send(image, receiver)
-            elif self._scope.slot == receiver:
+            elif self._slot == receiver:
                 dist.recv(image, sender)
                 put_image(pieces, image)
                 if self._shards.live is not None:  # it was a step behind
@@ -513,12 +502,11 @@ class Recovery:
             except (CheckpointError, OSError) as error:
                 failed = True
                 warnings.warn(
-                    f"full checkpoint of step {step}, slot {self._scope.slot}: {error}; an earlier "
+                    f"full checkpoint of step {step}, slot {self._slot}: {error}; an earlier "
                     f"state is taken",
                     stacklevel=2,
                 )
-            ranks = self._scope.messages.gather(f"full-{step}", _Loaded(failed))
-            if not any(rank.failed for rank in ranks):
+            if not any(self._messages.gather(f"full-{step}", failed)):
                 return step
         put_image(self._pieces, self._built)
         return 0
@@ -526,7 +514,10 @@ class Recovery:
     def _resume(self, inventory: RankInventory) -> RecoveryReport:
         """No process has lived: the composite, a full checkpoint, or the state as it was built."""
         report = RecoveryReport(
-            generation=self._scope.number, source="start", step=0, lost_slots=inventory.lost
+            generation=self._membership.generation,
+            source="start",
+            step=0,
+            lost_slots=inventory.lost,
         )
         policy = self._protection.recovery
         composite = None
@@ -562,9 +553,9 @@ class Recovery:
             if self._protection.replicas:
                 shards.keep_drifting(self._pieces, step)
         elif report.source != str(RecoverySource.REPLICA):
-            self._scope.buddies.copy(self._pieces, step)
+            self._buddies.copy(self._pieces, step)
         else:
-            self._scope.buddies.copy_missing(self._pieces, inventory, step)
+            self._buddies.copy_missing(self._pieces, inventory, step)
         shards.hold_live(self._pieces, step)
 
 

@@ -13,28 +13,38 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ettr.errors import UsageError
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
     from torch._C._distributed_c10d import Store
 
 
+# Keys of the store, with the generation, worker or slot that they are of.
 GENERATION = "ettr/generation"
-STOP = "ettr/stop"
+MEMBERSHIP = "ettr/membership/{generation}"
+HEARTBEAT = "ettr/heartbeat/{worker}"
+FAILED = "ettr/failed/{generation}/{worker}"
+# an error of the script's own; empty: a new generation has begun
+OWN_ERROR = "ettr/own-error/{worker}"
+# by a rank that has trained to the end: `STOPPED` and the step where it was asked to
+TRAINED = "ettr/trained/{generation}/{slot}"
 STOPPED = "stopped after "
+# by the supervisor: no node is there for slots that were lost; every rank has trained to the end
+WAITING = "ettr/waiting/{generation}"
+DONE = "ettr/done/{generation}"
+STOP = "ettr/stop"
 ENV_STORE = "ETTR_ELASTIC_STORE"
 ENV_WORKER = "ETTR_ELASTIC_WORKER"
 ENV_PROTOCOL = "ETTR_ELASTIC_PROTOCOL"
 # Raised whenever keys or what stands under them change their meaning.
-PROTOCOL = "5"
+PROTOCOL = "6"
 _MOST_STEPS = (1 << 63) - 1
 
 
@@ -130,41 +140,6 @@ def check_protocol(of_supervisor: str | None) -> None:
         )
 
 
-def membership_key(generation: int) -> str:
-    """Where the membership of a generation is."""
-    return f"ettr/membership/{generation}"
-
-
-def heartbeat_key(worker: str) -> str:
-    """Where a worker leaves its heartbeats."""
-    return f"ettr/heartbeat/{worker}"
-
-
-def failed_key(generation: int, worker: str) -> str:
-    """Set by a worker whose collective of a generation failed."""
-    return f"ettr/failed/{generation}/{worker}"
-
-
-def own_error_key(worker: str) -> str:
-    """Where a worker leaves an error of the script's own; empty: a new generation has begun."""
-    return f"ettr/own-error/{worker}"
-
-
-def trained_key(generation: int, slot: int) -> str:
-    """Set by a rank that has trained to the end; `STOPPED` and the step where it was asked to."""
-    return f"ettr/trained/{generation}/{slot}"
-
-
-def waiting_key(generation: int) -> str:
-    """Set by the supervisor while no node is there for the slots that a generation has lost."""
-    return f"ettr/waiting/{generation}"
-
-
-def done_key(generation: int) -> str:
-    """Set by the supervisor once all ranks have, and no generation follows this one."""
-    return f"ettr/done/{generation}"
-
-
 # -- the thread that sends heartbeats, and ends the loop's waits when a new generation begins ------
 # It also hears from the supervisor that the run is asked to end.
 
@@ -239,7 +214,7 @@ class HeartbeatThread:
                 if time.monotonic() - sent_s >= HEARTBEAT_S:
                     sent_s, count = time.monotonic(), count + 1
                     beat = Heartbeat(count, self.step, self._generation or 0, self._collective_s)
-                    self._store.set(heartbeat_key(self._worker), beat.to_text())
+                    self._store.set(HEARTBEAT.format(worker=self._worker), beat.to_text())
                     if self.stop_reason is None and self._store.check([STOP]):
                         self.stop_reason = self._store.get(STOP).decode()
             except Exception:
@@ -344,7 +319,7 @@ def _parent_of(pid: int) -> int:
 # -- connections to the supervisor's key-value store, and what ranks exchange through it -----------
 
 
-MessageT = TypeVar("MessageT", bound="DataclassInstance")
+MessageT = TypeVar("MessageT")
 
 
 def connect(host: str, port: int, wait_s: float) -> Store:
@@ -378,13 +353,16 @@ class RankMessages:
         self._n_gathered = 0
 
     def gather(self, topic: str, message: MessageT) -> list[MessageT]:
-        """The messages of all ranks, in the order of the slots; every rank calls it."""
+        """The messages of all ranks, in the order of the slots; every rank calls it.
+
+        A message is JSON, or a dataclass of it.
+        """
         self._n_gathered += 1
         prefix = f"messages/{self._n_gathered}-{topic}"
-        self._store.set(f"{prefix}/{self._slot}", json.dumps(asdict(message)))
+        kind: Callable[..., MessageT] | None = None
+        raw: Any = message
+        if is_dataclass(raw):
+            kind, raw = type(message), asdict(raw)  # type: ignore[arg-type]
+        self._store.set(f"{prefix}/{self._slot}", json.dumps(raw))
         received = [json.loads(self._store.get(f"{prefix}/{s}")) for s in range(self._world)]
-        return [_decoded(type(message), values) for values in received]
-
-
-def _decoded(kind: type[MessageT], values: Mapping[str, object]) -> MessageT:
-    return kind(**values)
+        return received if kind is None else [kind(**values) for values in received]

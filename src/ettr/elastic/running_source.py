@@ -67,13 +67,6 @@ class Composite:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
-    """Message of each rank: a step; None: it could not restore, or its slot is not covered."""
-
-    step: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class _CompositePart:
     """Message of each rank that read its shard for a composite."""
 
@@ -123,8 +116,8 @@ class RunningSource:
                 oldest = None
         elif self._shards.live is not None:
             put_parts(self._shard.pieces, self._shards.live)
-        ranks = self._messages.gather("restored", _Reached(oldest))
-        steps = [rank.step for rank in ranks if rank.step is not None]
+        ranks = self._messages.gather("restored", oldest)
+        steps = [step for step in ranks if step is not None]
         if len(steps) < len(ranks):
             return None
         copy_from_survivors(
@@ -142,8 +135,8 @@ class RunningSource:
             None: some slot is not covered, or could not be read.
         """
         steps = self._covered_steps()
-        covered = self._messages.gather("composite-ages", _Reached(max(steps) if steps else None))
-        newest = [rank.step for rank in covered if rank.step is not None]
+        covered = self._messages.gather("composite-ages", max(steps, default=None))
+        newest = [step for step in covered if step is not None]
         if len(newest) < len(covered):
             return None
         reached = max([*inventory.full[:1], *newest])
@@ -224,13 +217,6 @@ def _relative(parts: Sequence[_CompositePart]) -> float | None:
     return math.hypot(*deltas) / norm if norm > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Replicated:
-    """Message of each rank: the regions that it holds in common with others."""
-
-    regions: list[str]
-
-
 def copy_from_survivors(
     pieces: Sequence[Piece], messages: RankMessages, *, slot: int, lost: Collection[int]
 ) -> None:
@@ -240,7 +226,7 @@ def copy_from_survivors(
     survivor has a copy stays as it was restored.
     """
     mine = _replicated(pieces)
-    held = [rank.regions for rank in messages.gather("replicas", _Replicated(sorted(mine)))]
+    held = messages.gather("replicas", sorted(mine))
     survivors = [other for other in range(len(held)) if other not in lost]
     of_survivor = {other: frozenset(held[other]) for other in survivors}
     for receiver in sorted(lost):

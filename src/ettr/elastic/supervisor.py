@@ -112,7 +112,7 @@ class Regrouping:
 
     def _publish(self, membership: Membership) -> None:
         # The membership before the number, so that whoever sees the number finds it.
-        key = rendezvous.membership_key(membership.generation)
+        key = rendezvous.MEMBERSHIP.format(generation=membership.generation)
         self._store.set(key, membership.to_json())
         self._store.set(rendezvous.GENERATION, str(membership.generation))
         self._roster.membership = membership
@@ -120,7 +120,7 @@ class Regrouping:
     def _wait(self, pending: UnplacedSlots) -> None:
         if not self.unplaced.slots:
             generation = self._roster.membership.generation
-            self._store.set(rendezvous.waiting_key(generation), "1")
+            self._store.set(rendezvous.WAITING.format(generation=generation), "1")
             slots = ", ".join(map(str, pending.slots))
             self._on_event(f"no node has room for slots {slots}: waiting for one to join")
         self.unplaced = pending
@@ -170,7 +170,7 @@ class Staffing:
     def newcomer(self, node: str, now_s: float) -> Worker:
         """A warm spare of a node, or a process that is started there now."""
         for spare in self._roster.spares:
-            if spare.node == node and not spare.exit.ending():
+            if spare.node == node and not spare.process.ending():
                 spare.enter(WorkerState.RANK)
                 spare.heard_s = now_s
                 return spare
@@ -182,7 +182,7 @@ class Staffing:
 
     def warm(self) -> Counter[str]:
         """Waiting processes of each node."""
-        return Counter(spare.node for spare in self._roster.spares if not spare.exit.ending())
+        return Counter(spare.node for spare in self._roster.spares if not spare.process.ending())
 
     def restock(self, now_s: float, *, at_once: bool = False) -> None:
         """Start a node's next spare once the newcomers before have made a step in their slots.
@@ -594,7 +594,7 @@ class Supervisor:
         # a slot that waits for a node still names the worker that it lost
         ranks = [worker for worker in self.roster.ranks if worker.state is WorkerState.RANK]
         watched = [*ranks, *self.roster.spares]
-        dead = [worker.name for worker in watched if worker.exit.ending()]
+        dead = [worker.name for worker in watched if worker.process.ending()]
         # Once all have trained to the end, how a process ends does not matter any more.
         return [] if not dead or self._all_trained() else dead
 
@@ -634,7 +634,7 @@ class Supervisor:
     def _replace_spare(self, spare: Worker) -> str | None:
         status = spare.process.wait()
         spare.enter(WorkerState.ENDED)
-        spare.exit.close()
+        spare.process.close()
         self._on_event(f"spare {spare.name} ended with status {status}")
         if status not in (-signal.SIGKILL, -signal.SIGTERM):
             return f"spare {spare.name} ended with status {status} before it had a slot"
@@ -659,13 +659,18 @@ class Supervisor:
 
     def _all_trained(self) -> bool:
         number = self.roster.membership.generation
-        keys = [rendezvous.trained_key(number, slot) for slot in range(self._world)]
+        keys = [
+            rendezvous.TRAINED.format(generation=number, slot=slot) for slot in range(self._world)
+        ]
         return bool(self.store.check(keys))
 
     def _how_it_ended(self) -> str | None:
         """None: every rank trained to the end; else that they were asked to end, and why."""
         number = self.roster.membership.generation
-        ends = [self.store.get(rendezvous.trained_key(number, slot)) for slot in range(self._world)]
+        ends = [
+            self.store.get(rendezvous.TRAINED.format(generation=number, slot=slot))
+            for slot in range(self._world)
+        ]
         stopped = [end for end in map(bytes.decode, ends) if end.startswith(rendezvous.STOPPED)]
         self._stopped = bool(stopped)
         reason = self._stop_reason or "a rank was asked to end"
@@ -677,7 +682,9 @@ class Supervisor:
         if self.state is not SupervisionState.FINISHING:
             if not self._all_trained():
                 return False
-            self.store.set(rendezvous.done_key(self.roster.membership.generation), "1")
+            self.store.set(
+                rendezvous.DONE.format(generation=self.roster.membership.generation), "1"
+            )
             self._enter(SupervisionState.FINISHING)
             self._finishing_s = self._monotonic()
         gone = [worker.process.poll() is not None for worker in self.roster.ranks]
@@ -691,7 +698,7 @@ class Supervisor:
             worker.reap()
         self.roster.settle()
         for worker in self.roster.workers.values():
-            worker.exit.close()
+            worker.process.close()
             if worker.state in (WorkerState.RANK, WorkerState.SPARE):
                 worker.enter(WorkerState.ENDED)
 
@@ -720,7 +727,7 @@ class OwnErrors:
         """
         reported = set()
         for worker in workers:
-            key = rendezvous.own_error_key(worker)
+            key = rendezvous.OWN_ERROR.format(worker=worker)
             if self._store.check([key]) and (text := self._store.get(key)):
                 self._errors.add(OwnError.from_json(text))
                 reported.add(worker)
@@ -826,7 +833,7 @@ class HangDetector:
         """
         stepped = False
         for worker in [*self._roster.ranks, *self._roster.spares]:
-            key = rendezvous.heartbeat_key(worker.name)
+            key = rendezvous.HEARTBEAT.format(worker=worker.name)
             if not self._store.check([key]):
                 continue
             heartbeat = Heartbeat.from_text(self._store.get(key))
@@ -875,7 +882,9 @@ class HangDetector:
         failed = [
             name
             for name in membership.workers
-            if self._store.check([rendezvous.failed_key(membership.generation, name)])
+            if self._store.check(
+                [rendezvous.FAILED.format(generation=membership.generation, worker=name)]
+            )
         ]
         if not failed:
             self._failed_since_s = None

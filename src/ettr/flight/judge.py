@@ -408,9 +408,9 @@ def judge(
         )
         because = _because(stuck)
     elif ended is not None:
-        kind, because = ended.kind, dict.fromkeys(ended.culprits, _BECAUSE[VerdictKind.NO_RECORD])
-        reasons = (*ended.reasons, *reasons)
-        stuck = (*ended.stuck, *stuck)
+        last, why = ended
+        kind, because = last.kind, dict.fromkeys(last.culprits, _BECAUSE[VerdictKind.NO_RECORD])
+        reasons, stuck = (*why, *reasons), (last, *stuck)
     elif stuck:
         kind, because = stuck[0].kind, {}
         if kind is VerdictKind.UNKNOWN:
@@ -426,7 +426,7 @@ def judge(
         verdict=kind,
         culprits=tuple(Culprit(rank, node_of(rank), because[rank]) for rank in sorted(because)),
         stuck=stuck[:_MOST_LISTED],
-        late=tuple(one.on(node_of(one.rank)) for one in late[:_MOST_LISTED]),
+        late=tuple(replace(one, node=node_of(one.rank)) for one in late[:_MOST_LISTED]),
         world_size=world_size,
         records=len(folder.records),
         without_record=evidence.absent_from_job,
@@ -566,16 +566,14 @@ def _limits(
             f"no record says how many ranks there were: a rank above {highest} that left none "
             "would go unnoticed; state the number with --ranks"
         )
-    unknown = sum(one.members is None and not _is_default(one) for one in evidence.groups)
+    unknown = sum(
+        one.members is None and one.description != DEFAULT_DESCRIPTION for one in evidence.groups
+    )
     if unknown:
         limits.append(
             f"members of {unknown} groups are not recorded: a member that never called is unknown"
         )
     return tuple(limits)
-
-
-def _is_default(group: GroupCalls) -> bool:
-    return group.description == "default_pg"
 
 
 # calls that end on a rank only after every member has made them
@@ -586,18 +584,8 @@ _NEED_ALL = (
 _FAILURE = "failure"
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """A verdict on records that were written after the end."""
-
-    kind: VerdictKind
-    culprits: tuple[int, ...]
-    stuck: tuple[StuckCollective, ...]
-    reasons: tuple[str, ...]
-
-
-def after_the_end(evidence: FlightEvidence) -> Ending | None:
-    """What is left to say where the last call was given up; None where nothing shows that."""
+def after_the_end(evidence: FlightEvidence) -> tuple[StuckCollective, tuple[str, ...]] | None:
+    """The last call that was given up, and why no more is known; None where nothing shows one."""
     for group in evidence.groups:
         members = evidence.members(group)
         absent = tuple(sorted(rank for rank in members if evidence.is_absent(rank)))
@@ -623,12 +611,8 @@ def _given_up(call: Call, behind: tuple[int, ...], evidence: FlightEvidence) -> 
     if any(one.after_s is not None for one in records):
         # records of the watcher say whether the program failed
         return bool(later) and any(one.reason == _FAILURE for one in records)
-    return bool(later) and _needs_all(call)
-
-
-def _needs_all(call: Call) -> bool:
     kind = call.signature.name.rpartition(":")[2].lstrip("_")
-    return kind.startswith(_NEED_ALL)
+    return bool(later) and kind.startswith(_NEED_ALL)
 
 
 def _ending(
@@ -638,7 +622,7 @@ def _ending(
     call: Call,
     behind: tuple[int, ...],
     absent: tuple[int, ...],
-) -> Ending:
+) -> tuple[StuckCollective, tuple[str, ...]]:
     times = [evidence.records[rank].known_ns for rank in call.ranks]
     written_ns = max((one for one in times if one is not None), default=call.first_ns)
     elapsed_s, timeout_s = (written_ns - call.first_ns) / 1e9, call.timeout_ms / 1e3
@@ -662,16 +646,13 @@ def _ending(
         waited_s=None,
         culprits=absent if known else (),
     )
-    reasons = () if known else (_after(stuck, timeout_s if timed_out else None),)
-    return Ending(stuck.kind, stuck.culprits, (stuck,), reasons)
-
-
-def _after(stuck: StuckCollective, timeout_s: float | None) -> str:
-    when = f"its timeout of {timeout_s:g} s" if timeout_s else "it was given up"
-    return (
+    if known:
+        return stuck, ()
+    when = f"its timeout of {timeout_s:g} s" if timed_out else "it was given up"
+    return stuck, (
         f"the records were written after {when}: {stuck.name} {stuck.seq} of group {stuck.group} "
         "waits on no rank any more, and what ranks did since then shows no cause. Records must be "
-        "written while it hangs"
+        "written while it hangs",
     )
 
 
@@ -679,57 +660,23 @@ def _after(stuck: StuckCollective, timeout_s: float | None) -> str:
 LATE_S = 1.0
 
 
-@dataclass(slots=True)
-class _Lateness:
-    times: int = 0
-    total_s: float = 0.0
-    longest_s: float = 0.0
-    group: str = ""
-    seq: int = 0
-    after_timeout: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """A late rank without its node."""
-
-    found: LateRank
-
-    @property
-    def rank(self) -> int:
-        """The rank."""
-        return self.found.rank
-
-    @property
-    def longest_s(self) -> float:
-        """Its longest lag behind the first rank."""
-        return self.found.longest_s
-
-    def on(self, node: str | None) -> LateRank:
-        """The result, with the node."""
-        return replace(self.found, node=node)
-
-
-def late_ranks(evidence: FlightEvidence) -> list[Late]:
+def late_ranks(evidence: FlightEvidence) -> list[LateRank]:
     """Ranks that were last by a second or more, those that cost the most time first.
 
     The first call of a group is left out: ranks do not start up together.
     """
-    found: dict[int, _Lateness] = {}
+    lags: dict[int, list[tuple[float, str, int, bool]]] = {}
     for group in evidence.groups:
         members = len(evidence.members(group))
         first = min(group.calls, default=0)
         for seq, call in group.in_order():
-            if len(call.ranks) < members or call.lag_s < LATE_S or seq == first:
-                continue
-            late = found.setdefault(call.last_rank, _Lateness())
-            late.times += 1
-            late.total_s += call.lag_s
-            late.after_timeout |= bool(call.timeout_ms) and call.lag_s >= call.timeout_ms / 1e3
-            if call.lag_s > late.longest_s:
-                late.longest_s, late.group, late.seq = call.lag_s, group.name, seq
-    ranked = sorted(found.items(), key=lambda item: -item[1].total_s)
-    return [
-        Late(LateRank(rank, None, one.times, one.longest_s, one.group, one.seq, one.after_timeout))
-        for rank, one in ranked
-    ]
+            if len(call.ranks) == members and call.lag_s >= LATE_S and seq != first:
+                timed_out = bool(call.timeout_ms) and call.lag_s >= call.timeout_ms / 1e3
+                lags.setdefault(call.last_rank, []).append((call.lag_s, group.name, seq, timed_out))
+    ranked = sorted(lags.items(), key=lambda item: -sum(lag_s for lag_s, *_ in item[1]))
+    found = []
+    for rank, of_rank in ranked:
+        longest_s, name, seq, _ = max(of_rank, key=lambda lag: lag[0])
+        after_timeout = any(timed_out for *_, timed_out in of_rank)
+        found.append(LateRank(rank, None, len(of_rank), longest_s, name, seq, after_timeout))
+    return found

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import pickletools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 # key of what `ettr.elastic.flight` adds to PyTorch's JSON
 ADDED = "ettr"
@@ -174,13 +173,7 @@ _RUN = re.compile(
     rb"|\x8a\x03.{3}|\x8a\x02..|\x8a\x01.|r..[\x00-\x0f]\x00|j....|G.{8})*+",
     re.DOTALL,
 )
-_ALLOWED = (
-    *("PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "EMPTY_LIST", "EMPTY_DICT"),
-    *("EMPTY_TUPLE", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "TUPLE", "TUPLE1", "TUPLE2"),
-    *("TUPLE3", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"),
-    *("SHORT_BINUNICODE", "BINGET", "LONG_BINGET", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
-)
-# what a broken or foreign pickle makes the unpicklers raise
+# what a broken pickle makes the unpickler raise
 _BROKEN = (
     *(pickle.UnpicklingError, EOFError, KeyError, IndexError, AttributeError, TypeError),
     *(ValueError, OverflowError, RecursionError, MemoryError),
@@ -192,60 +185,20 @@ class _NoClasses(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
 
 
-class _FewOpcodes(pickle._Unpickler):
-    """The unpickler in Python with the allowed opcodes, and text as the only key of a dict."""
-
-    dispatch = {  # noqa: RUF012 - as its base class has it
-        code: load
-        for code, load in pickle._Unpickler.dispatch.items()
-        if code in {ord(one.code) for one in pickletools.opcodes if one.name in _ALLOWED}
-    }
-    stack: list[object]
-
-    if TYPE_CHECKING:
-
-        def pop_mark(self) -> list[object]:
-            """The items since the last mark."""
-
-    def load_setitems(self) -> None:
-        items = self.pop_mark()
-        self._put(items)
-
-    def load_setitem(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        self._put([key, value])
-
-    def _put(self, items: list[object]) -> None:
-        target = self.stack[-1]
-        if type(target) is not dict or any(type(key) is not str for key in items[::2]):
-            raise pickle.UnpicklingError("a key is not text")
-        target.update(zip(items[::2], items[1::2], strict=True))
-
-    dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
-    dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]
-
-    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
-
-
 def load_builtins(data: bytes) -> object:
-    """The object in a pickle of builtins.
+    """The object in a pickle of builtins, as PyTorch writes it.
 
     Raises:
         ValueError: the bytes are no such pickle; says what is wrong with them.
     """
-    unpickler = _NoClasses if _is_plain(data) else _FewOpcodes
+    if not _is_plain(data):
+        raise ValueError("no pickle of builtins as PyTorch writes it; give the file that it wrote")
     try:
         # buffered: the unpickler in C asks for single bytes otherwise
-        return unpickler(io.BufferedReader(io.BytesIO(data))).load()
+        return _NoClasses(io.BufferedReader(io.BytesIO(data))).load()
     except _BROKEN as error:
-        raise ValueError(_reason(error)) from None
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, KeyError) and error.args and type(error.args[0]) is int:
-        return f"a pickle with more than builtins (opcode {error.args[0]:#04x})"
-    return f"no whole pickle of builtins ({str(error)[:100] or type(error).__name__})"
+        reason = str(error)[:100] or type(error).__name__
+        raise ValueError(f"no whole pickle of builtins ({reason})") from None
 
 
 def _is_plain(data: bytes) -> bool:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -386,32 +385,6 @@ _DEPTH = 4  # payloads in flight: enough to hide a slow one, few enough for the 
 _THREADED_FROM_BYTES = 1 << 18
 
 
-@dataclass(slots=True)
-class _Check:
-    """The checksum of one payload in flight; whoever takes `claim` first computes it."""
-
-    record: Record
-    payload: memoryview | None
-    digest: Callable[[memoryview], int]
-    good: bool = True
-    claim: threading.Lock = field(default_factory=threading.Lock)
-    done: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        """Compute the checksum, unless another thread has begun to."""
-        if self.payload is None or not self.claim.acquire(blocking=False):
-            return
-        self.good = self.digest(self.payload) == self.record.header.payload_sum
-        self.done.set()
-
-    def result(self) -> tuple[Record, memoryview | None]:
-        """The record with its payload, or None where that is short or fails its checksum."""
-        if self.payload is not None and not self.done.is_set():
-            self.run()
-            self.done.wait()
-        return self.record, self.payload if self.good else None
-
-
 def read_ahead(
     records: Iterable[Record], *, check: bool = True
 ) -> Iterator[tuple[Record, memoryview | None]]:
@@ -419,44 +392,38 @@ def read_ahead(
 
     The memory is overwritten once the next ones have been asked for: copy it before.
     """
-    with ExitStack() as stack:
-        checker = _start_checker(stack) if check and _cores() > 1 else None
-        readers = [PayloadReader(check=False) for _ in range(_DEPTH)]
-        inline = PayloadReader(check=check)
-        in_flight: deque[_Check] = deque()
+    inline = PayloadReader(check=check)
+    if not check or _cores() == 1:
+        yield from ((record, inline.read(record)) for record in records)
+        return
+    readers = [PayloadReader(check=False) for _ in range(_DEPTH)]
+    in_flight: deque[tuple[Record, memoryview | None, Future[bool]]] = deque()
+    with ThreadPoolExecutor(1, "ettr-check") as checker:
         for number, record in enumerate(records):
             small = record.header.payload_bytes < _THREADED_FROM_BYTES
-            if small or (check and checker is None):
-                # In order: what was read before it is returned before it.
-                while in_flight:
-                    yield in_flight.popleft().result()
+            # In order: what was read before a small one is returned before it.
+            while in_flight and (small or len(in_flight) == _DEPTH - 1):
+                yield _checked(*in_flight.popleft())
+            if small:
                 yield record, inline.read(record)
-                continue
-            if len(in_flight) == _DEPTH - 1:
-                yield in_flight.popleft().result()
-            digest = digest_function(record.file.superblock.checksum)
-            pending = _Check(record, readers[number % _DEPTH].read(record), digest)
-            in_flight.append(pending)
-            if checker is None:
-                pending.done.set()
             else:
-                checker.put(pending)
+                payload = readers[number % _DEPTH].read(record)
+                in_flight.append((record, payload, checker.submit(_is_good, record, payload)))
         while in_flight:
-            yield in_flight.popleft().result()
+            yield _checked(*in_flight.popleft())
 
 
-def _start_checker(stack: ExitStack) -> queue.SimpleQueue[_Check | None]:
-    checks: queue.SimpleQueue[_Check | None] = queue.SimpleQueue()
+def _is_good(record: Record, payload: memoryview | None) -> bool:
+    digest = digest_function(record.file.superblock.checksum)
+    return payload is not None and digest(payload) == record.header.payload_sum
 
-    def work() -> None:
-        while (check := checks.get()) is not None:
-            check.run()
 
-    thread = threading.Thread(target=work, name="ettr-check", daemon=True)
-    thread.start()
-    stack.callback(thread.join)
-    stack.callback(checks.put, None)
-    return checks
+def _checked(
+    record: Record, payload: memoryview | None, check: Future[bool]
+) -> tuple[Record, memoryview | None]:
+    """The record with its payload; a checksum that the thread has not begun is computed here."""
+    good = _is_good(record, payload) if check.cancel() else check.result()
+    return record, payload if good else None
 
 
 def _cores() -> int:
