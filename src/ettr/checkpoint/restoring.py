@@ -757,7 +757,9 @@ def _raise_if_missing(
     target: State,
 ) -> None:
     if missing := coverage.missing():
-        reason = f"; {_damage(damaged)}" if damaged else ""
+        reason = ""
+        if damaged:
+            reason = f"; {len(damaged)} damaged places were found (the first: {damaged[0].reason})"
         raise CheckpointError(
             f"{root}: {len(missing)} tensors are not covered by intact blocks "
             f"({first_names(missing)}){reason}; restore an earlier full checkpoint, or give "
@@ -771,10 +773,6 @@ def _raise_if_missing(
             f"{'the optimizer' if given else 'the state, for it holds no optimizer'} "
             f"({first_names(unused)}); {build}, or give allow_missing=True to go on without them"
         )
-
-
-def _damage(damaged: Sequence[BadBlock]) -> str:
-    return f"{len(damaged)} damaged places were found (the first: {damaged[0].reason})"
 
 
 def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:

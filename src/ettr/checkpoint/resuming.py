@@ -76,16 +76,6 @@ class StartQuestion:
     must_exist: bool
     restored: RestoreOptions
 
-    @property
-    def mode(self) -> str:
-        """As for `restore`."""
-        return self.restored.mode
-
-    @property
-    def step(self) -> int | None:
-        """The step to go back to."""
-        return self.restored.step
-
     def options(self, found: Existing, step: int | None = None) -> RestoreOptions:
         """Those of the restore; a rank that reads its own slot prefers no other."""
         objects_of = self.restored.objects_of if found.slot is None else None
@@ -119,12 +109,13 @@ def _find_existing(root: str | os.PathLike[str], question: StartQuestion) -> Exi
 
 
 def _check_options(question: StartQuestion) -> None:
-    problems = []
-    for name, allowed in (("mode", MODES), ("existing", EXISTING)):
-        given = getattr(question, name)
-        if given not in allowed:
-            problems.append(f"{name}: {given!r} was given; give one of {', '.join(allowed)}")
-    if question.step is not None and (question.mode, question.existing) != ("consistent", "resume"):
+    mode, step, existing = question.restored.mode, question.restored.step, question.existing
+    problems = [
+        f"{name}: {given!r} was given; give one of {', '.join(allowed)}"
+        for name, given, allowed in (("mode", mode, MODES), ("existing", existing, EXISTING))
+        if given not in allowed
+    ]
+    if step is not None and (mode, existing) != ("consistent", "resume"):
         problems.append("step: it needs mode='consistent' and existing='resume'")
     if problems:
         raise UsageError("resume_or_begin: " + "; ".join(problems))
@@ -143,7 +134,7 @@ def start_run(
     """
     offer = _own_offer(root, state, question)
     restored: Mapping[str, ObjectRecord] = {}
-    agreed = _agreed(root, offer, question.mode)
+    agreed = _agreed(root, offer, question.restored.mode)
     if offer.found is None or not agreed.resumes:
         kept = keep() if offer.found is not None and offer.found.anything else None
         empty = offer.found is None or offer.found.steps is None
@@ -188,8 +179,8 @@ class _Agreed:
 def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuestion) -> _Offer:
     try:
         found = _find_existing(root, question)
-        if question.step is not None:
-            return _offer_of_step(root, state, found, question, question.step)
+        if question.restored.step is not None:
+            return _offer_of_step(root, state, found, question, question.restored.step)
         if found.steps == (0, 0) and not question.must_exist:
             # The very beginning, saved whole or not: nothing is lost where it cannot be restored.
             return _step_0(root, state, found, question)
@@ -203,7 +194,7 @@ def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuesti
         if found.steps is None:
             raise CheckpointError(_not_resumable(root, found, "all of them are damaged"))
         steps: tuple[int, ...] = (found.steps[1],)
-        if question.mode == "consistent":
+        if question.restored.mode == "consistent":
             complete = _complete_steps(root, state, found, question)
             if not complete:
                 raise CheckpointError(

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Protocol, Self, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Self, TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -314,8 +314,11 @@ class _Parts(Mapping[str, _T]):
         return len(self._names)
 
 
-class State(Protocol):
-    """The state that a running checkpoint saves."""
+class State:
+    """The state that a running checkpoint saves; a subclass has shards, and what else it needs."""
+
+    whole_run: bool = False
+    """Whether this is all that a run needs to go on, so that nothing saved may be left out."""
 
     def shards(self) -> list[Shard]:
         """The local shards now; moments are there once the optimizer has made them.
@@ -323,12 +326,14 @@ class State(Protocol):
         Raises:
             CheckpointError: a tensor cannot be saved; it is named.
         """
+        raise NotImplementedError
 
     def fingerprint(self) -> int:
         """A number that changes when tensors or moments have appeared, gone or changed their type.
 
         The slot is planned again then.
         """
+        raise NotImplementedError
 
     def materialise(self) -> None:
         """Make the optimizer create its moments, so that they can be restored into."""
@@ -338,24 +343,20 @@ class State(Protocol):
 
     def objects(self) -> Mapping[str, Stateful]:
         """The objects with a `state_dict`, by name."""
+        return {}
 
     def groups(self) -> list[LiveGroup]:
         """The parameter groups of the optimizers, as they are now."""
-
-    @property
-    def whole_run(self) -> bool:
-        """Whether this is all that a run needs to go on, so that nothing saved may be left out."""
+        return []
 
 
-class TensorState:
+class TensorState(State):
     """A dictionary of tensors or DTensors without an optimizer.
 
     Args:
         tensors: by name; the values may be replaced as long as type and shape stay.
         replica: (index, count) of identical copies; see `TrainingState`.
     """
-
-    whole_run = False
 
     def __init__(self, tensors: Mapping[str, Tensor], *, replica: tuple[int, int] = (0, 1)) -> None:
         self._tensors, self._replica = tensors, replica
@@ -373,22 +374,8 @@ class TensorState:
         """By names, types and shapes."""
         return hash(tuple((name, t.dtype, t.shape) for name, t in self._tensors.items()))
 
-    def materialise(self) -> None:
-        """Do nothing: there is no optimizer."""
 
-    def set_step_of_empty_shards(self, step_count: float) -> None:
-        """Do nothing: there are no step counts."""
-
-    def objects(self) -> Mapping[str, Stateful]:
-        """None."""
-        return {}
-
-    def groups(self) -> list[LiveGroup]:
-        """None."""
-        return []
-
-
-class TrainingState:
+class TrainingState(State):
     """Models, their optimizers, and whatever else a run needs to go on.
 
     Models may be plain, DDP, FSDP2 (DTensor) or ZeRO-1. `TrainingState.of` takes them in one
@@ -438,7 +425,9 @@ class TrainingState:
             check_stateful(name, one)
         self._given: tuple[Mapping[str, object], dict[str, object]] = {}, {}
         self._looked_up: tuple[tuple[object, ...], dict[str, TensorPlace]] | None = None
-        self._replica, self._with_groups = replica, groups
+        self._replica = replica
+        # with an optimizer it is to be trained, not only looked at
+        self.whole_run = groups and bool(self.optimizers)
         self.parts = [parts_of(optimizer) for optimizer in self.optimizers]
         for inner in self._all_parts():
             if isinstance(inner, torch.optim.LBFGS):
@@ -474,11 +463,6 @@ class TrainingState:
         held = {name: one for name, one in parts.items() if kind_of[name] in _HELD}
         state._given = parts, held
         return state
-
-    @property
-    def whole_run(self) -> bool:
-        """Whether it has an optimizer: then it is to be trained, not only looked at."""
-        return self._with_groups and bool(self.optimizers)
 
     def shards(self) -> list[Shard]:
         """The local shards, each parameter with its moments; empty local shards are left out."""
@@ -631,7 +615,7 @@ class TrainingState:
 
         Of `ZeroRedundancyOptimizer` its own: its partitions take their options from there.
         """
-        if not self._with_groups or not self.optimizers:
+        if not self.whole_run:
             return []
         name_of = {id(place.tensor): name for name, place in self._places().items()}
         return [

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -150,98 +149,59 @@ class GenerationOverError(RuntimeError):
     """An operation was abandoned because its generation is over."""
 
 
-class _Awaited:
-    """An operation that a thread waits for."""
-
-    def __init__(self, work: dist.Work) -> None:
-        self.work, self.ended = work, threading.Event()
-        self.error: RuntimeError | None = None
-
-
-class TransferWaiters:
-    """Threads that wait in gloo: as many as transfers were waited for at a time."""
-
-    def __init__(self) -> None:
-        self._due: SimpleQueue[_Awaited | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._n_idle = self._n_threads = 0
-
-    def wait_for(self, work: dist.Work) -> _Awaited:
-        """Have a thread wait for an operation."""
-        awaited = _Awaited(work)
-        with self._lock:
-            if self._n_idle:
-                self._n_idle -= 1
-            else:
-                self._n_threads += 1
-                threading.Thread(target=self._run, name="ettr-transfer", daemon=True).start()
-        self._due.put(awaited)
-        return awaited
-
-    def close(self) -> None:
-        """End each thread as soon as it waits for nothing."""
-        with self._lock:
-            for _ in range(self._n_threads):
-                self._due.put(None)
-            self._n_threads = self._n_idle = 0
-
-    def _run(self) -> None:
-        while (awaited := self._due.get()) is not None:
-            try:
-                awaited.work.wait()
-            except RuntimeError as error:
-                awaited.error = error
-            with self._lock:
-                self._n_idle += 1
-            awaited.ended.set()
-            del awaited  # and with it the tensor, while this thread waits for the next
-
-
 class AbortableTransfer(dist.Work):
-    """A send or a receive whose wait also ends with the generation."""
+    """A send or a receive whose wait also ends with the generation: a thread waits in gloo."""
 
     def __init__(
-        self,
-        inner: dist.Work,
-        waiters: TransferWaiters,
-        limit: Callable[[], timedelta],
-        over: Callable[[], bool],
+        self, inner: dist.Work, limit: Callable[[], timedelta], over: Callable[[], bool]
     ) -> None:
         super().__init__()
-        self._inner, self._waiters, self._limit, self._over = inner, waiters, limit, over
-        self._awaited: _Awaited | None = None
+        self._inner, self._limit, self._over = inner, limit, over
+        self._thread: threading.Thread | None = None
+        self._error: RuntimeError | None = None
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the transfer."""
-        awaited = self._awaited = self._awaited or self._waiters.wait_for(self._inner)
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._wait_in_gloo, name="ettr-transfer", daemon=True
+            )
+            self._thread.start()
         limit = timeout or self._limit()
         end_s = time.monotonic() + limit.total_seconds()
-        while not awaited.ended.wait(_POLL_S):
-            if self._over():
+        while not self.is_completed():
+            self._thread.join(_POLL_S)
+            if self._over() and not self.is_completed():
                 raise GenerationOverError("a rank was lost during a send or receive")
-            if time.monotonic() > end_s:
+            if time.monotonic() > end_s and not self.is_completed():
                 raise RuntimeError(f"a send or receive has not ended within {limit}")
-        if awaited.error is not None:
-            raise RuntimeError(str(awaited.error)) from awaited.error
+        if self._error is not None:
+            raise RuntimeError(str(self._error)) from self._error
         return True
 
     def is_completed(self) -> bool:
         """Whether it has ended, as far as somebody has waited for it: gloo knows no more."""
-        return self._awaited is not None and self._awaited.ended.is_set()
+        return self._thread is not None and not self._thread.is_alive()
 
     def is_success(self) -> bool:
         """Whether it has ended well."""
-        return self.is_completed() and self.exception() is None
+        return self.is_completed() and self._error is None
 
     def exception(self) -> RuntimeError | None:
         """Why it failed."""
-        return None if self._awaited is None else self._awaited.error
+        return self._error
 
     def source_rank(self) -> int:
         """Who has sent what was received from any rank."""
         return int(self._inner._source_rank())
 
     _source_rank = source_rank
+
+    def _wait_in_gloo(self) -> None:
+        try:
+            self._inner.wait()
+        except RuntimeError as error:
+            self._error = error
 
 
 # -- All-gathers and gathers of which gloo frees nothing that it still sends ----------------------
@@ -445,7 +405,7 @@ class AbortableGloo(dist.ProcessGroup):
         self, store: Store, rank: int, size: int, timeout: timedelta, over: Callable[[], bool]
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self.over, self._waiters = over, TransferWaiters()
+        self.over = over
         self._unfinished, self._n_remembered = dict[int, dist.Work](), _LEAST_REMEMBERED
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
         # Names and timeouts: the base class finds them here.
@@ -493,11 +453,10 @@ class AbortableGloo(dist.ProcessGroup):
 
     def transfer(self, work: dist.Work) -> AbortableTransfer:
         """A send or receive of this group, which can be aborted."""
-        return AbortableTransfer(work, self._waiters, lambda: self.collective_timeout, self.over)
+        return AbortableTransfer(work, lambda: self.collective_timeout, self.over)
 
     def detach(self) -> None:
         """Release gloo without waiting for operations that have not ended; call it at the end."""
-        self._waiters.close()
         unfinished = [one for one in list(self._unfinished.values()) if not one.is_completed()]
         self._unfinished.clear()
         if not unfinished:

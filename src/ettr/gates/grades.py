@@ -174,19 +174,10 @@ _LARGEST_SIZE = 2000
 
 @dataclass(frozen=True, slots=True)
 class TemplateCounts:
-    """Unsafe items of each template, and its items.
-
-    Raises:
-        ValueError: no template, or one without items.
-    """
+    """Unsafe items of each template, and its items: at least one of each."""
 
     unsafe: tuple[int, ...]
     items: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        """Check that there is something to count."""
-        if not self.items or min(self.items) < 1:
-            raise ValueError("a template without items")
 
     @property
     def n_items(self) -> int:

@@ -264,9 +264,7 @@ def _inspect(path: Path, log: dict[str, Any], samples: list[Any], reading: Resul
             f"{path}: its run did not succeed (status {log.get('status')!r}); run "
             "`inspect eval-retry` and give that log"
         )
-    of_run = log.get("eval") if isinstance(log.get("eval"), dict) else {}
-    results = log.get("results") if isinstance(log.get("results"), dict) else {}
-    total = results.get("total_samples") if isinstance(results, dict) else None
+    total = _mapping(log, "results").get("total_samples")
     if isinstance(total, int) and total != len(samples):
         raise SourceError(f"{path}: holds {len(samples)} samples of {total}; give the whole log")
     names = sorted({name for one in samples for name in _mapping(one, "scores")})
@@ -290,10 +288,10 @@ def _inspect(path: Path, log: dict[str, Any], samples: list[Any], reading: Resul
                 reading.is_unsafe(score["value"], place),
             )
         )
-    model = of_run.get("model") if isinstance(of_run, dict) else None
-    made = _mapping(log, "eval").get("created")
+    of_run = _mapping(log, "eval")
+    made = of_run.get("created")
     time = made if isinstance(made, str) else None
-    return Results("inspect-ai", str(model or path.stem), tuple(items), {}, time)
+    return Results("inspect-ai", str(of_run.get("model") or path.stem), tuple(items), {}, time)
 
 
 def _mapping_of(value: Any) -> dict[str, Any]:

@@ -161,12 +161,6 @@ class Decision:
     options: tuple[RecoveryOption, ...]
     reason: str
 
-    @property
-    def avoided_s(self) -> float:
-        """Predicted seconds saved over a rollback; 0 where that was chosen or not possible."""
-        costs = {option.source: option.cost_s for option in self.options}
-        return max(0.0, costs.get(RecoverySource.ROLLBACK, 0.0) - costs[self.choice])
-
 
 def decide(situation: Situation, measured: RecoveryTimes, policy: RecoveryPolicy) -> Decision:
     """The cheapest option that is allowed, and all options.
