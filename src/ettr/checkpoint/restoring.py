@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,10 +27,10 @@ from ettr.checkpoint.slots.layout import (
     Key,
     Region,
     TensorSpec,
+    difference,
     intersection,
     n_elements,
     region_of,
-    split_dim,
 )
 from ettr.checkpoint.slots.reader import BadBlock, PayloadReader, Record, superblock_of
 from ettr.checkpoint.slots.record_selection import (
@@ -180,21 +179,10 @@ class RestoreCoverage:
 
 def _n_covered(regions: list[Region], shard: Shard) -> int:
     """Number of elements of a shard that lie in one of these regions, each within the shard."""
-    if not regions or not shard.sizes:
-        return len(regions[:1])
-    dim, whole = split_dim(shard.sizes), shard.region
-    slabs = [r for r in regions if r[:dim] + r[dim + 1 :] == whole[:dim] + whole[dim + 1 :]]
-    if len(slabs) == len(regions):
-        rows, reached = 0, whole[dim][0]
-        for begin, end in sorted(region[dim] for region in slabs):
-            rows += max(0, end - max(begin, reached))
-            reached = max(reached, end)
-        return rows * math.prod(shard.sizes) // shard.sizes[dim]
-    covered = np.zeros(shard.sizes, bool)
-    for region in regions:
-        within = zip(region, shard.offsets, strict=True)
-        covered[tuple(slice(b - o, e - o) for (b, e), o in within)] = True
-    return int(covered.sum())
+    left = [shard.region]
+    for region in sorted(regions):
+        left = [rest for part in left for rest in difference(part, region)]
+    return n_elements(shard.region) - sum(map(n_elements, left))
 
 
 # -- How a live state differs from what was saved, where nothing is damaged: tensor by tensor -----

@@ -266,15 +266,18 @@ def rate_interval(counts: TemplateCounts, confidence: float) -> Interval:
 
 def _crossing(is_above: Callable[[float], bool], low: float, high: float) -> float:
     """Where a condition that holds from some rate on begins to hold; rates by their logarithm."""
-    below = max(low, high * 1e-6)
-    above = high
+    return math.sqrt(math.prod(_bisected(is_above, max(low, high * 1e-6), high)))
+
+
+def _bisected(holds: Callable[[float], bool], outside: float, inside: float) -> tuple[float, float]:
+    """Two rates between which a condition begins to hold, by their logarithm."""
     for _ in range(_STEPS):
-        middle = math.sqrt(below * above)
-        if is_above(middle):
-            above = middle
+        middle = math.sqrt(outside * inside)
+        if holds(middle):
+            inside = middle
         else:
-            below = middle
-    return math.sqrt(below * above)
+            outside = middle
+    return outside, inside
 
 
 def correlation_at_edge(rate: float, edge: float, size: int, correlation: float) -> float:
@@ -704,11 +707,4 @@ def _nearest(edge: float, far: float, is_decided: Callable[[float], bool]) -> fl
     beyond = far if far > edge else edge * 1e-4
     if not is_decided(beyond):
         return None
-    near = edge
-    for _ in range(14):
-        middle = math.sqrt(near * beyond)
-        if is_decided(middle):
-            beyond = middle
-        else:
-            near = middle
-    return beyond
+    return _bisected(is_decided, edge, beyond)[1]

@@ -175,32 +175,44 @@ def _check_repeats(path: Path, items: Sequence[GradedItem]) -> None:
 
 
 def _csv(path: Path) -> Iterator[GradedItem]:
+    for place, cells in _rows(path, (*FIELDS, "unsafe")):
+        word = cells["unsafe"].strip().lower()
+        if word not in _WORDS:
+            raise SourceError(f"{place}: unsafe is {cells['unsafe']!r}; give 0 or 1")
+        yield GradedItem(cells["item"], cells["template"], cells["hazard"], _WORDS[word])
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The place and the cells of each row of a CSV; one that is cut off or lacks a cell is refused.
+
+    Raises:
+        SourceError: there is no such column, a cell is missing, or it is no CSV.
+    """
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, strict=True)
+        rows, place = csv.reader(file, strict=True), ""
         try:
             head = next(rows, [])
-            missing = [name for name in (*FIELDS, "unsafe") if name not in head]
+            missing = [name for name in columns if name not in head]
             if missing:
                 raise SourceError(
-                    f"{path}, line 1: has no column {', '.join(missing)}; the columns are item, "
-                    "template, hazard, unsafe"
+                    f"{path}, line 1: has no column {', '.join(missing)}; the columns are "
+                    f"{', '.join(columns)}"
                 )
-            for row in rows:
+            for row in filter(None, rows):
                 place = f"{path}, line {rows.line_num}"
                 if len(row) != len(head):
                     raise SourceError(
                         f"{place}: has {len(row)} of {len(head)} cells; the file may be cut off"
                     )
                 cells = dict(zip(head, row, strict=True))
-                empty = [name for name in FIELDS if not cells[name].strip()]
+                empty = [name for name in columns if not cells[name].strip()]
                 if empty:
                     raise SourceError(f"{place}: has no {' and no '.join(empty)}")
-                word = cells["unsafe"].strip().lower()
-                if word not in _WORDS:
-                    raise SourceError(f"{place}: unsafe is {cells['unsafe']!r}; give 0 or 1")
-                yield GradedItem(cells["item"], cells["template"], cells["hazard"], _WORDS[word])
-        except csv.Error as error:
+                yield place, cells
+        except (UnicodeError, csv.Error) as error:
             raise SourceError(f"{path}, line {rows.line_num}: {error}") from None
+    if not place:
+        raise SourceError(f"{path}: has no rows; give a CSV with the columns {', '.join(columns)}")
 
 
 def _parsed(text: str | bytes, place: str) -> Any:
@@ -675,10 +687,10 @@ def expanded(templates: Path, fragments: Path) -> Iterator[TestItem]:
     Raises:
         SourceError: a file cannot be read so, or a template has no place for a fragment.
     """
-    parts = _rows(fragments, ("hazard", "fragment"))
-    for line, one in enumerate(_rows(templates, ("template", "text")), 2):
+    parts = [cells for _, cells in _rows(fragments, ("hazard", "fragment"))]
+    for place, one in _rows(templates, ("template", "text")):
         if PLACE not in one["text"]:
-            raise SourceError(f"{templates}, line {line}: has no {PLACE}, so it makes no item")
+            raise SourceError(f"{place}: has no {PLACE}, so it makes no item")
         for number, part in enumerate(parts, 1):
             yield TestItem(
                 f"{one['template']}-{number}",
@@ -686,18 +698,3 @@ def expanded(templates: Path, fragments: Path) -> Iterator[TestItem]:
                 part["hazard"],
                 one["text"].replace(PLACE, part["fragment"]),
             )
-
-
-def _rows(path: Path, columns: tuple[str, ...]) -> list[Mapping[str, str]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (UnicodeError, csv.Error) as error:
-        raise SourceError(f"{path}: cannot be read as CSV ({error})") from None
-    if not rows:
-        raise SourceError(f"{path}: has no rows; give a CSV with the columns {', '.join(columns)}")
-    for line, row in enumerate(rows, 2):
-        empty = [name for name in columns if not (row.get(name) or "").strip()]
-        if empty:
-            raise SourceError(f"{path}, line {line}: has no {' and no '.join(empty)}")
-    return [{name: row[name] for name in columns} for row in rows]
