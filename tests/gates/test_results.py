@@ -286,7 +286,7 @@ def test_a_score_whose_meaning_nobody_states_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (HEAD, "holds no items"),
+        (HEAD, "has no rows; give a CSV"),
         ("", "line 1: has no column item, template, hazard, unsafe"),
         (HEAD + "a,t,hat,1\nb,,hat,0\n", "line 3: has no template"),
         (HEAD + "a,t,hat,1\nb,t,h", "line 3: has 3 of 4 cells"),
