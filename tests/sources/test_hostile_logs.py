@@ -200,9 +200,7 @@ def test_local_time_without_a_zone_names_the_option(tmp_path: Path) -> None:
         read(SOURCES["kernel-xid"], path, ReadOptions())
 
 
-@pytest.mark.parametrize(
-    ("n_nodes", "words"), [(None, "--nodes N"), (1, "at least the 2 nodes")]
-)
+@pytest.mark.parametrize(("n_nodes", "words"), [(None, "--nodes N"), (1, "at least the 2 nodes")])
 def test_the_fleet_size_must_be_told_and_be_enough(n_nodes: int | None, words: str) -> None:
     path = SAMPLES / "infinitehbd" / "trace.json"
     with pytest.raises(UsageError, match=words):

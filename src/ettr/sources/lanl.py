@@ -138,7 +138,11 @@ def _add_event(rows: LogRows, outage: _Outage, record: dict[str, str]) -> None:
 
 
 def _add_nodes(rows: LogRows, outages: list[_Outage]) -> None:
-    for outage in {(one.cluster, one.node): one for one in reversed(outages) if one.node}.values():
+    first: dict[tuple[str, str], _Outage] = {}
+    for outage in outages:
+        if outage.node:
+            first.setdefault((outage.cluster, outage.node), outage)
+    for outage in first.values():
         rows.derive(
             "nodes",
             line=outage.line,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ettr.errors import SourceError
 from ettr.sources.origin import BYTE_ORDER_MARK, READ_ERRORS, Origin, refuse_wide
@@ -108,6 +108,11 @@ def numbered_texts(origin: Origin) -> Iterator[tuple[int, str]]:
         yield number, text_of(line)
 
 
+def not_blank(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The numbered lines that hold more than blanks."""
+    return ((number, text) for number, text in lines if text.strip())
+
+
 def first_texts(head: bytes, most: int = 400) -> list[str]:
     """The lines among the first bytes of a log that are not blank; for `matches`."""
     return [text for line in head.splitlines()[:most] if (text := text_of(line)).strip()]
@@ -169,5 +174,5 @@ def csv_lines(origin: Origin) -> tuple[list[str], Iterator[tuple[int, str]]]:
         SourceError: the file is corrupt or truncated.
     """
     lines = numbered_texts(origin)
-    header = next((text for _, text in lines if text.strip()), "")
+    _, header = next(not_blank(lines), (1, ""))
     return cells_of(header) or [], lines

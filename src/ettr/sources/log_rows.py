@@ -55,12 +55,22 @@ class LogRows(BatchBuilder):
         """
         for line, record in records:
             self.count_read()
-            try:
-                keep(line, record)
-            except BadRecordError as bad:
-                self.reject(line, bad.reason, str(bad), raw(record))
+            self.keep_or_reject(line, record, keep, raw)
             if self.is_full:
                 yield self.batch()
+
+    def keep_or_reject(
+        self,
+        line: int,
+        record: RecordT,
+        keep: Callable[[int, RecordT], object],
+        raw: Callable[[RecordT], str] = str,
+    ) -> None:
+        """Hand a record that was counted to `keep`, and reject it where that raises."""
+        try:
+            keep(line, record)
+        except BadRecordError as bad:
+            self.reject(line, bad.reason, str(bad), raw(record))
 
     def each_object(
         self,
@@ -82,19 +92,24 @@ class LogRows(BatchBuilder):
         keep: Callable[[int, dict[str, str]], object],
         names: list[str],
         lines: Iterable[tuple[int, str]],
+        torn: int | None = None,
     ) -> Iterator[Batch]:
-        """The same of the lines of a CSV file with these columns; empty ones are skipped."""
+        """The same of the lines of a CSV file with these columns; empty ones are skipped.
+
+        Args:
+            torn: a line that is rejected as cut off.
+        """
 
         def checked(line: int, text: str) -> None:
             cells = cells_of(text)
-            if cells is None:
-                raise BadRecordError("bad-csv", "not a line of CSV")
-            if not any(cells):
-                self.count_skipped()
-            elif len(cells) != len(names):
-                raise BadRecordError("bad-csv", f"{len(cells)} cells of {len(names)}")
-            else:
+            if line == torn:
+                raise BadRecordError("torn-line", "the file ends within the line")
+            if cells is None or (any(cells) and len(cells) != len(names)):
+                raise BadRecordError("wrong-width", f"not a line of {len(names)} cells")
+            if any(cells):
                 keep(line, dict(zip(names, cells, strict=True)))
+            else:
+                self.count_skipped()
 
         yield from self.each(lines, checked)
 

@@ -8,6 +8,7 @@ and the latter only where all before it has the documented types.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,13 @@ from datetime import datetime
 
 from ettr.sources.base import AMONG_OTHERS, ReadOptions, Source
 from ettr.sources.limits import LONGEST_S, MOST_NODES, most_gpus
-from ettr.sources.lines import first_texts, integer_of, numbered_texts
+from ettr.sources.lines import (
+    BadRecordError,
+    first_texts,
+    integer_of,
+    not_blank,
+    numbered_texts,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -26,10 +33,6 @@ NAME = "lsf"
 _JOB_FINISH = "JOB_FINISH"
 _HEAD = re.compile(r'"([A-Z][A-Z0-9_]*)" "\d+(?:\.\d+)*" \d')
 _HEAD_OF_JOB = re.compile(r'"JOB_FINISH" "\d+(?:\.\d+)*" \d{9,11} \d+ -?\d+ -?\d+ \d+ \d{9,11} ')
-# possessive: a quote that is never closed is looked at once
-_TOKEN = re.compile(r'(?:"((?:[^"]++|"")*+)"|([^\s"]\S*+))(?:\s++|$)')
-# lists of hosts and counts, which are taken together: they are most of a long record
-_BARE_TOKENS = re.compile(r'(?:[^\s"]++\s++)++')
 
 # fields before the list of hosts asked for, in their order
 _FIRST = (
@@ -114,14 +117,6 @@ class _QueuedRun:
     end: datetime
 
 
-class _RecordError(ValueError):
-    """A record that cannot be read: the slug to count it by, and why."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 def matches(head: bytes, name: str) -> float:
     """1 where a line of the first bytes is the end of a job, and half of them are records."""
     lines = first_texts(head)
@@ -139,48 +134,26 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """
     rows = LogRows(NAME, origin, options)
     ended: dict[tuple[str, str], _QueuedRun] = {}
-    for number, text in numbered_texts(origin):
-        if not text.strip():
-            continue
-        rows.count_read()
+
+    def keep(line: int, text: str) -> None:
         head = _HEAD.match(text)
         if head is not None and head[1] != _JOB_FINISH:
             rows.count_skipped()
         else:
-            try:
-                _keep(rows, number, _record_of(text), ended)
-            except _RecordError as error:
-                rows.reject(number, error.reason, str(error), text)
-        if rows.is_full:
-            yield rows.batch()
+            _keep(rows, line, _record_of(text), ended)
+
+    yield from rows.each(not_blank(numbered_texts(origin)), keep)
     yield rows.batch()
-
-
-def _tokens(text: str) -> list[tuple[str, bool]]:
-    """The fields of a line, and whether each is in quotes."""
-    tokens: list[tuple[str, bool]] = []
-    place, line = 0, text.strip()
-    while place < len(line):
-        several = _BARE_TOKENS.match(line, place)
-        if several is not None:
-            tokens += [(bare, False) for bare in several[0].split()]
-            place = several.end()
-            continue
-        token = _TOKEN.match(line, place)
-        if token is None:
-            raise _RecordError("bad-record", f"no field of lsb.acct at character {place + 1}")
-        quoted, bare = token.groups()
-        tokens.append((bare, False) if quoted is None else (quoted.replace('""', '"'), True))
-        place = token.end()
-    return tokens
 
 
 def _record_of(text: str) -> _JobFinish:
     """The record that a line holds."""
     if not text.lstrip().startswith(f'"{_JOB_FINISH}" '):
-        raise _RecordError("bad-record", "no record of LSF accounting")
-    tokens = _tokens(text)
-    texts = [token for token, _ in tokens]
+        raise BadRecordError("bad-record", "no record of LSF accounting")
+    try:
+        texts = next(csv.reader([text.strip()], delimiter=" ", skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise BadRecordError("bad-record", f"no fields of lsb.acct: {error}") from error
     fields = dict(zip(_FIRST, texts, strict=False))
     _, place = _listed(texts, len(_FIRST))
     listed, place = _listed(texts, place)
@@ -190,9 +163,9 @@ def _record_of(text: str) -> _JobFinish:
     later = texts[place : place + len(_LATER)]
     last = "exit_info" if _major_version(fields) >= _WITH_EXIT_INFO else "idx"
     if len(texts) <= place + _LATER.index(last) + 1:  # a field that ends the line may be cut
-        raise _RecordError("bad-record", f"the record ends before or with {last}")
+        raise BadRecordError("bad-record", f"the record ends before or with {last}")
     fields |= zip(_LATER, later, strict=False)
-    pairs, effective = _requirements(tokens, place + len(_LATER) + _N_TO_PAIRS)
+    pairs, effective = _requirements(texts, place + len(_LATER) + _N_TO_PAIRS)
     return _JobFinish(fields, hosts, n_slots, pairs, effective)
 
 
@@ -204,7 +177,7 @@ def _listed(texts: list[str], place: int) -> tuple[list[str], int]:
     """The items of a list that begins with their number, and the place after it."""
     count = integer_of(texts[place]) if place < len(texts) else None
     if count is None or count > len(texts) - place - 1:
-        raise _RecordError("bad-node-list", "the record holds fewer hosts than it counts")
+        raise BadRecordError("bad-node-list", "the record holds fewer hosts than it counts")
     return texts[place + 1 : place + 1 + count], place + 1 + count
 
 
@@ -215,42 +188,34 @@ def _hosts(listed: list[str], n_asked: int | None) -> tuple[tuple[str, ...], int
     for text in listed:
         host = _HOST.fullmatch(text)
         if host is None:
-            raise _RecordError("bad-node-list", f"{text[:80]!r} is no execution host")
+            raise BadRecordError("bad-node-list", f"{text[:80]!r} is no execution host")
         is_counted |= host[1] is not None or host[2] in slots
         slots[host[2]] = slots.get(host[2], 0) + int(host[1] or 1)
     if len(slots) > MOST_NODES:
-        raise _RecordError("bad-node-list", "the record names an absurd number of hosts")
+        raise BadRecordError("bad-node-list", "the record names an absurd number of hosts")
     return tuple(slots), sum(slots.values()) if is_counted else None
 
 
-def _requirements(tokens: list[tuple[str, bool]], place: int) -> tuple[tuple[str, ...], str | None]:
+def _requirements(texts: list[str], place: int) -> tuple[tuple[str, ...], str | None]:
     """Values of submitEXT and the effective requirement, where the record holds them."""
-    n_pairs = _count_at(tokens, place)
+    n_pairs = _count_at(texts, place)
     after = place + 1 + 2 * (n_pairs or 0)
-    if n_pairs is None or after >= len(tokens):
+    if n_pairs is None or after >= len(texts):
         return (), None
-    pairs = tuple(text for text, _ in tokens[place + 2 : after : 2])
-    n_hosts = _count_at(tokens, after)
+    pairs = tuple(texts[place + 2 : after : 2])
+    n_hosts = _count_at(texts, after)
     for width in _HOST_USAGE_WIDTHS if n_hosts else _HOST_USAGE_WIDTHS[:1]:
         # runLimit, options3 and avgMem lie between
         begin = after + 1 + width * (n_hosts or 0)
-        between, text = tokens[begin : begin + 3], tokens[begin + 3 : begin + 4]
-        are_numbers = len(between) == 3 and all(_is_number(one) for one in between)
-        if n_hosts is not None and are_numbers and text and text[0][1]:
-            return pairs, text[0][0]
+        are_numbers = [text.removeprefix("-").isdigit() for text in texts[begin : begin + 4]]
+        if n_hosts is not None and are_numbers == [True, True, True, False]:
+            return pairs, texts[begin + 3]
     return pairs, None
 
 
-def _count_at(tokens: list[tuple[str, bool]], place: int) -> int | None:
-    if place >= len(tokens) or tokens[place][1]:
-        return None
-    count = integer_of(tokens[place][0])
-    return count if count is not None and count <= len(tokens) else None
-
-
-def _is_number(token: tuple[str, bool]) -> bool:
-    text, is_quoted = token
-    return not is_quoted and text.removeprefix("-").isdigit()
+def _count_at(texts: list[str], place: int) -> int | None:
+    count = integer_of(texts[place]) if place < len(texts) else None
+    return count if count is not None and count <= len(texts) else None
 
 
 def _keep(
@@ -315,7 +280,7 @@ def _ids(fields: dict[str, str]) -> tuple[str, str | None]:
     """The id of the job, with its index in an array, and the id of the array."""
     number, index = integer_of(fields["job_id"]), integer_of(fields["idx"])
     if not number or index is None:
-        raise _RecordError("missing-field", "jobId or idx is not a number")
+        raise BadRecordError("missing-field", "jobId or idx is not a number")
     return (f"{number}[{index}]", str(number)) if index else (str(number), None)
 
 
@@ -324,9 +289,12 @@ def _times(fields: dict[str, str]) -> tuple[datetime, datetime | None, datetime]
     submit, end = time_of(fields["submit"]), time_of(fields["event_time"])
     start = time_of(fields["start"])
     if submit is None or end is None or (start is None and fields["start"] != "0"):
-        raise _RecordError("bad-timestamp", "submitTime, startTime or the event time is not a time")
+        raise BadRecordError(
+            "bad-timestamp", "submitTime, startTime or the event time is not a time"
+        )
     if start is not None and not 0 <= (end - start).total_seconds() <= LONGEST_S:
-        raise _RecordError("bad-timestamp", "the job ended before it started, or ran for decades")
+        detail = "the job ended before it started, or ran for decades"
+        raise BadRecordError("bad-timestamp", detail)
     return submit, start, end
 
 
@@ -337,7 +305,7 @@ def _state(rows: LogRows, fields: dict[str, str]) -> tuple[str, str | None]:
     if kind == _DONE:
         return "COMPLETED", None
     if kind != _EXIT:
-        raise _RecordError("unknown-state", f"jStatus is {fields['status']!r:.40}")
+        raise BadRecordError("unknown-state", f"jStatus is {fields['status']!r:.40}")
     if "exit_info" not in fields:
         rows.note("records without exitInfo do not say who ended a job: each EXIT is FAILED")
     number = integer_of(fields.get("exit_info")) or 0

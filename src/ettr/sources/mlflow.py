@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import BadRecordError, first_texts, numbered_texts
 from ettr.sources.origin import Origin
-from ettr.sources.times import time_of
-from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows, ends_with_line
+from ettr.sources.times import time_in
+from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows, torn_line
 from ettr.tables.rows import Batch
 
 NAME = "mlflow"
@@ -35,34 +35,20 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             no steps of the training.
     """
     rows = StepRows(NAME, origin, options, run=None if options.run else _run_of(origin))
-    is_whole = ends_with_line(origin)
-    waiting: tuple[int, str] | None = None
-    for number, line in numbered_texts(origin):
-        rows.count_read()
-        if waiting is not None:
-            _keep(rows, *waiting)
-        waiting = (number, line)
-        if rows.is_full:
-            yield rows.batch()
-    if waiting is not None and is_whole:
-        _keep(rows, *waiting)
-    elif waiting is not None:
-        rows.reject(waiting[0], "torn-line", "the file ends within the line", waiting[1])
+    torn = torn_line(origin)
+
+    def keep(number: int, line: str) -> None:
+        if not line.strip():
+            rows.count_skipped()
+            return
+        point = None if number == torn else _LINE.fullmatch(line)
+        if point is None:
+            reason = "torn-line" if number == torn else "bad-line"
+            raise BadRecordError(reason, "no whole line of timestamp, value and step")
+        rows.keep(number, int(point["step"]), time_in(int(point["ms"]), "timestamp"))
+
+    yield from rows.each(numbered_texts(origin), keep)
     yield rows.last_batch()
-
-
-def _keep(rows: StepRows, number: int, line: str) -> None:
-    if not line.strip():
-        rows.count_skipped()
-        return
-    point = _LINE.fullmatch(line)
-    time = None if point is None else time_of(int(point["ms"]))
-    if point is None:
-        rows.reject(number, "bad-line", "no line of timestamp, value and step", line)
-    elif time is None:
-        rows.reject(number, "bad-timestamp", f"timestamp is {point['ms']}", line)
-    else:
-        rows.keep(number, int(point["step"]), time, raw=line)
 
 
 def _run_of(origin: Origin) -> str | None:

@@ -10,12 +10,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 
 from ettr.sources.base import AMONG_OTHERS, ReadOptions, Source
-from ettr.sources.lines import first_texts, integer_of, numbered_texts
+from ettr.sources.lines import (
+    BadRecordError,
+    first_texts,
+    integer_of,
+    not_blank,
+    numbered_texts,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import time_of
+from ettr.sources.times import time_in, time_of
 from ettr.tables.rows import Batch, clean
 from ettr.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
@@ -69,31 +76,28 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     running: dict[str, _JobRecord] = {}
     deleted_by: dict[str, str] = {}
-    for number, text in numbered_texts(origin):
-        if not text.strip():
-            continue
-        rows.count_read()
+
+    def keep(number: int, text: str) -> None:
         found = _RECORD.fullmatch(text)
         job = _JOB.fullmatch(found["job"]) if found else None
-        if found is None or job is None:
-            _not_of_a_job(rows, number, text, found)
-        else:
+        if found is not None and job is not None:
             fields = {key: value.strip('"') for key, value in _FIELD.findall(found["text"])}
-            line = _JobRecord(number, text, job["number"], job["server"], fields)
-            _keep(rows, line, found["kind"], running, deleted_by)
-        if rows.is_full:
-            yield rows.batch()
-    for line in running.values():
-        _begun(rows, line)
+            record = _JobRecord(number, text, job["number"], job["server"], fields)
+            _keep(rows, record, found["kind"], running, deleted_by)
+        elif found is None or found["kind"] in _ENDS or found["kind"] == _BEGINS:
+            raise BadRecordError("bad-record", "no record of PBS accounting")
+        else:  # of reservations, licences and the server itself
+            rows.count_skipped()
+
+    yield from rows.each(not_blank(numbered_texts(origin)), keep)
+    for begun in running.values():  # whose end is not in this log
+        rows.keep_or_reject(
+            begun.number,
+            begun,
+            lambda _, record: _add(rows, record, "RUNNING", end=None),
+            attrgetter("text"),
+        )
     yield rows.batch()
-
-
-def _not_of_a_job(rows: LogRows, number: int, text: str, found: re.Match[str] | None) -> None:
-    """Records of reservations, licences and the server itself are no jobs; the rest is damage."""
-    if found is not None and not (found["kind"] in _ENDS or found["kind"] == _BEGINS):
-        rows.count_skipped()
-    else:
-        rows.reject(number, "bad-record", "no record of PBS accounting", text)
 
 
 def _keep(
@@ -123,14 +127,10 @@ def _keep(
 
 
 def _ended(rows: LogRows, line: _JobRecord, kind: str, deleted_by: str | None) -> None:
-    """Keep the attempt that a record closes, or reject the record."""
-    end, code = time_of(line.fields.get("end")), _signed(line.fields.get("Exit_status"))
-    if end is None:
-        rows.reject(line.number, "bad-timestamp", "end is missing or no time", line.text)
-        return
+    """Keep the attempt that a record closes."""
+    end, code = time_in(line.fields.get("end"), "end"), _signed(line.fields.get("Exit_status"))
     if code is None and kind == "E":
-        rows.reject(line.number, "missing-field", "Exit_status is missing", line.text)
-        return
+        raise BadRecordError("missing-field", "Exit_status is missing")
     signal = next((code - base for least, base in _SIGNALS if code and code >= least), None)
     state = "REQUEUED" if kind == "R" else _state(line.fields, code or 0, signal, deleted_by)
     _add(
@@ -158,11 +158,6 @@ def _state(fields: dict[str, str], code: int, signal: int | None, deleted_by: st
     return "CANCELLED" if deleted_by is not None else "FAILED"
 
 
-def _begun(rows: LogRows, line: _JobRecord) -> None:
-    """Keep a run whose end is not in this log."""
-    _add(rows, line, "RUNNING", end=None)
-
-
 def _add(
     rows: LogRows,
     line: _JobRecord,
@@ -173,12 +168,9 @@ def _add(
     exit_signal: int | None = None,
     cancelled_by: str | None = None,
 ) -> None:
-    """Keep the attempt of a record; a record without the times of a run is rejected."""
+    """Keep the attempt of a record."""
     fields = line.fields
-    created, start = time_of(fields.get("ctime")), time_of(fields.get("start"))
-    if created is None or start is None:
-        rows.reject(line.number, "bad-timestamp", "ctime or start is not a time", line.text)
-        return
+    created, start = time_in(fields.get("ctime"), "ctime"), time_in(fields.get("start"), "start")
     runs = integer_of(fields.get("run_count"))
     again = runs is not None and runs > 1
     if again:
@@ -188,8 +180,7 @@ def _add(
         )
     nodes = _nodes(fields.get("exec_host"))
     if nodes is None and fields.get("exec_host"):
-        rows.reject(line.number, "bad-node-list", "exec_host names no nodes", line.text)
-        return
+        raise BadRecordError("bad-node-list", "exec_host names no nodes")
     rows.add_attempt(
         line=line.number,
         job_id=line.job_id,

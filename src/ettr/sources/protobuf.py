@@ -12,13 +12,18 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ettr.sources.lines import BadRecordError
+
 _VARINT, _EIGHT_BYTES, _DELIMITED, _FOUR_BYTES = 0, 1, 2, 5
 _MOST_VARINT_BYTES = 10
 _DOUBLE = struct.Struct("<d")
 
 
-class WireError(ValueError):
+class WireError(BadRecordError):
     """The bytes are no message."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("bad-protobuf", detail)
 
 
 class FramedMessage(NamedTuple):
@@ -27,6 +32,12 @@ class FramedMessage(NamedTuple):
     data: bytes | None
     reason: str = ""
     detail: str = ""
+
+    def whole(self) -> bytes:
+        """The bytes. Raises BadRecordError: they cannot be read."""
+        if self.data is None:
+            raise BadRecordError(self.reason, self.detail)
+        return self.data
 
 
 class Field(NamedTuple):

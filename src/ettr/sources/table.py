@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ import pyarrow as pa
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.limits import LONGEST_S, MOST_GPUS_PER_NODE, MOST_NODES, most_gpus
-from ettr.sources.lines import numbered_lines
+from ettr.sources.lines import BadRecordError, numbered_lines
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of, within_years
@@ -72,14 +73,6 @@ _MOST_OF_A_NODE = {"nodes", "allocations"}
 Cells = dict[str, object]
 
 
-class _CellError(Exception):
-    """A cell that cannot be what its column is; `reason` is the slug that it is counted by."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """Which table the rows become, and where each of its columns comes from."""
@@ -115,11 +108,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         if not any(str(cell).strip() for cell in cells.values() if cell is not None):
             rows.count_skipped()
             continue
-        try:
-            _keep(rows, plan, cells, line)
-        except _CellError as bad:
-            text = ",".join("" if cell is None else str(cell) for cell in cells.values())
-            rows.reject(line, bad.reason, str(bad), text)
+        rows.keep_or_reject(line, cells, partial(_keep, rows, plan), _shown)
         if rows.is_full:
             yield rows.batch()
     if plan is None:
@@ -127,12 +116,13 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     yield rows.batch()
 
 
+def _shown(cells: Cells) -> str:
+    return ",".join("" if cell is None else str(cell) for cell in cells.values())
+
+
 def _records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | str | None]]:
     """Column names, line, and the cells by name; cells None once for the header alone."""
-    if origin.head.startswith(_PARQUET):
-        yield from _parquet_records(origin)
-    else:
-        yield from _csv_records(origin)
+    yield from (_parquet_records if origin.head.startswith(_PARQUET) else _csv_records)(origin)
 
 
 def _parquet_records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | None]]:
@@ -281,7 +271,7 @@ def _guess(names: set[str]) -> str | None:
     return fits[0] if fits else None
 
 
-def _keep(rows: LogRows, plan: _Plan, cells: Cells, line: int) -> None:
+def _keep(rows: LogRows, plan: _Plan, line: int, cells: Cells) -> None:
     """Keep the row that the cells make."""
     row = {
         column.name: _value(rows, column, plan.cell(column.name, cells))
@@ -292,7 +282,7 @@ def _keep(rows: LogRows, plan: _Plan, cells: Cells, line: int) -> None:
     one_node = plan.table.name in _MOST_OF_A_NODE
     most = most_gpus(1 if one_node else row.get("n_nodes"))
     if (row.get("n_gpus") or 0) > most:
-        raise _CellError("bad-gpu-count", f"{row['n_gpus']} GPUs, where {most} are possible")
+        raise BadRecordError("bad-gpu-count", f"{row['n_gpus']} GPUs, where {most} are possible")
     if plan.table is ATTEMPTS and row["attempt_id"] is None and row["job_id"] and row["submit"]:
         row["attempt_id"] = attempt_id(cluster or rows.cluster, row["job_id"], row["submit"])
     if plan.table is EVENTS:
@@ -302,7 +292,7 @@ def _keep(rows: LogRows, plan: _Plan, cells: Cells, line: int) -> None:
             if column.name in _FILLED:
                 row[column.name] = _FILLED[column.name]
             elif column.name != "event_id":
-                raise _CellError("missing-field", f"{column.name} is empty")
+                raise BadRecordError("missing-field", f"{column.name} is empty")
     if plan.table is EVENTS:
         rows.events.add(line=line, cluster=cluster, known_id=row.pop("event_id"), **row)
     else:
@@ -322,10 +312,10 @@ def _value(rows: LogRows, column: Column, given: object) -> Any:
             return _truth(given)
         number = _integer(given) if kind is Kind.INT else _finite(given)
     except (ValueError, TypeError, OverflowError):
-        raise _CellError("bad-number", f"{column.name} is {given!r:.100}") from None
+        raise BadRecordError("bad-number", f"{column.name} is {given!r:.100}") from None
     if column.name in _MOST and number > _MOST[column.name]:
         detail = f"{column.name} is {given!r:.100}, at most {_MOST[column.name]:,}"
-        raise _CellError("bad-number", detail)
+        raise BadRecordError("bad-number", detail)
     return number
 
 
@@ -365,7 +355,7 @@ def _time(rows: LogRows, column: Column, given: object) -> datetime:
             f"{rows.origin}: column {column.name} holds local times without a zone, such as "
             f"{given!r:.40}; give their zone with --timezone ZONE, for example --timezone UTC"
         )
-    raise _CellError("bad-timestamp", f"{column.name} is {given!r:.100}")
+    raise BadRecordError("bad-timestamp", f"{column.name} is {given!r:.100}")
 
 
 def _naive(given: object) -> datetime | None:

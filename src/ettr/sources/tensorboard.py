@@ -12,15 +12,14 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cache
 from typing import BinaryIO, NamedTuple
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.limits import FIRST_YEAR, LAST_YEAR
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.protobuf import FramedMessage, WireError, fields
+from ettr.sources.times import time_in
 from ettr.sources.training_steps import LOADING_S, LOADING_SHARE, RUN_OPTIONS, TABLE, StepRows
 from ettr.tables.rows import Batch
 
@@ -64,47 +63,17 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     loading: _Loading = {}
     series = _chosen(origin, options, rows, loading)
     tensor_scalars: set[str] = set()
-    for place, record in enumerate(_records(origin, check=True), 1):
-        rows.count_read()
-        _keep(rows, place, record, series, tensor_scalars, loading)
-        if rows.is_full:
-            yield rows.batch()
-    yield rows.last_batch()
 
-
-def _keep(
-    rows: StepRows,
-    place: int,
-    record: FramedMessage,
-    series: str | None,
-    tensor_scalars: set[str],
-    loading: _Loading,
-) -> None:
-    """Keep the step of a record, or count the record otherwise."""
-    if record.data is None:
-        rows.reject(place, record.reason, record.detail, "")
-        return
-    try:
-        event = _event(record.data, tensor_scalars)
-    except WireError as error:
-        rows.reject(place, "bad-protobuf", str(error), "")
-        return
-    if series not in event.scalars:
-        rows.count_skipped()
-        return
-    time = _moment(event.wall_time_s)
-    if time is None:
-        rows.reject(place, "bad-timestamp", f"wall_time is {event.wall_time_s}", "")
-    else:
+    def keep(place: int, record: FramedMessage) -> None:
+        event = _event(record.whole(), tensor_scalars)
+        if series not in event.scalars:
+            rows.count_skipped()
+            return
+        time = time_in(event.wall_time_s, "wall_time")
         rows.keep(place, event.step, time, loading=loading.get(event.step))
 
-
-def _moment(seconds: float | None) -> datetime | None:
-    try:
-        time = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return time if time and FIRST_YEAR <= time.year <= LAST_YEAR else None
+    yield from rows.each(enumerate(_records(origin, check=True), 1), keep, lambda _: "")
+    yield rows.last_batch()
 
 
 def _chosen(origin: Origin, options: ReadOptions, rows: StepRows, loading: _Loading) -> str | None:

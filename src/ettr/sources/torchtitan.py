@@ -10,13 +10,21 @@ torchtitan, of 2024 to 2026.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import COLOUR, SEARCHED_CHARACTERS, first_texts, numbered_texts
+from ettr.sources.lines import (
+    COLOUR,
+    SEARCHED_CHARACTERS,
+    BadRecordError,
+    first_texts,
+    numbered_texts,
+)
 from ettr.sources.origin import Origin
 from ettr.sources.times import has_local_stamps
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows
@@ -59,14 +67,6 @@ class _Rank:
     load: _Load | None = None
 
 
-@dataclass(slots=True)
-class _Ranks:
-    by_rank: dict[int, _Rank] = field(default_factory=dict)
-
-    def of(self, rank: int) -> _Rank:
-        return self.by_rank.setdefault(rank, _Rank())
-
-
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """Events of each rank that logged; lines of all other messages are skipped.
 
@@ -74,24 +74,20 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the file is corrupt or truncated.
         UsageError: the user gave no zone.
     """
-    rows, ranks = StepRows(NAME, origin, options), _Ranks()
-    for number, line in numbered_texts(origin):
-        rows.count_read()
-        text = COLOUR.sub("", line[:SEARCHED_CHARACTERS])
-        head = _HEAD.match(text)
-        if head is None:
-            rows.count_skipped()
-        else:
-            _keep(rows, ranks, number, text, head)
-        if rows.is_full:
-            yield rows.batch()
-    for rank in ranks.by_rank.values():
+    rows, ranks = StepRows(NAME, origin, options), defaultdict[int, _Rank](_Rank)
+    yield from rows.each(numbered_texts(origin), partial(_keep, rows, ranks))
+    for rank in ranks.values():
         _reject_load(rows, rank)
     yield rows.last_batch()
 
 
-def _keep(rows: StepRows, ranks: _Ranks, number: int, text: str, head: re.Match[str]) -> None:
+def _keep(rows: StepRows, ranks: dict[int, _Rank], number: int, line: str) -> None:
     """Keep what a message says, or count its line as skipped."""
+    text = COLOUR.sub("", line[:SEARCHED_CHARACTERS])
+    head = _HEAD.match(text)
+    if head is None:
+        rows.count_skipped()
+        return
     message = text[head.end() :]
     step, saved = _STEP.match(message), _SAVED.match(message)
     loaded, starts = _LOADED.match(message), _STARTS.match(message)
@@ -100,13 +96,12 @@ def _keep(rows: StepRows, ranks: _Ranks, number: int, text: str, head: re.Match[
         return
     time = rows.local_time(head["stamp"])
     if time is None:
-        rows.reject(number, "bad-timestamp", f"{head['stamp']} is not a time", text)
-        return
+        raise BadRecordError("bad-timestamp", f"{head['stamp']} is not a time")
     place = int(found[1]) if (found := _RANK.search(head[0])) else 0
-    rank = ranks.of(place)
+    rank = ranks[place]
     if step:
         rank.reached = int(step[1])
-        rows.keep(number, rank.reached, time, rank=place, raw=text)
+        rows.keep(number, rank.reached, time, rank=place)
     elif saved:
         rows.note(_SAVE_NOTE)
         rows.add_event("save", number, rank.reached, time, float(saved[1]), rank=place)

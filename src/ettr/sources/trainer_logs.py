@@ -17,9 +17,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import COLOUR, SEARCHED_CHARACTERS, first_texts, numbered_texts
+from ettr.sources.lines import (
+    COLOUR,
+    SEARCHED_CHARACTERS,
+    BadRecordError,
+    first_texts,
+    numbered_texts,
+)
 from ettr.sources.origin import Origin
-from ettr.sources.times import has_local_stamps, time_of
+from ettr.sources.times import has_local_stamps, time_in
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows
 from ettr.tables.rows import Batch
 
@@ -103,31 +109,29 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     first = next(filter(None, map(_PROGRESS.match, first_texts(origin.head))), None)
     job = first["job"] if first else None
     rows, state = StepRows(NAME, origin, options, job=job), _ConsoleState()
-    for number, line in numbered_texts(origin):
-        rows.count_read()
+
+    def keep(number: int, line: str) -> None:
         text = COLOUR.sub("", line[:SEARCHED_CHARACTERS])
-        kept = _progress(rows, state, number, text) if first else None
-        if kept is None:
-            kept = _console(rows, state, number, text)
-        if not kept:
+        progress = _PROGRESS.match(text) if first else None
+        if progress:
+            _progress(rows, state, number, text, progress)
+        elif not _console(rows, state, number, text):
             rows.count_skipped()
-        if rows.is_full:
-            yield rows.batch()
+
+    yield from rows.each(numbered_texts(origin), keep)
     _reject_loaded(rows, state)
     _settle_async(rows, state)
     yield rows.last_batch()
 
 
-def _progress(rows: StepRows, state: _ConsoleState, number: int, text: str) -> bool | None:
-    """Whether a line of progress.txt was kept; None for a line of another kind."""
-    found = _PROGRESS.match(text)
-    if found is None:
-        return None
-    time = rows.local_time(found["iso"])
+def _progress(
+    rows: StepRows, state: _ConsoleState, number: int, text: str, found: re.Match[str]
+) -> None:
+    """Keep what a line of progress.txt says."""
+    time = _local(rows, found["iso"])
     step = None if found["step"] is None else int(found["step"])
-    if time is None or (step is None and found["what"] != "Starting job"):
-        rows.reject(number, "bad-timestamp" if time is None else "missing-field", text[:80], text)
-        return True
+    if step is None and found["what"] != "Starting job":
+        raise BadRecordError("missing-field", "no Iteration")
     # each restart of a run is a job of its own
     rows.job_id = found["job"].strip() or rows.job_id
     if step is None:
@@ -138,7 +142,6 @@ def _progress(rows: StepRows, state: _ConsoleState, number: int, text: str) -> b
         state.has_finished |= "async" in found["what"]
         state.saved.add((rows.job_id, step))
         rows.add_event("save", number, step, time)
-    return True
 
 
 def _settle_async(rows: StepRows, state: _ConsoleState) -> None:
@@ -158,21 +161,28 @@ def _settle_async(rows: StepRows, state: _ConsoleState) -> None:
 def _console(rows: StepRows, state: _ConsoleState, number: int, text: str) -> bool:
     """Whether a line of a console was kept."""
     if dated := _DATED.search(text):
-        return _keep_dated(rows, state, number, text, dated)
+        state.time = _local(rows, dated["iso"])
+        _keep_loaded(rows, state, state.time)
+        event = "start" if dated["what"].startswith("before") else "end"
+        rows.add_event(event, number, state.reached, state.time)
+        return True
     head = _HEAD.match(text)
     message = text[head.end() - 1 :] if head else text
     if timed := _TIMED_SAVE.search(message):
-        return _keep_timed(rows, number, text, timed)
+        end = time_in(float(timed[2]) + float(timed[3]), "the end of the save")
+        rows.add_event("save", number, int(timed[1]), end, float(timed[3]))
+        return True
     from_0 = _STEP_FROM_0.search(message)
     step = int(from_0[1]) + 1 if from_0 else _first(_STEPS, message)
     saved, loaded = _first(_SAVED, message), _LOADED.search(message)
     if head is not None and (step is not None or saved is not None or loaded):
         state.time = _moment(rows, head)
-        if state.time is None:
-            rows.reject(number, "bad-timestamp", f"no time: {head[0].strip()!r}", text)
-            return True
     if saved is not None:
-        return _keep_saved(rows, state, number, saved)
+        if state.time is None:
+            return False
+        rows.note(_UNSTAMPED_NOTE)
+        rows.add_event("save", number, saved, state.time)
+        return True
     if loaded:
         _reject_loaded(rows, state)
         state.loaded = _Undated(number, int(loaded[1]), text)
@@ -184,38 +194,7 @@ def _console(rows: StepRows, state: _ConsoleState, number: int, text: str) -> bo
     rank = _RANK.search(text)
     state.reached = step
     place = int(rank[1] or rank[2]) if rank else 0
-    rows.keep(number, step, state.time, rank=place, raw=text)
-    return True
-
-
-def _keep_dated(
-    rows: StepRows, state: _ConsoleState, number: int, text: str, dated: re.Match[str]
-) -> bool:
-    time = rows.local_time(dated["iso"])
-    if time is None:
-        rows.reject(number, "bad-timestamp", f"no time: {dated['iso']!r}", text)
-        return True
-    state.time = time
-    _keep_loaded(rows, state, time)
-    is_start = dated["what"].startswith("before")
-    rows.add_event("start" if is_start else "end", number, state.reached, time)
-    return True
-
-
-def _keep_timed(rows: StepRows, number: int, text: str, timed: re.Match[str]) -> bool:
-    time = time_of(float(timed[2]) + float(timed[3]))
-    if time is None:
-        rows.reject(number, "bad-timestamp", f"no time: {timed[2]!r}", text)
-    else:
-        rows.add_event("save", number, int(timed[1]), time, float(timed[3]))
-    return True
-
-
-def _keep_saved(rows: StepRows, state: _ConsoleState, number: int, step: int) -> bool:
-    if state.time is None:
-        return False
-    rows.note(_UNSTAMPED_NOTE)
-    rows.add_event("save", number, step, state.time)
+    rows.keep(number, step, state.time, rank=place)
     return True
 
 
@@ -233,9 +212,16 @@ def _keep_loaded(rows: StepRows, state: _ConsoleState, time: datetime) -> None:
         rows.add_event("restore", entry.line, entry.step, time)
 
 
-def _moment(rows: StepRows, head: re.Match[str]) -> datetime | None:
+def _moment(rows: StepRows, head: re.Match[str]) -> datetime:
     iso, offset = head["iso"] or head["bare_iso"], head["offset"] or head["bare_offset"]
-    return time_of(iso + offset) if offset else rows.local_time(iso)
+    return time_in(iso + offset, "the stamp") if offset else _local(rows, iso)
+
+
+def _local(rows: StepRows, iso: str) -> datetime:
+    time = rows.local_time(iso)
+    if time is None:
+        raise BadRecordError("bad-timestamp", f"no time: {iso!r}")
+    return time
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> int | None:

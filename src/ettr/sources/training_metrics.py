@@ -6,18 +6,16 @@ is known by the names that are in use, or said with --columns.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 from ettr.errors import UsageError
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.json_records import RecordShape, head_objects, json_records
-from ettr.sources.lines import first_texts, json_part, numbered_texts
+from ettr.sources.lines import BadRecordError, cells_of, csv_lines, first_texts, json_part
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
-from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows, ends_with_line
+from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows, torn_line
 from ettr.tables.rows import Batch, clean
 
 NAME = "metrics"
@@ -35,15 +33,6 @@ _OTHERS = frozenset({"event", "check", "event_type", "node", "node_id", "run_id"
 _LONGEST_NUMBER = 40
 
 
-class _MetricsLine(NamedTuple):
-    """A record's cells by name; None where it has no cells, for `reason`."""
-
-    number: int
-    cells: Mapping[str, object] | None
-    raw: str
-    reason: str = ""
-
-
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """A step for each record with another step than the one before; those without are skipped.
 
@@ -52,39 +41,31 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         UsageError: no column is known to hold the step or the time, or a local time needs a zone.
     """
     columns = _columns(origin, options)
+    names, lines = ([], None) if json_part(origin.head) else csv_lines(origin)
     rows = StepRows(NAME, origin, options, job=_job_of(origin, columns))
-    for line in _lines(origin):
-        rows.count_read()
-        if line.cells is None:
-            rows.reject(line.number, line.reason, "no record of the columns", line.raw)
-        else:
-            _keep(rows, line, line.cells, columns)
-        if rows.is_full:
-            yield rows.batch()
-    yield rows.last_batch()
 
+    def keep(line: int, cells: Mapping[str, object]) -> None:
+        given = {ours: clean(cells.get(theirs)) for ours, theirs in columns.items()}
+        if given["step"] is None:
+            rows.count_skipped()
+            return
+        step, rank = _whole(given["step"]), _whole(given.get("rank") or "0")
+        duration_s = _number(given.get("duration_s"))
+        time = _time(rows, cells.get(columns["time"]))
+        if step is None or rank is None:
+            raise BadRecordError("bad-number", f"step is {given['step']!r:.80}")
+        if time is None:
+            detail = f"{columns['time']} is {given['time']!r:.80}, no moment of 1980 to 2200"
+            raise BadRecordError("bad-timestamp", detail)
+        if duration_s is None and given.get("duration_s") is not None:
+            raise BadRecordError("bad-duration", f"duration_s is {given['duration_s']!r:.80}")
+        rows.keep(line, step, time, duration_s, rank=rank, loading=cells)
 
-def _keep(
-    rows: StepRows, line: _MetricsLine, cells: Mapping[str, object], columns: Mapping[str, str]
-) -> None:
-    """Keep the step of a record, or count the record otherwise."""
-    given = {ours: clean(cells.get(theirs)) for ours, theirs in columns.items()}
-    if given["step"] is None:
-        rows.count_skipped()
-        return
-    step, rank = _whole(given["step"]), _whole(given.get("rank") or "0")
-    duration_s = _number(given.get("duration_s"))
-    time = _time(rows, cells.get(columns["time"]))
-    if step is None or rank is None:
-        rows.reject(line.number, "bad-number", f"step is {given['step']!r:.80}", line.raw)
-    elif time is None:
-        detail = f"{columns['time']} is {given['time']!r:.80}, no moment of 1980 to 2200"
-        rows.reject(line.number, "bad-timestamp", detail, line.raw)
-    elif duration_s is None and given.get("duration_s") is not None:
-        detail = f"duration_s is {given['duration_s']!r:.80}"
-        rows.reject(line.number, "bad-duration", detail, line.raw)
+    if lines is None:
+        yield from rows.each_object(keep)
     else:
-        rows.keep(line.number, step, time, duration_s, rank=rank, raw=line.raw, loading=cells)
+        yield from rows.each_row(keep, names, lines, torn_line(origin))
+    yield rows.last_batch()
 
 
 def _number(text: str | None) -> float | None:
@@ -162,24 +143,22 @@ def _names(head: bytes) -> list[str]:
     if objects:
         return list(dict.fromkeys(key for one in objects for key in one))
     first = next(iter(first_texts(head)), "")
-    return _cells(first.removeprefix("\ufeff")) or []
-
-
-def _cells(line: str) -> list[str] | None:
-    """The cells of a line of CSV; None where its quotes do not close."""
-    try:
-        return [cell.strip() for cell in next(csv.reader([line], strict=True), [])]
-    except csv.Error:
-        return None
+    return cells_of(first) or []
 
 
 def _job_of(origin: Origin, columns: Mapping[str, str]) -> str | None:
     """The one job that the file names; None where it names none."""
     if "job_id" not in columns:
         return None
+    values: Iterator[object]
+    if json_part(origin.head):
+        values = (record.value for record in json_records(origin))
+    else:
+        names, lines = csv_lines(origin)
+        values = (dict(zip(names, cells_of(text) or [], strict=False)) for _, text in lines)
     jobs: dict[str, None] = {}
-    for line in _lines(origin):
-        job = clean((line.cells or {}).get(columns["job_id"]))
+    for value in values:
+        job = clean(value.get(columns["job_id"])) if isinstance(value, dict) else None
         if job is not None:
             jobs[job] = None
         if len(jobs) > 1:
@@ -188,35 +167,6 @@ def _job_of(origin: Origin, columns: Mapping[str, str]) -> str | None:
                 "a file for each, and read them one by one"
             )
     return next(iter(jobs), None)
-
-
-def _lines(origin: Origin) -> Iterator[_MetricsLine]:
-    """The records of a file; a header is no record."""
-    if json_part(origin.head):
-        for record in json_records(origin):
-            cells = record.value if isinstance(record.value, dict) else None
-            yield _MetricsLine(record.line, cells, record.raw, "bad-json")
-        return
-    names: list[str] = []
-    is_whole, waiting = ends_with_line(origin), None
-    for number, text in numbered_texts(origin):
-        if not names:
-            names = _cells(text.removeprefix("\ufeff")) or [] if text.strip() else []
-            continue
-        if waiting is not None:
-            yield waiting
-        waiting = _csv_line(number, text, names)
-    if waiting is not None:
-        yield waiting if is_whole else _MetricsLine(waiting.number, None, waiting.raw, "torn-line")
-
-
-def _csv_line(number: int, text: str, names: list[str]) -> _MetricsLine:
-    if not text.strip():
-        return _MetricsLine(number, {}, text)
-    cells = _cells(text)
-    if cells is None or len(cells) != len(names):
-        return _MetricsLine(number, None, text, "wrong-width")
-    return _MetricsLine(number, dict(zip(names, cells, strict=True)), text)
 
 
 def matches(head: bytes, _name: str) -> float:
@@ -244,7 +194,7 @@ def prints_local(head: bytes) -> bool:
     if objects:
         return any(_local(one.get(time)) is not None for one in objects)
     names = _names(head)
-    lines = (_cells(text) or [] for text in first_texts(head, most=20)[1:])
+    lines = (cells_of(text) or [] for text in first_texts(head, most=20)[1:])
     return any(
         _local(cells[names.index(time)]) is not None for cells in lines if len(cells) == len(names)
     )

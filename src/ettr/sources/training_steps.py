@@ -20,7 +20,7 @@ from ettr.errors import UsageError
 from ettr.progress.events import MAX_STEP
 from ettr.sources.base import ReadOptions
 from ettr.sources.limits import LONGEST_S
-from ettr.sources.lines import chunks
+from ettr.sources.lines import BadRecordError, chunks
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch, clean
@@ -93,19 +93,21 @@ class StepRows(LogRows):
         duration_s: float | None = None,
         *,
         rank: int = 0,
-        raw: str = "",
         loading: Mapping[str, object] | None = None,
     ) -> None:
-        """Keep a step, reject one that cannot be, or fold a record of the step before it.
+        """Keep a step, or fold a record of the step before it.
 
         Args:
             loading: torchtitan's times of loading, of all steps since the record before.
+
+        Raises:
+            BadRecordError: there can be no such step.
         """
         if not 0 <= step <= MAX_STEP:
-            self.reject(line, "bad-number", f"step is {step}", raw)
-        elif duration_s is not None and not 0 <= duration_s <= LONGEST_S:
-            self.reject(line, "bad-duration", f"duration_s is {duration_s}", raw)
-        elif rank in self._last and step == self._last[rank][0]:
+            raise BadRecordError("bad-number", f"step is {step}")
+        if duration_s is not None and not 0 <= duration_s <= LONGEST_S:
+            raise BadRecordError("bad-duration", f"duration_s is {duration_s}")
+        if rank in self._last and step == self._last[rank][0]:
             # a second metric of the step, or its validation: the step was done before
             self._n_same += 1
             self.count_folded()
@@ -183,13 +185,14 @@ def _above_0(value: object) -> float | None:
     return number if 0.0 <= number < math.inf else None
 
 
-def ends_with_line(origin: Origin) -> bool:
-    """Whether the last line of a log is whole; of a number that is cut off nobody sees it.
+def torn_line(origin: Origin) -> int | None:
+    """The number of the last line where it is cut off; of a number nobody sees that it is.
 
     Raises:
         SourceError: the file is corrupt or truncated.
     """
-    last = b""
+    n_lines, last = 0, b"\n"
     for chunk in chunks(origin):
+        n_lines += chunk.count(b"\n")
         last = chunk[-1:]
-    return last in (b"", b"\n")
+    return None if last == b"\n" else n_lines + 1

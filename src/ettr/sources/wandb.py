@@ -13,15 +13,16 @@ import json
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, TypeGuard
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import ReadOptions, Source
+from ettr.sources.lines import BadRecordError
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.protobuf import Field, FramedMessage, WireError, fields
-from ettr.sources.times import time_of
+from ettr.sources.times import time_in
 from ettr.sources.training_steps import RUN_OPTIONS, TABLE, StepRows
 from ettr.tables.rows import Batch, text_of
 
@@ -78,38 +79,25 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         NAME, origin, options, run=run.run_id, job=run.job, cluster=run.slurm.get("cluster_name")
     )
     columns = _columns(origin, options, run, rows)
-    for place, record in enumerate(_records(origin), 1):
-        rows.count_read()
-        _keep(rows, place, record, columns)
-        if rows.is_full:
-            yield rows.batch()
+
+    def keep(place: int, record: FramedMessage) -> None:
+        items = _history(record.whole())
+        step, time = items.get(columns["step"]), items.get(columns["time"])
+        if step is None:
+            rows.count_skipped()
+            return
+        moment, duration_s = (
+            time_in(time, columns["time"]),
+            items.get(columns.get("duration_s", "")),
+        )
+        if not _is_number(step) or step != step // 1:
+            raise BadRecordError("bad-number", f"{columns['step']} is {step!r:.80}")
+        if duration_s is not None and not _is_number(duration_s):
+            raise BadRecordError("bad-duration", f"duration_s is {duration_s!r:.80}")
+        rows.keep(place, int(step), moment, duration_s, loading=items)
+
+    yield from rows.each(enumerate(_records(origin), 1), keep, lambda _: "")
     yield rows.last_batch()
-
-
-def _keep(rows: StepRows, place: int, record: FramedMessage, columns: Mapping[str, str]) -> None:
-    """Keep the step of a record, or count the record otherwise."""
-    if record.data is None:
-        rows.reject(place, record.reason, record.detail, "")
-        return
-    try:
-        items = _history(record.data)
-    except (WireError, ValueError, RecursionError) as error:
-        rows.reject(place, "bad-protobuf", str(error), "")
-        return
-    step = items.get(columns["step"])
-    if step is None:
-        rows.count_skipped()
-        return
-    time, duration_s = time_of(items.get(columns["time"])), items.get(columns.get("duration_s", ""))
-    if time is None:
-        detail = f"{columns['time']} is {items.get(columns['time'])!r:.80}"
-        rows.reject(place, "bad-timestamp", detail, "")
-    elif not _is_number(step) or step != step // 1:
-        rows.reject(place, "bad-number", f"{columns['step']} is {step!r:.80}", "")
-    elif duration_s is not None and not _is_number(duration_s):
-        rows.reject(place, "bad-duration", f"duration_s is {duration_s!r:.80}", "")
-    else:
-        rows.keep(place, int(step), time, duration_s, loading=items)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -154,7 +142,7 @@ def _run_of(origin: Origin, options: ReadOptions) -> _Run:
                 elif part.number == _ENVIRONMENT:
                     run.slurm.update(_slurm(part.message))
             run.keys.update(_history(record.data or b"").keys())
-        except (WireError, ValueError, RecursionError):
+        except WireError:
             continue  # the second reading rejects it
     return run
 
@@ -199,7 +187,10 @@ def _item(entry: Field) -> Iterator[tuple[str, object]]:
             text = part.message
     # a histogram or a table is no step, and need not be taken apart
     if text[:1] not in (b"{", b"["):
-        yield key or ".".join(nested), json.loads(text_of(text))
+        try:
+            yield key or ".".join(nested), json.loads(text_of(text))
+        except ValueError as error:
+            raise WireError(str(error)) from error
 
 
 def _records(origin: Origin) -> Iterator[FramedMessage]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from ettr.errors import SourceError
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_texts
+from ettr.sources.lines import SEARCHED_CHARACTERS, BadRecordError, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import NodeLists, listed_nodes
 from ettr.sources.origin import Origin
@@ -178,14 +178,12 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: no line has a stamp as slurmctld writes it.
         UsageError: the stamps have no zone and the user gave none.
     """
-    log = _ControllerLog(LogRows(NAME, origin, options))
-    for number, line in shipped_texts(origin) or numbered_texts(origin):
-        log.add(number, line)
-        if log.rows.is_full:
-            yield log.rows.batch()
+    rows = LogRows(NAME, origin, options)
+    log = _ControllerLog(rows)
+    yield from rows.each(shipped_texts(origin) or numbered_texts(origin), log.add)
     if not log.has_stamps:
         raise SourceError(f"{origin}: {_why_undated(origin.head)}")
-    yield log.rows.batch()
+    yield rows.batch()
 
 
 def _why_undated(head: bytes) -> str:
@@ -206,11 +204,9 @@ class _ControllerLog:
         self._node_lists = NodeLists()
         self._cluster = rows.options.cluster
         self._reason_of: dict[str, str] = {}
-        self._stamps = _Stamps(rows)
 
     def add(self, number: int, line: str) -> None:
-        """Keep what one line reports, reject it, or skip it."""
-        self.rows.count_read()
+        """Keep what one line reports, or skip it."""
         stamp = _STAMP.match(line)
         if stamp is None:
             self.rows.count_skipped()
@@ -222,17 +218,15 @@ class _ControllerLog:
             self.rows.count_skipped()
             return
         form, match = found
-        time = self._stamps.utc(stamp, number, line)
+        time = self._time(stamp, number, line)
         if time is None:
-            self.rows.reject(number, "bad-timestamp", f"{stamp[0].strip()} is not a time", line)
-            return
+            raise BadRecordError("bad-timestamp", f"{stamp[0].strip()} is not a time")
         groups = match.groupdict()
         if groups.get("cluster") and not self.rows.options.cluster:
             self._cluster = groups["cluster"]
         nodes = self._node_names(groups)
         if nodes is None:
-            self.rows.reject(number, "bad-node-list", f"{groups['nodes']!r} is not a list", line)
-            return
+            raise BadRecordError("bad-node-list", f"{groups['nodes']!r} is not a list")
         code, severity = form.code, form.severity
         if not code:
             code, severity = _of_state((groups["state"] or "").upper())
@@ -271,14 +265,7 @@ class _ControllerLog:
             return f"{message}: {reason}"
         return message
 
-
-class _Stamps:
-    """Stamps of one log -> UTC."""
-
-    def __init__(self, rows: LogRows) -> None:
-        self._rows = rows
-
-    def utc(self, stamp: re.Match[str], number: int, line: str) -> datetime | None:
+    def _time(self, stamp: re.Match[str], number: int, line: str) -> datetime | None:
         """The moment of a line's stamp, or None where it is no time."""
         iso = stamp["iso"] or stamp["iso_sys"]
         offset = stamp["offset"] or stamp["offset_sys"]
@@ -286,10 +273,10 @@ class _Stamps:
             if iso is None:
                 short = (stamp["short"] or stamp["short_sys"]).split()
                 text = f"{MONTHS[short[0]]:02d}-{int(short[1]):02d}T{short[2]}"
-                return self._rows.time_without_year(text, number, line)
+                return self.rows.time_without_year(text, number, line)
             if offset:
                 return within_years(datetime.fromisoformat(iso + offset).astimezone(UTC))
-            return within_years(self._rows.utc(datetime.fromisoformat(iso)))
+            return within_years(self.rows.utc(datetime.fromisoformat(iso)))
         except (KeyError, ValueError, OverflowError):
             return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ettr.sources.base import ReadOptions, Source
 from ettr.sources.limits import LONGEST_NAME
-from ettr.sources.lines import LINE_LIMIT_BYTES, first_texts, numbered_texts
+from ettr.sources.lines import LINE_LIMIT_BYTES, BadRecordError, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import FileNodeLists
 from ettr.sources.origin import Origin
@@ -35,9 +35,9 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     Raises:
         SourceError: the file is corrupt or truncated.
     """
-    places = _Places(LogRows(NAME, origin, options))
-    for number, line in _whole_lines(origin):
-        places.take(number, line)
+    rows = LogRows(NAME, origin, options)
+    places = _Places(rows)
+    yield from rows.each(_whole_lines(origin), places.take)
     yield places.batch()
 
 
@@ -75,8 +75,7 @@ class _Places:
         self._lines: list[int] = []
 
     def take(self, number: int, line: str) -> None:
-        """Keep what one line says; a line that is no record is skipped or rejected."""
-        self._rows.count_read()
+        """Keep what one line says; a line that is no record is skipped."""
         if not line.strip() or _SETTING.match(line):
             self._rows.count_skipped()
             return
@@ -84,23 +83,18 @@ class _Places:
         pairs = (word.partition("=") for word in line.split())
         keys = {key.lower(): value for key, _, value in pairs if value}
         if not _RECORD.match(line):
-            self._rows.reject(number, "bad-topology", "names no switch and no block", line)
-            return
+            raise BadRecordError("bad-topology", "names no switch and no block")
         if "switches" in keys and not {"switchname", "aggregatedblock"} & set(keys):
-            self._rows.reject(number, "bad-topology", "a block has no switches below it", line)
-            return
+            raise BadRecordError("bad-topology", "a block has no switches below it")
         if max(len(keys.get(key, "")) for key in _PLACES) > LONGEST_NAME:
             detail = f"a name of more than {LONGEST_NAME} characters"
-            self._rows.reject(number, "bad-topology", detail, line)
-            return
+            raise BadRecordError("bad-topology", detail)
         try:
             listed = {key: self._expand(keys[key]) for key in ("nodes", "switches") if key in keys}
         except ValueError as why:
-            self._rows.reject(number, "bad-node-list", str(why), line)
-            return
+            raise BadRecordError("bad-node-list", str(why)) from why
         if not listed:
-            self._rows.reject(number, "bad-node-list", "no list of nodes or switches", line)
-            return
+            raise BadRecordError("bad-node-list", "no list of nodes or switches")
         self._lines.append(number)
         self._keep(number, keys, listed.get("nodes", ()), listed.get("switches", ()))
 
