@@ -44,7 +44,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from campaigns import Table
@@ -111,14 +110,11 @@ class _Attempts:
     states: dict[int, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=lambda: [f"node{i}" for i in range(1, 9)])
 
-    def attempt(self, job: Job, state: str, end_s: int | None, *, now_s: int) -> None:
-        del end_s, now_s
+    def attempt(self, job: Job, state: str, end_s: int | None, **_: object) -> None:
+        del end_s
         if job.start_s >= 0:
             self.starts[job.number, job.restarts] = job.start_s
         self.states[job.number] = state
-
-    def attempt_key(self, job: Job) -> str:
-        return f"{job.number}.{job.restarts}"
 
     def preempted(self, *_: object) -> None:
         """Lines of the controller are of no use here."""
@@ -145,9 +141,8 @@ def simulated(real: Recorded, rules: Scheduling) -> _Attempts:
     no_saves = replace(scenario.checkpoints, interval_s=10**9, restart_s=0)
     scenario = replace(scenario, checkpoints=no_saves)
     calendar = Calendar()
-    truth: Any = SimpleNamespace(attempt=lambda *_: None)
     log: Any = made
-    scheduler = Scheduler(scenario, owners_of(scenario), calendar, Hours(8, 8), log, truth)
+    scheduler = Scheduler(scenario, owners_of(scenario), calendar, Hours(8, 8), log)
     submitted = {one.number: one.eligible_s for one in reversed(real.attempts)}
     for number, one in enumerate(real.jobs):
         calendar.put(submitted[number], EventKind.ARRIVAL, 0, Job(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ettr.sim.cluster.log import Hours
 from ettr.sim.cluster.play import FAR_S, WORD, new_board, promise, when_ready
 from ettr.sim.cluster.room import Room
 from ettr.sim.cluster.run import rules_of
@@ -24,7 +25,7 @@ def test_the_promised_nodes_are_those_of_the_reservation(
     asked: list[tuple[list[int], int]],
 ) -> None:
     # one board for all: each search begins at what the one before has left
-    board = new_board(RULES, [0])
+    board = new_board(RULES, [0], Hours(N_NODES, PER_NODE))
     for column, gpus in asked:
         # another column for each number of GPUs, so that a wrong one is seen
         board.ready_s[:] = [column[n:] + column[:n] for n in range(PER_NODE + 1)]
@@ -36,6 +37,6 @@ def test_the_promised_nodes_are_those_of_the_reservation(
 
 @given(COLUMNS, st.integers(1, N_NODES), st.integers(0, 1 << 40))
 def test_any_guess_finds_the_same_time(column: list[int], n_nodes: int, guess_s: int) -> None:
-    board = new_board(RULES, [0])
+    board = new_board(RULES, [0], Hours(N_NODES, PER_NODE))
     board.ready_s[PER_NODE] = column
     assert when_ready(board, RULES, PER_NODE, n_nodes, guess_s) == sorted(column)[n_nodes - 1]

@@ -16,7 +16,7 @@ from typing import cast
 import pyarrow as pa
 
 from ettr.sim.cluster.health import Health
-from ettr.sim.cluster.log import Hours, SiteLog, Truth, fault_rows, node_rows
+from ettr.sim.cluster.log import Hours, SiteLog, fault_rows, node_rows
 from ettr.sim.cluster.room import Calendar, Event, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
 from ettr.sim.cluster.scheduler import Scheduler
@@ -55,13 +55,10 @@ class SimulatedCluster:
         check_owners(scenario, owners)
         self.log = SiteLog(scenario, file_id, owners)
         self.tally = Tally()
-        self._truth = Truth(scenario.checkpoints, scenario.links)
         self._calendar = Calendar()
         self._turns = Turns()
         self._hours = Hours(machines.nodes, machines.gpus_per_node)
-        self._scheduler = Scheduler(
-            scenario, owners, self._calendar, self._hours, self.log, self._truth, seed
-        )
+        self._scheduler = Scheduler(scenario, owners, self._calendar, self._hours, self.log, seed)
         self._health = Health(
             scenario, seed, self._calendar, self._scheduler, self._hours, self.log, replay.faults
         )
@@ -91,9 +88,10 @@ class SimulatedCluster:
 
     def truth(self) -> dict[str, pa.Table]:
         """What truly happened, by the name of the table."""
+        faults = self._health.maker.made
         return {
-            "faults": fault_rows(self._health.maker.made, self.log.names, self.log.at),
-            "attempts": self._truth.attempts(),
+            "faults": fault_rows(faults, self.log.names, self.log.at),
+            "attempts": self.log.true_attempts(faults),
             "nodes": node_rows(self._scenario, self.log.names, self._health.lemons),
             "hours": self._hours.table(),
         }

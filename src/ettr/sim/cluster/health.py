@@ -34,7 +34,7 @@ from ettr.sim.cluster.faults import (
     clocks_of,
     lemons_of,
 )
-from ettr.sim.cluster.log import GpuUse, Hours, NodeUse, SiteLog
+from ettr.sim.cluster.log import Hours, SiteLog, Use
 from ettr.sim.cluster.room import FAR_S, Calendar, EventKind
 from ettr.sim.cluster.scenario import EVIDENCE, ClusterScenario, covers_of
 from ettr.sim.cluster.scenario_parts import FaultProcess
@@ -488,8 +488,8 @@ class Health:
             return
         self._hours.advance(now_s)
         free = self._scheduler.free_gpus(node)
-        self._hours.move_gpus(GpuUse.FREE_DRAINING, GpuUse.FREE, free)
-        self._hours.move_node(NodeUse.DRAINING, NodeUse.OPEN)
+        self._hours.move(Use.FREE_DRAINING, Use.FREE, free)
+        self._hours.move(Use.NODE_DRAINING, Use.NODE_OPEN)
         self._scheduler.reopen(node, now_s)
 
     def _drain(self, fault: NodeFault, reason: str, now_s: int) -> None:
@@ -505,8 +505,8 @@ class Health:
             return
         self._hours.advance(now_s)
         free = self._scheduler.free_gpus(node)
-        self._hours.move_gpus(GpuUse.FREE, GpuUse.FREE_DRAINING, free)
-        self._hours.move_node(NodeUse.OPEN, NodeUse.DRAINING)
+        self._hours.move(Use.FREE, Use.FREE_DRAINING, free)
+        self._hours.move(Use.NODE_OPEN, Use.NODE_DRAINING)
         self._scheduler.close(node)
 
     def _open_outage(self, node: int, outage: OpenOutage, now_s: int) -> None:
@@ -537,8 +537,8 @@ class Health:
             clock.stop(node, now_s)
         self._count_checks(node, now_s)
         self._hours.advance(now_s)
-        self._hours.move_gpus(GpuUse.FREE_DRAINING, GpuUse.OUT, self._per_node)
-        self._hours.move_node(NodeUse.DRAINING, NodeUse.OUT)
+        self._hours.move(Use.FREE_DRAINING, Use.OUT, self._per_node)
+        self._hours.move(Use.NODE_DRAINING, Use.NODE_OUT)
         self._calendar.put(now_s + outage.fault.repair_s, EventKind.RETURN, node)
 
     def give_back(self, node: int, now_s: int) -> None:
@@ -546,8 +546,8 @@ class Health:
         self._log_outage(node, now_s)
         del self.outages[node]
         self._hours.advance(now_s)
-        self._hours.move_gpus(GpuUse.OUT, GpuUse.FREE, self._per_node)
-        self._hours.move_node(NodeUse.OUT, NodeUse.OPEN)
+        self._hours.move(Use.OUT, Use.FREE, self._per_node)
+        self._hours.move(Use.NODE_OUT, Use.NODE_OPEN)
         for clock in self._clocks:
             clock.resume(node, now_s)
         self._in_service_since[node] = now_s

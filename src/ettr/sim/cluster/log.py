@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from ettr.sim.cluster.workload import CANCELLED, STATES, Job, shown_tasks
 from ettr.store.base import Store
 from ettr.tables import ALLOCATIONS, ATTEMPTS, LOG_DAYS, NODE_STATES, NODES
 from ettr.tables.columns import Table
-from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch, BatchBuilder, attempt_id
+from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch, BatchBuilder
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 PARTITION = "main"
@@ -33,8 +33,63 @@ _GPU_BUSES = (
     *("1b", "43", "52", "61", "9d", "c3", "d1", "df"),
     *("1c", "44", "53", "62", "9e", "c4", "d2", "e0"),  # nodes have up to 16
 )
+ALL_STATES = (*STATES, "NODE_FAIL", "PREEMPTED", "RUNNING", "PENDING", "REQUEUED")
+"""States of attempts, the first of them those of `workload`."""
 _EXIT_1 = ("FAILED", "NODE_FAIL")
+_OWN = (
+    *(("job_id", pa.string()), ("job_id_raw", pa.string()), ("array_job_id", pa.string())),
+    *(("name", pa.string()), ("priority", pa.int64()), ("reason", pa.string())),
+    ("for_job_id", pa.string()),
+)
+"""What an attempt has for itself alone."""
 _PCI = "pci:0000:{}:00"
+
+Numbers = NDArray[np.int64]
+
+
+class AttemptColumns(NamedTuple):
+    """Attempts as columns of whole numbers, each of shape (attempts,), times in seconds.
+
+    Attributes:
+        start_s: -1 for one that has not started, and then `n_nodes` is 0.
+        state: Its place in `ALL_STATES`.
+        end_s: -1 while it has not ended.
+        now_s: When it was logged.
+        fault: Number of the fault that ended it; 0 for none.
+        node: On which that came; -1 for none.
+        saved_s: Of its length; with `lost_s`, `restart_s`, `write_s` and `network_s` all of it.
+    """
+
+    task: Numbers
+    gpus: Numbers
+    limit_s: Numbers
+    user: Numbers
+    account: Numbers
+    priority: Numbers
+    submit_s: Numbers
+    eligible_s: Numbers
+    restarts: Numbers
+    start_s: Numbers
+    n_nodes: Numbers
+    state: Numbers
+    end_s: Numbers
+    now_s: Numbers
+    line: Numbers
+    fault: Numbers
+    node: Numbers
+    saved_s: Numbers
+    lost_s: Numbers
+    restart_s: Numbers
+    write_s: Numbers
+    network_s: Numbers
+
+
+class Attempts(NamedTuple):
+    """Attempts that were logged: their numbers, the columns that are theirs alone, their nodes."""
+
+    columns: AttemptColumns
+    own: dict[str, pa.Array]
+    nodes: Numbers
 
 
 class SiteLog:
@@ -49,25 +104,17 @@ class SiteLog:
         self._line = 0
         digits = len(str(scenario.machines.nodes))
         self.names = [f"n{node + 1:0{digits}d}" for node in range(scenario.machines.nodes)]
-        self._attempts: list[dict[str, object]] = []
-        self._nodes: list[tuple[int, ...]] = []
-        self._n_columnar = 0
+        self._attempts: list[tuple[int, ...]] = []
+        self._words: list[tuple[object, ...]] = []
+        self._nodes: list[int] = []
+        self._truths: list[dict[str, pa.Array]] = []
         self._day_lines = np.zeros((0, 0), dtype=np.int32)
+        self._n_day_lines = 0
         self._rows.derives(LOG_DAYS.name)
-        self._keyed, self._key = (-1, -1), ""
 
     def at(self, time_s: int) -> datetime:
         """A time of the simulation."""
         return self._origin + timedelta(seconds=time_s)
-
-    def attempt_key(self, job: Job) -> str:
-        """Id of the attempt that a job is in."""
-        which = (job.number, job.submit_s)
-        if which != self._keyed:
-            # the log and the truth ask for it one after the other
-            self._keyed = which
-            self._key = attempt_id(self._scenario.name, job.shown, self.at(job.submit_s))
-        return self._key
 
     def inventory(self) -> None:
         """The nodes and where they are."""
@@ -85,59 +132,51 @@ class SiteLog:
                 switch=f"leaf{machines.rack_of(node) + 1}",
             )
 
-    def attempt(self, job: Job, state: str, end_s: int | None, *, now_s: int) -> None:
-        """One attempt of a job with its allocations; `end_s` is None while it has not ended."""
-        has_run, has_ended = job.start_s >= 0, end_s is not None
-        until_s = now_s if end_s is None else end_s
-        per_node = self._scenario.machines.gpus_per_node
-        row: dict[str, object] = {  # times in microseconds
-            "attempt_id": self.attempt_key(job),
-            "job_id": job.shown,
-            "job_id_raw": job.label or str(job.number),
-            "array_job_id": _array_of(job),
-            "name": job.name or f"task{job.task}",
-            "user": self._owners.users[job.user],
-            "account": self._owners.accounts[job.account],
-            "qos": self._scenario.priorities[job.priority].name,
-            "state": state,
-            "cancelled_by": str(FIRST_UID + job.user) if state == STATES[CANCELLED] else None,
-            "exit_code": int(state in _EXIT_1) if has_ended else None,
-            "exit_signal": 0 if has_ended else None,
-            "submit": self._us(job.submit_s),
-            "eligible": None if job.eligible_s > now_s else self._us(job.eligible_s),
-            "start": self._us(job.start_s) if has_run else None,
-            "end": None if end_s is None else self._us(end_s),
-            "elapsed_s": float(until_s - job.start_s) if has_run else None,
-            "suspended_s": 0.0 if has_run else None,
-            "time_limit_s": float(job.limit_s),
-            "n_nodes": len(job.nodes),
-            "n_gpus": job.gpus if has_run else 0,
-            "requested_nodes": max(1, job.gpus // per_node),
-            "requested_gpus": job.gpus,
-            "node_list": ",".join([self.names[node] for node in job.nodes]) or None,
-            "priority": job.order,
-            "reason": job.reason or None,
-            "restarts": job.restarts,
-            "line": self.next_line(),
-        }
-        self._attempts.append(row)
-        self._nodes.append(job.nodes if has_run else ())
-        self._n_columnar += 1 + len(self._nodes[-1])
+    def attempt(
+        self,
+        job: Job,
+        state: str,
+        end_s: int | None,
+        *,
+        now_s: int,
+        split_s: tuple[int, ...] = (0, 0, 0, 0, 0),
+        fault: int = 0,
+        node: int = -1,
+        for_job: str | None = None,
+        tasks: str = "",
+    ) -> None:
+        """One attempt of a job with its allocations, and what it truly came to.
+
+        Args:
+            end_s: None while it has not ended.
+            split_s: As in `AttemptColumns`, from `saved_s` on.
+            for_job: Shown id of the job for which it was preempted.
+            tasks: Id of the tasks of an array that stand in one row.
+        """
+        nodes = job.nodes if job.start_s >= 0 else ()
+        self._attempts.append(
+            (
+                *(job.task, job.gpus, job.limit_s, job.user, job.account, job.priority),
+                *(job.submit_s, job.eligible_s, job.restarts, job.start_s, len(nodes)),
+                *(ALL_STATES.index(state), -1 if end_s is None else end_s, now_s),
+                *(self.next_line(), fault, node, *split_s),
+            )
+        )
+        array = _array_of(job)
+        raw = array if tasks else job.label or str(job.number)
+        name, reason = job.name or f"task{job.task}", job.reason or None
+        self._words.append((tasks or job.shown, raw, array, name, job.order, reason, for_job))
+        self._nodes += nodes
 
     def pending_tasks(
         self, jobs: Sequence[Job], state: str, end_s: int | None, *, now_s: int
     ) -> None:
         """Tasks of one array that have not begun, in one row as Slurm has them."""
-        first = jobs[0]
-        array = first.array
+        array = jobs[0].array
         if array is None:
             raise AssertionError("not the tasks of an array")
-        self.attempt(first, state, end_s, now_s=now_s)
         tasks = shown_tasks([job.array_task for job in jobs], array.most_running)
-        shown = f"{array.first}_{tasks}"
-        key = attempt_id(self._scenario.name, shown, self.at(first.submit_s))
-        of_array = {"job_id": shown, "job_id_raw": str(array.first), "attempt_id": key}
-        self._attempts[-1] |= of_array
+        self.attempt(jobs[0], state, end_s, now_s=now_s, tasks=f"{array.first}_{tasks}")
 
     def kernel(self, fault: NodeFault, gpu: int) -> None:
         """The kernel's line on a fault of a GPU, if there is one."""
@@ -236,38 +275,132 @@ class SiteLog:
     def log_days(self, n_lines: NDArray[np.int32]) -> None:
         """How many lines the log of checks of each node has on each day, shape (nodes, days)."""
         self._day_lines = n_lines
-        self._n_columnar += int(np.count_nonzero(n_lines))
+        self._n_day_lines += int(np.count_nonzero(n_lines))
 
     @property
     def is_full(self) -> bool:
         """Whether it is time to hand out a batch."""
-        return self._n_columnar >= BATCH_ROWS or self._rows.is_full
+        n_rows = self._n_attempt_rows() + self._n_day_lines
+        return n_rows >= BATCH_ROWS or self._rows.is_full
 
     def batch(self) -> Batch:
         """What was collected since the last batch."""
-        attempts = self._attempt_table()
+        taken = self._taken()
+        columns = self._attempt_columns(taken)
+        attempts = self._table(ATTEMPTS, columns, taken.columns.gpus.size, partition=PARTITION)
+        self._truths.append(self._truth_of(taken, columns))
         made = self._rows.batch(
             **{
                 ATTEMPTS.name: attempts,
-                ALLOCATIONS.name: self._allocation_table(attempts),
+                ALLOCATIONS.name: self._allocations(attempts, taken),
                 LOG_DAYS.name: self._log_day_table(),
             }
         )
-        self._day_lines = self._day_lines[:0]
-        self._attempts.clear()
-        self._nodes.clear()
-        self._n_columnar = 0
+        self._day_lines, self._n_day_lines = self._day_lines[:0], 0
+        self._forget()
         return made
 
-    def _attempt_table(self) -> pa.Table:
-        names = self._attempts[0] if self._attempts else ()
-        columns = {name: [row[name] for row in self._attempts] for name in names}
-        return self._table(ATTEMPTS, columns, len(self._attempts), partition=PARTITION)
+    def _n_attempt_rows(self) -> int:
+        """Attempts and allocations since the last batch."""
+        return len(self._attempts) + len(self._nodes)
+
+    def _taken(self) -> Attempts:
+        """The attempts since the last batch."""
+        numbers = np.array(self._attempts, dtype=np.int64).reshape(-1, len(AttemptColumns._fields))
+        words = zip(*self._words, strict=True) if self._words else [()] * len(_OWN)
+        own = {name: pa.array(one, kind) for (name, kind), one in zip(_OWN, words, strict=True)}
+        columns = AttemptColumns(*numbers.T.copy())
+        return Attempts(columns, own, np.array(self._nodes, dtype=np.int64))
+
+    def _forget(self) -> None:
+        """The attempts have been handed out."""
+        self._attempts.clear()
+        self._words.clear()
+        self._nodes.clear()
+
+    def _attempt_columns(self, taken: Attempts) -> dict[str, pa.Array]:
+        one, own = taken.columns, taken.own
+        has_run, has_ended = one.start_s >= 0, one.end_s >= 0
+        elapsed_s = np.where(has_ended, one.end_s, one.now_s) - one.start_s
+        per_node = self._scenario.machines.gpus_per_node
+        fails = np.isin(one.state, [ALL_STATES.index(state) for state in _EXIT_1])
+        by_owner = one.state == ALL_STATES.index(STATES[CANCELLED])
+        return {
+            **{name: own.get(name) for name in ("array_job_id", "reason")},
+            **{name: own[name] for name in ("job_id", "job_id_raw", "name", "priority")},
+            "attempt_id": self._keys(own["job_id"], one.submit_s),
+            "user": named(self._owners.users, one.user),
+            "account": named(self._owners.accounts, one.account),
+            "qos": named([level.name for level in self._scenario.priorities], one.priority),
+            "state": named(ALL_STATES, one.state),
+            "cancelled_by": pa.array(FIRST_UID + one.user, mask=~by_owner).cast(pa.string()),
+            "exit_code": pa.array(fails.astype(np.int64), mask=~has_ended),
+            "exit_signal": pa.array(np.zeros_like(one.user), mask=~has_ended),
+            "submit": self._times(one.submit_s),
+            "eligible": self._times(one.eligible_s, mask=one.eligible_s > one.now_s),
+            "start": self._times(one.start_s, mask=~has_run),
+            "end": self._times(one.end_s, mask=~has_ended),
+            "elapsed_s": pa.array(elapsed_s.astype(np.float64), mask=~has_run),
+            "suspended_s": pa.array(np.zeros(has_run.size), mask=~has_run),
+            "time_limit_s": pa.array(one.limit_s.astype(np.float64)),
+            "n_nodes": pa.array(one.n_nodes),
+            "n_gpus": pa.array(np.where(has_run, one.gpus, 0)),
+            "requested_nodes": pa.array(np.maximum(1, one.gpus // per_node)),
+            "requested_gpus": pa.array(one.gpus),
+            "node_list": self._node_lists(taken),
+            "restarts": pa.array(one.restarts),
+            "line": pa.array(one.line),
+        }
+
+    def _times(self, times_s: Numbers, mask: np.ndarray | None = None) -> pa.Array:
+        return pa.array(self._origin_us + times_s * MICROSECONDS_PER_SECOND, mask=mask)
+
+    def _keys(self, job_id: pa.Array, submit_s: Numbers) -> pa.Array:
+        """As `attempt_id` for every attempt."""
+        seconds = pa.array(self._origin_us // MICROSECONDS_PER_SECOND + submit_s)
+        # 2026-01-05 00:00:00
+        times = seconds.cast(pa.timestamp("s")).cast(pa.string())
+        times = pc.binary_replace_slice(times, 10, 11, "T")
+        return joined(f"{self._scenario.name}/", job_id, "@", times, "Z")
+
+    def _node_lists(self, taken: Attempts) -> pa.Array:
+        n_nodes = taken.columns.n_nodes
+        offsets = np.concatenate([[0], np.cumsum(n_nodes)]).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(offsets), named(self.names, taken.nodes))
+        return pc.if_else(
+            pa.array(n_nodes > 0), pc.binary_join(lists, ","), pa.scalar(None, pa.string())
+        )
+
+    def _truth_of(self, taken: Attempts, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """What the attempts that have run came to; the symptom is that of the fault."""
+        has_run = taken.columns.start_s >= 0
+        one = AttemptColumns(*(column[has_run] for column in taken.columns))
+        mask = pa.array(has_run)
+        return {
+            "attempt_id": columns["attempt_id"].filter(mask),
+            "gpus": pa.array(one.gpus),
+            "end": columns["state"].filter(mask),
+            "fault": pa.array(one.fault, mask=one.fault == 0),
+            "node": named(self.names, one.node, mask=one.node < 0),
+            "for_job_id": taken.own["for_job_id"].filter(mask),
+            **{name: pa.array(getattr(one, name)) for name in AttemptColumns._fields[-5:]},
+        }
+
+    def true_attempts(self, faults: Sequence[NodeFault]) -> pa.Table:
+        """The attempts as a table of the truth; `faults` are all that have been."""
+        schema = attempts_schema(self._scenario.checkpoints, self._scenario.links)
+        symptoms = pa.array([one.process.symptom for one in faults], pa.string())
+        taken = self._taken()  # since the last batch
+        parts = []
+        for one in [*self._truths, self._truth_of(taken, self._attempt_columns(taken))]:
+            found = one | {"symptom": symptoms.take(pc.subtract(one["fault"], 1))}
+            parts.append(pa.table([found[name] for name in schema.names], schema=schema))
+        return pa.concat_tables(parts).combine_chunks()
 
     def _log_day_table(self) -> pa.Table:
         nodes, days = np.nonzero(self._day_lines)
         columns = {
-            "node": pa.array(self.names).take(pa.array(nodes)),
+            "node": named(self.names, nodes),
             "day": self._origin_us + days * int(SECONDS_PER_DAY) * MICROSECONDS_PER_SECOND,
             "n_lines": self._day_lines[nodes, days],
         }
@@ -288,18 +421,12 @@ class SiteLog:
             schema=table.arrow_schema,
         )
 
-    def _allocation_table(self, attempts: pa.Table) -> pa.Table:
-        counts = np.array([len(nodes) for nodes in self._nodes], dtype=np.int64)
-        nodes = np.array([node for nodes in self._nodes for node in nodes], dtype=np.int64)
-        return self._allocations(attempts, counts, nodes)
-
-    def _allocations(
-        self, attempts: pa.Table, counts: NDArray[np.int64], nodes: NDArray[np.int64]
-    ) -> pa.Table:
+    def _allocations(self, attempts: pa.Table, taken: Attempts) -> pa.Table:
         """One row for each node of each attempt that has run."""
+        counts = taken.columns.n_nodes
         of_attempt = np.repeat(np.arange(counts.size), counts)
         gpus = attempts.column("n_gpus").to_numpy()[of_attempt] / counts[of_attempt]
-        own = {"node": pa.array(self.names).take(pa.array(nodes)), "n_gpus": pa.array(gpus)}
+        own = {"node": named(self.names, taken.nodes), "n_gpus": pa.array(gpus)}
         rows = attempts.select([n for n in ALLOCATIONS.names if n not in own]).take(of_attempt)
         return pa.Table.from_arrays(
             [
@@ -309,14 +436,21 @@ class SiteLog:
             schema=ALLOCATIONS.arrow_schema,
         )
 
-    def _us(self, time_s: int) -> int:
-        return self._origin_us + time_s * MICROSECONDS_PER_SECOND
-
     def next_line(self) -> int:
         """The number of the next line."""
         self._line += 1
         self._rows.count_read()
         return self._line
+
+
+def joined(*parts: pa.Array | str) -> pa.Array:
+    """Texts one after the other, for every row."""
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def named(names: Sequence[str], which: Numbers, mask: np.ndarray | None = None) -> pa.Array:
+    """The name of each, null where the mask is true."""
+    return pa.array(names, pa.string()).take(pa.array(which, mask=mask))
 
 
 def _array_of(job: Job) -> str | None:
@@ -400,36 +534,6 @@ def attempts_schema(rules: Checkpoints, links: Links | None = None) -> pa.Schema
     return TRUTH["attempts"].append(_WRITES) if rules.write_s else TRUTH["attempts"]
 
 
-class Truth:
-    """Collects what truly happened to the attempts."""
-
-    def __init__(self, rules: Checkpoints, links: Links | None = None) -> None:
-        self._schema = attempts_schema(rules, links)
-        self._attempts: list[tuple[object, ...]] = []
-
-    def attempt(
-        self,
-        attempt_id: str,
-        gpus: int,
-        end: str,
-        split_s: tuple[int, ...],
-        fault: NodeFault | None = None,
-        node: str | None = None,
-        for_job: str | None = None,
-    ) -> None:
-        """What an attempt came to."""
-        number, symptom = (None, None) if fault is None else (fault.number, fault.process.symptom)
-        row = (attempt_id, gpus, end, number, node, symptom, for_job, *split_s)
-        self._attempts.append(row[: len(self._schema)])
-
-    def attempts(self) -> pa.Table:
-        """The attempts as a table."""
-        schema = self._schema
-        columns = zip(*self._attempts, strict=True) if self._attempts else [()] * len(schema)
-        arrays = [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=schema)
-
-
 def write_truth(folder: Path, tables: dict[str, pa.Table], scenario_text: str) -> None:
     """Write the tables, and the scenario that they come from, into a new or an empty folder.
 
@@ -492,63 +596,54 @@ def fault_rows(
     return pa.Table.from_pylist(rows, schema=TRUTH["faults"])
 
 
-class GpuUse(StrEnum):
-    """What a GPU is doing."""
+class Use(IntEnum):
+    """What a GPU is doing, or a node."""
 
-    HELD = "held by jobs"
-    FREE = "free"
-    FREE_DRAINING = "free on a draining node"
-    OUT = "out of service"
+    HELD = 0
+    FREE = 1
+    FREE_DRAINING = 2
+    OUT = 3
+    NODE_OPEN = 4
+    NODE_DRAINING = 5
+    NODE_OUT = 6
 
 
-class NodeUse(StrEnum):
-    """What a node is doing."""
-
-    OPEN = "takes jobs"
-    DRAINING = "draining"
-    OUT = "out of service"
+_GPU_USES = ("held by jobs", "free", "free on a draining node", "out of service")
+_NODE_USES = ("node takes jobs", "node draining", "node out of service")
 
 
 class Hours:
-    """Counts of nodes and GPUs by what they do, and the integral of each over time."""
+    """Counts of GPUs and nodes by what they do, and the integral of each over time.
+
+    Attributes:
+        counts: How many do each `Use` now.
+        sums_s: The integrals in seconds, and at last the time up to which they are counted.
+    """
 
     def __init__(self, n_nodes: int, gpus_per_node: int) -> None:
-        self._now_s = 0
-        self._gpus = dict.fromkeys(GpuUse, 0) | {GpuUse.FREE: n_nodes * gpus_per_node}
-        self._nodes = dict.fromkeys(NodeUse, 0) | {NodeUse.OPEN: n_nodes}
-        self.gpu_s = dict.fromkeys(GpuUse, 0)
-        self.node_s = dict.fromkeys(NodeUse, 0)
+        self.counts = np.zeros(len(Use), dtype=np.int64)
+        self.counts[Use.FREE], self.counts[Use.NODE_OPEN] = n_nodes * gpus_per_node, n_nodes
+        self.sums_s = np.zeros(len(Use) + 1, dtype=np.int64)
 
     def advance(self, now_s: int) -> None:
         """Count the time up to now."""
-        passed_s, self._now_s = now_s - self._now_s, now_s
+        passed_s = now_s - self.sums_s[-1]
         if passed_s:
-            for gpu_use, gpus in self._gpus.items():
-                self.gpu_s[gpu_use] += passed_s * gpus
-            for node_use, nodes in self._nodes.items():
-                self.node_s[node_use] += passed_s * nodes
+            self.sums_s[:-1] += passed_s * self.counts
+            self.sums_s[-1] = now_s
 
-    def move_gpus(self, before: GpuUse, after: GpuUse, gpus: int) -> None:
-        """So many GPUs do something else from now on."""
-        self._gpus[before] -= gpus
-        self._gpus[after] += gpus
-
-    def move_node(self, before: NodeUse, after: NodeUse) -> None:
-        """A node does something else from now on."""
-        self._nodes[before] -= 1
-        self._nodes[after] += 1
+    def move(self, before: Use, after: Use, count: int = 1) -> None:
+        """So many GPUs, or nodes, do something else from now on."""
+        self.counts[before] -= count
+        self.counts[after] += count
 
     def table(self) -> pa.Table:
         """The hours, a row for each use."""
-        rows: list[dict[str, object]] = [
-            {"what": str(use), "node_hours": None, "gpu_hours": seconds / SECONDS_PER_HOUR}
-            for use, seconds in self.gpu_s.items()
-        ]
-        rows += [
-            {"what": f"node {use}", "node_hours": seconds / SECONDS_PER_HOUR, "gpu_hours": None}
-            for use, seconds in self.node_s.items()
-        ]
-        return pa.Table.from_pylist(rows, schema=TRUTH["hours"])
+        hours = [float(one) / SECONDS_PER_HOUR for one in self.sums_s[:-1]]
+        of_gpus: list[float | None] = [*hours[: len(_GPU_USES)], *[None] * len(_NODE_USES)]
+        of_nodes: list[float | None] = [*[None] * len(_GPU_USES), *hours[len(_GPU_USES) :]]
+        columns = [[*_GPU_USES, *_NODE_USES], of_nodes, of_gpus]
+        return pa.Table.from_arrays(list(map(pa.array, columns)), schema=TRUTH["hours"])
 
 
 # -- the text files that Slurm and the kernel would have written of a simulated cluster ------------

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ettr.sim.cluster.engine import EVENTS_A_STEP
+from ettr.sim.cluster.log import Hours
 from ettr.sim.compiled import compiled, compiled_entry_over
 from ettr.tables.rows import BATCH_ROWS
 
@@ -38,7 +39,7 @@ AT_LIMIT, NO_JOBS, FULL, TOO_SHORT, EMPTIED = range(5)
 NOW, EVENTS, SUBMITTED, LINE, NEXT_PASS, LAST_PASS, REMINDER_S, N_HEAP, SERIAL = range(9)
 QUEUE_BEGIN, QUEUE_END, N_FREE_SLOTS, N_ROWS, N_ROW_NODES, N_NOTES, N_EMPTIED = range(9, 16)
 FEED_AT, N_FEED, IS_ALL_FED, IS_STEP_OVER = range(16, 20)
-HOURS_NOW, STAMP, PROMISED_S, LEFT_S, N_CELLS = range(20, 25)
+STAMP, PROMISED_S, LEFT_S, N_CELLS = range(20, 24)
 # columns of `Board.feed`, and the first of `Board.job`
 GPUS, WORK_S, LIMIT_S, OUTCOME, USER, ACCOUNT, PRIORITY, PATIENCE_S = range(8)
 REQUEUE_S, SUBMIT_S, N_FEED_COLUMNS = range(8, 11)
@@ -54,9 +55,9 @@ KIND = 1 << 40
 """A key is the kind of an event times this, and the number of its job."""
 # columns of `Board.notes`, the lines of the controller on preemptions
 NOTE_TIME_S, NOTE_LINE, NOTE_JOB, NOTE_FOR_JOB, N_NOTE_COLUMNS = range(5)
-# the first of what GPUs and nodes do, as in `log.Hours`
+# the first of what GPUs and nodes do, as in `log.Use`
 GPUS_HELD, GPUS_FREE, GPUS_DRAINING = range(3)
-NODES_OPEN, N_HOURS = 4, 7
+N_HOURS = 7
 
 
 class Rules(NamedTuple):
@@ -92,6 +93,7 @@ class Board(NamedTuple):
         ready_s: As `room.Room.ready_s`, transposed.
         place_job: Slot that holds each place of a node, or -1, shape (nodes x GPUs of a node,).
         oldest: Of each rank, the running job that started first, or -1.
+        hours: As `Hours.counts`; `hours_s` as `Hours.sums_s`.
     """
 
     cell: Numbers
@@ -126,7 +128,7 @@ class Board(NamedTuple):
 SLOTS, ROWS, NOTES = 4096, BATCH_ROWS + 8 * EVENTS_A_STEP, 1 << 14
 
 
-def new_board(rules: Rules, rank_of: list[int]) -> Board:
+def new_board(rules: Rules, rank_of: list[int], hours: Hours) -> Board:
     """An empty cluster of which every node takes jobs."""
     n_nodes, per_node = rules.n_nodes, rules.per_node
     n_words = -(-n_nodes // WORD)
@@ -139,8 +141,6 @@ def new_board(rules: Rules, rank_of: list[int]) -> Board:
     np.bitwise_or.at(by_free[per_node], nodes // WORD, 1 << nodes % WORD)
     n_by_free = numbers(per_node + 1)
     n_by_free[per_node] = n_nodes
-    hours = numbers(N_HOURS)
-    hours[GPUS_FREE], hours[NODES_OPEN] = n_nodes * per_node, n_nodes
     cell = numbers(N_CELLS)
     cell[NEXT_PASS], cell[LAST_PASS], cell[REMINDER_S] = -1, -rules.pass_interval_s, -1
     cell[N_FREE_SLOTS] = SLOTS
@@ -164,8 +164,8 @@ def new_board(rules: Rules, rank_of: list[int]) -> Board:
         place_next=numbers(n_nodes * per_node, value=-1),
         oldest=numbers(rules.n_ranks, value=-1),
         newest=numbers(rules.n_ranks, value=-1),
-        hours=hours,
-        hours_s=numbers(N_HOURS),
+        hours=hours.counts,
+        hours_s=hours.sums_s,
         emptied=numbers(n_nodes),
         promised=numbers(n_words),
         chosen=numbers(n_nodes),
@@ -485,8 +485,8 @@ def promise(board: Board, rules: Rules, gpus: int) -> int:
 @compiled
 def advance(board: Board, now_s: int) -> None:
     """Count what GPUs and nodes do up to now."""
-    passed_s = now_s - board.cell[HOURS_NOW]
-    board.cell[HOURS_NOW] = now_s
+    passed_s = now_s - board.hours_s[N_HOURS]
+    board.hours_s[N_HOURS] = now_s
     if passed_s:
         for use in range(N_HOURS):
             board.hours_s[use] += passed_s * board.hours[use]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -24,26 +24,24 @@ from ettr.sim.cluster.engine import EVENTS_A_STEP, SimulatedCluster, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.log import (
-    FIRST_UID,
-    PARTITION,
-    GpuUse,
+    ALL_STATES,
+    AttemptColumns,
+    Attempts,
     Hours,
-    NodeUse,
     SiteLog,
-    attempts_schema,
     batches,
     check_truth_folder,
     fault_rows,
+    joined,
     node_rows,
     write_truth,
 )
-from ettr.sim.cluster.play import Board, Numbers, Rules, longer, new_board
+from ettr.sim.cluster.play import Board, Rules, longer, new_board
 from ettr.sim.cluster.room import Calendar, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, Owners, check_owners, owners_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of
 from ettr.sim.cluster.workload import (
     DRAWN,
-    STATES,
     Replay,
     columns_of_day,
     not_simulated,
@@ -58,8 +56,6 @@ from ettr.tables.rows import BATCH_ROWS, SIMULATION, Batch
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_HOUR
 from ettr.words import counted
 
-ALL_STATES = (*STATES, "NODE_FAIL", "PREEMPTED", "RUNNING", "PENDING", "REQUEUED")
-
 
 class LoopLog(SiteLog):
     """A log whose attempts come from the loop; lines are counted on its board."""
@@ -69,7 +65,6 @@ class LoopLog(SiteLog):
     ) -> None:
         super().__init__(scenario, file_id, owners)
         self.board = board
-        self._truths: list[dict[str, pa.Array]] = []
 
     def log_notes(self) -> None:
         """Log the controller's lines on preemptions, before anything later is logged."""
@@ -79,153 +74,49 @@ class LoopLog(SiteLog):
             self.preempted(str(job), str(for_job), time_s, line)
         self._rows.count_read(n_notes)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to hand out a batch."""
-        cell = self.board.cell
-        n_rows = cell[play.N_ROWS] + cell[play.N_ROW_NODES] + self._n_columnar
-        return bool(n_rows >= BATCH_ROWS) or self._rows.is_full
-
     def next_line(self) -> int:
         """The number of the next line."""
         self.board.cell[play.LINE] += 1
         self._rows.count_read()
         return int(self.board.cell[play.LINE])
 
-    def _taken_rows(self) -> Numbers:
-        """The attempts written down since the last batch, shape (attempts, columns)."""
-        return self.board.row[: self.board.cell[play.N_ROWS]]
+    def batch(self) -> Batch:
+        """What was collected since the last batch."""
+        self._rows.count_read(int(self.board.cell[play.N_ROWS]))
+        return super().batch()
 
-    def _attempt_table(self) -> pa.Table:
-        rows = self._taken_rows()
-        self._rows.count_read(len(rows))
-        made = self._table(ATTEMPTS, self._columns(rows), len(rows), partition=PARTITION)
-        self._truths.append(self._truth_of(rows, made.column("attempt_id"), made.column("state")))
-        return made
+    def _n_attempt_rows(self) -> int:
+        return int(self.board.cell[play.N_ROWS] + self.board.cell[play.N_ROW_NODES])
 
-    def _columns(self, rows: Numbers) -> dict[str, pa.Array]:
-        column = _columns_of(rows)
-        gpus, state, user = column[play.GPUS], column[play.ROW_STATE], column[play.USER]
-        number, submit_s, start_s = (
-            column[one] for one in (play.NUMBER, play.SUBMIT_S, play.START_S)
-        )
-        now_s, end_s = column[play.ROW_NOW_S], column[play.ROW_END_S]
-        has_run, has_ended = start_s >= 0, end_s >= 0
-        elapsed_s = np.where(has_ended, end_s, now_s) - start_s
-        per_node = self._scenario.machines.gpus_per_node
-        job_id = pa.array(number).cast(pa.string())
-        names = [one.name for one in self._scenario.priorities]
+    def _taken(self) -> Attempts:
+        cell = self.board.cell
+        rows = self.board.row[: cell[play.N_ROWS]]
+        network_s = np.zeros(len(rows), dtype=np.int64)  # links cost nothing here
+        # each by itself: who keeps one in an Arrow table keeps no others with it
+        columns = AttemptColumns._make([*(rows[:, at].copy() for at in _COLUMNS), network_s])
+        number = pa.array(rows[:, play.NUMBER]).cast(pa.string())
+        for_job = rows[:, play.ROW_FOR_JOB]
         levels = np.array([one.level for one in self._scenario.priorities], dtype=np.int64)
-        eligible_s = column[play.ELIGIBLE_S]
-        fails = (state == play.FAILED) | (state == play.NODE_FAIL)
-        return {
-            "attempt_id": self._keys(job_id, submit_s),
-            "job_id": job_id,
-            "job_id_raw": job_id,
-            "name": _joined("task", pa.array(column[play.TASK]).cast(pa.string())),
-            "user": _named(self._owners.users, user),
-            "account": _named(self._owners.accounts, column[play.ACCOUNT]),
-            "qos": _named(names, column[play.PRIORITY]),
-            "state": _named(ALL_STATES, state),
-            "cancelled_by": pa.array(FIRST_UID + user, mask=state != play.CANCELLED).cast(
-                pa.string()
-            ),
-            "exit_code": pa.array(fails.astype(np.int64), mask=~has_ended),
-            "exit_signal": pa.array(np.zeros_like(user), mask=~has_ended),
-            "submit": self._times(submit_s),
-            "eligible": self._times(eligible_s, mask=eligible_s > now_s),
-            "start": self._times(start_s, mask=~has_run),
-            "end": self._times(end_s, mask=~has_ended),
-            "elapsed_s": pa.array(elapsed_s.astype(np.float64), mask=~has_run),
-            "suspended_s": pa.array(np.zeros(len(rows)), mask=~has_run),
-            "time_limit_s": pa.array(column[play.LIMIT_S].astype(np.float64)),
-            "n_nodes": pa.array(column[play.N_NODES]),
-            "n_gpus": pa.array(np.where(has_run, gpus, 0)),
-            "requested_nodes": pa.array(np.maximum(1, gpus // per_node)),
-            "requested_gpus": pa.array(gpus),
-            "node_list": self._node_lists(column[play.N_NODES]),
-            "priority": pa.array(levels[column[play.PRIORITY]]),
-            "restarts": pa.array(column[play.RESTARTS]),
-            "line": pa.array(column[play.ROW_LINE]),
-        }
-
-    def _times(self, times_s: Numbers, mask: np.ndarray | None = None) -> pa.Array:
-        return pa.array(self._origin_us + times_s * MICROSECONDS_PER_SECOND, mask=mask)
-
-    def _keys(self, job_id: pa.Array, submit_s: Numbers) -> pa.Array:
-        """As `attempt_id` for every attempt."""
-        seconds = pa.array(self._origin_us // MICROSECONDS_PER_SECOND + submit_s)
-        # 2026-01-05 00:00:00
-        times = seconds.cast(pa.timestamp("s")).cast(pa.string())
-        times = pc.binary_replace_slice(times, 10, 11, "T")
-        return _joined(f"{self._scenario.name}/", job_id, "@", times, "Z")
-
-    def _node_lists(self, n_nodes: Numbers) -> pa.Array:
-        nodes = self.board.row_nodes[: self.board.cell[play.N_ROW_NODES]]
-        offsets = np.concatenate([[0], np.cumsum(n_nodes)]).astype(np.int32)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), _named(self.names, nodes))
-        joined = pc.binary_join(lists, ",")
-        return pc.if_else(pa.array(n_nodes > 0), joined, pa.scalar(None, pa.string()))
-
-    def _allocation_table(self, attempts: pa.Table) -> pa.Table:
-        rows, cell = self._taken_rows(), self.board.cell
-        counts = rows[:, play.N_NODES].copy()
-        made = self._allocations(attempts, counts, self.board.row_nodes[: cell[play.N_ROW_NODES]])
-        cell[play.N_ROWS] = cell[play.N_ROW_NODES] = 0
-        return made
-
-    def _truth_of(
-        self, rows: Numbers, keys: pa.ChunkedArray, states: pa.ChunkedArray
-    ) -> dict[str, pa.Array]:
-        """What the attempts that have run came to; the symptom is that of the fault."""
-        has_run = rows[:, play.START_S] >= 0
-        column = _columns_of(rows[has_run])
-        mask = pa.array(has_run)
-        fault, node, for_job = column[play.ROW_FAULT : play.ROW_FOR_JOB + 1]
-        return {
-            "attempt_id": keys.filter(mask),
-            "gpus": pa.array(column[play.GPUS]),
-            "end": states.filter(mask),
-            "fault": pa.array(fault, mask=fault == 0),
-            "node": _named(self.names, node, mask=node < 0),
+        own = {
+            "job_id": number,
+            "job_id_raw": number,
+            "name": joined("task", pa.array(columns.task).cast(pa.string())),
+            "priority": pa.array(levels[columns.priority]),
             "for_job_id": pa.array(for_job, mask=for_job == 0).cast(pa.string()),
-            "saved_s": pa.array(column[play.ROW_SAVED_S]),
-            "lost_s": pa.array(column[play.ROW_LOST_S]),
-            "restart_s": pa.array(column[play.ROW_RESTART_S]),
-            "write_s": pa.array(column[play.ROW_WRITE_S]),
         }
+        return Attempts(columns, own, self.board.row_nodes[: cell[play.N_ROW_NODES]])
 
-    def true_attempts(self, faults: Sequence[NodeFault]) -> pa.Table:
-        """The attempts as a table of the truth."""
-        schema = attempts_schema(self._scenario.checkpoints)
-        symptoms = pa.array([one.process.symptom for one in faults], pa.string())
-        truths = list(self._truths)
-        rows = self._taken_rows()
-        if len(rows):  # since the last batch
-            columns = self._columns(rows)
-            truths.append(self._truth_of(rows, columns["attempt_id"], columns["state"]))
-        parts = []
-        for one in truths:
-            found = one | {"symptom": symptoms.take(pc.subtract(one["fault"], 1))}
-            parts.append(pa.table([found[name] for name in schema.names], schema=schema))
-        return pa.concat_tables(parts).combine_chunks() if parts else schema.empty_table()
+    def _forget(self) -> None:
+        self.board.cell[play.N_ROWS] = self.board.cell[play.N_ROW_NODES] = 0
 
 
-def _columns_of(rows: Numbers) -> list[Numbers]:
-    """Each column by itself: who keeps one in an Arrow table keeps no others with it."""
-    return [rows[:, i].copy() for i in range(rows.shape[1])]
-
-
-def _joined(*parts: pa.Array | str) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, "")
-
-
-def _named(names: Sequence[str], which: Numbers, mask: np.ndarray | None = None) -> pa.Array:
-    """The name of each, null where the mask is true."""
-    return pa.array(names, pa.string()).take(pa.array(which, mask=mask))
-
-
-_GPU_USES, _NODE_USES = list(GpuUse), list(NodeUse)
+_COLUMNS = (
+    *(play.TASK, play.GPUS, play.LIMIT_S, play.USER, play.ACCOUNT, play.PRIORITY, play.SUBMIT_S),
+    *(play.ELIGIBLE_S, play.RESTARTS, play.START_S, play.N_NODES, play.ROW_STATE, play.ROW_END_S),
+    *(play.ROW_NOW_S, play.ROW_LINE, play.ROW_FAULT, play.ROW_NODE, play.ROW_SAVED_S),
+    *(play.ROW_LOST_S, play.ROW_RESTART_S, play.ROW_WRITE_S),
+)
+"""Where `Board.row` has the columns of `AttemptColumns`."""
 
 
 def rules_of(scenario: ClusterScenario) -> Rules:
@@ -288,39 +179,6 @@ class LoopCalendar(Calendar):
     def first(self) -> tuple[int, int] | None:
         """Time and kind of the next event."""
         return self._heap[0][:2] if self._heap else None
-
-
-class LoopHours(Hours):
-    """Counts and integrals that are on the board."""
-
-    def __init__(self, loop: Loop, n_nodes: int, gpus_per_node: int) -> None:
-        super().__init__(n_nodes, gpus_per_node)
-        self._loop = loop
-
-    def advance(self, now_s: int) -> None:
-        """Count the time up to now."""
-        board = self._loop.board
-        board.hours_s[:] += (now_s - board.cell[play.HOURS_NOW]) * board.hours
-        board.cell[play.HOURS_NOW] = now_s
-
-    def move_gpus(self, before: GpuUse, after: GpuUse, gpus: int) -> None:
-        """So many GPUs do something else from now on."""
-        hours = self._loop.board.hours
-        hours[_GPU_USES.index(before)] -= gpus
-        hours[_GPU_USES.index(after)] += gpus
-
-    def move_node(self, before: NodeUse, after: NodeUse) -> None:
-        """A node does something else from now on."""
-        hours = self._loop.board.hours
-        hours[len(_GPU_USES) + _NODE_USES.index(before)] -= 1
-        hours[len(_GPU_USES) + _NODE_USES.index(after)] += 1
-
-    def table(self) -> pa.Table:
-        """The hours, a row for each use."""
-        sums_s = self._loop.board.hours_s.tolist()
-        self.gpu_s = dict(zip(_GPU_USES, sums_s[: len(_GPU_USES)], strict=True))
-        self.node_s = dict(zip(_NODE_USES, sums_s[len(_GPU_USES) :], strict=True))
-        return super().table()
 
 
 class LoopJob:
@@ -415,10 +273,10 @@ class LoopCluster:
         machines = scenario.machines
         self._scenario, self._seed = scenario, seed
         rules = rules_of(scenario)
-        self._loop = Loop(new_board(rules, _ranks(scenario)), rules)
+        self._hours = Hours(machines.nodes, machines.gpus_per_node)
+        self._loop = Loop(new_board(rules, _ranks(scenario), self._hours), rules)
         self.log = LoopLog(scenario, file_id, owners_of(scenario), self._loop.board)
         self._calendar = LoopCalendar(self._loop)
-        self._hours = LoopHours(self._loop, machines.nodes, machines.gpus_per_node)
         self._health = Health(
             scenario,
             seed,

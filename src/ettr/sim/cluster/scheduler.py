@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ettr.plan.network import Routing, max_min, step_factor
-from ettr.sim.cluster.log import GpuUse, Hours
+from ettr.sim.cluster.log import Hours, Use
 from ettr.sim.cluster.policies import (
     PLACING,
     PREEMPT_FOR_ANY,
@@ -39,7 +39,7 @@ from ettr.sim.engine import stream
 
 if TYPE_CHECKING:
     from ettr.sim.cluster.faults import NodeFault
-    from ettr.sim.cluster.log import SiteLog, Truth
+    from ettr.sim.cluster.log import SiteLog
 
 
 # -- what the links between pods do to the speed of a job: bad ones, and those that jobs share -----
@@ -143,7 +143,6 @@ class Scheduler:
         calendar: Calendar,
         hours: Hours,
         log: SiteLog,
-        truth: Truth,
         seed: int = 0,
     ) -> None:
         self._scenario, self._rules, self._owners = scenario, scenario.scheduling, owners
@@ -151,7 +150,7 @@ class Scheduler:
         rules = scenario.fair_share
         self._shared = None if rules is None else SharedUse(scenario, rules, owners)
         self._next_order_s = 0
-        self._calendar, self._hours, self._log, self._truth = calendar, hours, log, truth
+        self._calendar, self._hours, self._log = calendar, hours, log
         self._per_node = scenario.machines.gpus_per_node
         self._levels = [one.level for one in scenario.priorities]
         self._backfill = WAITING[self._rules.waiting]
@@ -400,7 +399,7 @@ class Scheduler:
         if self.before_start is not None and job.gpus >= self._per_node:
             job.checked_s = self.before_start(job, now_s)
         self._hours.advance(now_s)
-        self._hours.move_gpus(GpuUse.FREE, GpuUse.HELD, job.gpus)
+        self._hours.move(Use.FREE, Use.HELD, job.gpus)
         self.running[job.number] = job
         if job.array is not None:
             job.array.has_started = True
@@ -459,8 +458,7 @@ class Scheduler:
             state = STATES[TIMEOUT]
         elif job.outcome == TIMEOUT:
             state = STATES[0]  # what it kept of an interrupted attempt brought it to its end
-        self._record(job, state, now_s)
-        self._truth.attempt(self._log.attempt_key(job), job.gpus, state, split_s)
+        self._log.attempt(job, state, now_s, now_s=now_s, split_s=split_s)
         self._free(job, now_s)
         if state == FAILED and (again := next_try(job)) is not None:
             self._calendar.put(now_s, EventKind.ARRIVAL, job.number, again)
@@ -479,23 +477,25 @@ class Scheduler:
         now_s: int,
         *,
         fault: NodeFault | None = None,
-        node: int | None = None,
+        node: int = -1,
         for_job: str | None = None,
     ) -> None:
         """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
         split_s = self._split_s(job, now_s)
-        self._record(job, state, now_s)
-        self._truth.attempt(
-            self._log.attempt_key(job),
-            job.gpus,
-            state,
-            split_s,
-            fault,
-            None if node is None else self._log.names[node],
-            for_job,
-        )
+        number = 0
         if fault is not None:
+            number = fault.number
             fault.attempts_ended += 1
+        self._log.attempt(
+            job,
+            state,
+            now_s,
+            now_s=now_s,
+            split_s=split_s,
+            fault=number,
+            node=node,
+            for_job=for_job,
+        )
         self._free(job, now_s)
         job.saved_s += split_s[0]
         if state != FAILED and job.restarts < self._rules.most_requeues:
@@ -534,9 +534,6 @@ class Scheduler:
         label = job.label and f"{job.label}r"
         return replace(retried(job), saved_s=job.saved_s, label=label)
 
-    def _record(self, job: Job, state: str, now_s: int) -> None:
-        self._log.attempt(job, state, now_s, now_s=now_s)
-
     def _free(self, job: Job, now_s: int) -> None:
         """The nodes of a job are free again."""
         del self.running[job.number]
@@ -549,9 +546,9 @@ class Scheduler:
         self._hours.advance(now_s)
         on_each = min(job.gpus, self._per_node)
         n_open = (set_of(job.nodes) & self.room.open).bit_count()
-        self._hours.move_gpus(GpuUse.HELD, GpuUse.FREE, n_open * on_each)
+        self._hours.move(Use.HELD, Use.FREE, n_open * on_each)
         closed_gpus = (len(job.nodes) - n_open) * on_each
-        self._hours.move_gpus(GpuUse.HELD, GpuUse.FREE_DRAINING, closed_gpus)
+        self._hours.move(Use.HELD, Use.FREE_DRAINING, closed_gpus)
         self.room.give_back(job.number, list(job.nodes))
         self.emptied += [n for n in job.nodes if self.room.free[n] == self._per_node]
         self.request_pass(now_s)
@@ -583,9 +580,8 @@ class Scheduler:
         """Log what runs and what waits as the simulation ends."""
         for number in sorted(self.running):
             job = self.running[number]
-            self._log.attempt(job, "RUNNING", None, now_s=now_s)
             split_s = self._moved_s(job, now_s)
-            self._truth.attempt(self._log.attempt_key(job), job.gpus, "RUNNING", split_s)
+            self._log.attempt(job, "RUNNING", None, now_s=now_s, split_s=split_s)
         unbegun: dict[int, list[Job]] = {}
         for job in [*self.waiting(), *self._delayed.values()]:
             if job.array is not None and not job.attempt:
