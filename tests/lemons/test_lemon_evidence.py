@@ -134,7 +134,7 @@ def test_a_good_node_is_left_alone(folder: Path):
 def test_the_report_names_the_claimed_node(folder: Path):
     document = ettr("report", folder / "store", "--json").json
     assert [one["node"] for one in document["lemons"]["candidates"] if one["claimed"]] == ["n7"]
-    assert any("n7" in step and "lemons STORE NODE" in step for step in document["next_steps"])
+    assert any("n7" in step and "ettr lemons STORE" in step for step in document["next_steps"])
 
 
 def test_without_jobs_nothing_is_judged(folder: Path, tmp_path: Path):

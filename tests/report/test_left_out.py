@@ -53,7 +53,7 @@ def test_the_page_of_a_dump_of_failed_jobs_says_first_that_runtime_is_missing(
         fleet.write_report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     said = page.index("None of the 120 attempts that ended is COMPLETED")
-    assert said < page.index("Failures per 1,000 node-days")
+    assert said < page.index('<section class="answers"')
     assert "every rate and share is too high" in page
 
 

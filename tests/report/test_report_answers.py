@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -71,9 +72,8 @@ def test_the_loss_is_a_lower_bound_where_the_count_of_failures_is(tmp_path: Path
         "report", "--detail", tmp_path / "sacct.psv", "--timezone", "UTC", "-o", tmp_path / "r.html"
     )
     text = " ".join(shown.out.split())
-    assert (
-        "GPU-hours lost to failures 4 (0.685 % of 584 that ran, in 1 failure; a lower bound: no "
-        "logs of nodes; by confidence: 1 named by the scheduler only)" in text
+    assert re.search(
+        r"4 GPU-hours .*\(0.685 % of 584 that ran, in 1 failure .*; a lower bound", text
     )
 
 
@@ -94,9 +94,8 @@ def test_progress_of_a_job_that_nobody_knows_is_not_called_missing(store: Path, 
     done = ettr("ingest", tmp_path / "store", tmp_path / "p.jsonl")
     assert done.code == 0, done.err
     steps = " ".join(ettr("report", tmp_path / "store", "--json").json["next_steps"])
-    assert "Progress records of 1 job were read" in steps
-    assert "99), but they measure no run" in steps
-    assert "No run has progress records" not in steps
+    assert "the records of 1 job are of no run of the accounting" in steps
+    assert "Record training progress" not in steps
 
 
 def test_runs_of_seconds_have_no_ettr_and_no_infinite_one(tmp_path: Path):

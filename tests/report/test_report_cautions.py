@@ -63,12 +63,11 @@ def test_the_example_says_so_at_the_top_and_at_the_rate(tmp_path: Path):
     assert ettr("ingest", store, *files, "--timezone", "UTC").code == 0
     done = ettr("report", "--detail", store, "-o", page)
     assert done.code == 0, done.err
-    assert done.out.index("The logs span") < done.out.index("Failures per 1,000 node-days")
-    card = " ".join(done.out.split()).partition("Failures per 1,000 node-days")[2]
-    assert "node-days of runtime; a lower bound: no logs arrived from some nodes" in card
-    assert "; extrapolated, see above" in card
+    assert done.out.index("The logs span") < done.out.index("Lost to failures")
+    answers = " ".join(done.out.split()).partition("Lost to failures")[2]
+    assert "; a lower bound, see the failures" in answers
     html = page.read_text("utf-8")
-    assert html.index('class="caution"') < html.index('class="card"')
+    assert html.index('class="caution"') < html.index('class="answers"')
     assert "* The logs span" in ettr("failures", store, "--detail").out
 
 

@@ -38,7 +38,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     section = Section("failure-list", "Failures", "Many.", tables=(table,))
     file = tmp_path_factory.mktemp("paged") / "page.html"
-    file.write_text(render(Page("t", "s", None, (), (), (section,), "f")), "utf-8")
+    file.write_text(render(Page("t", "s", None, (section,), "f")), "utf-8")
     return file
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from jinja2 import PackageLoader
 
@@ -26,9 +25,9 @@ from ettr.estimates.exact import FailureRate
 from ettr.metrics.availability import LogsRead
 from ettr.metrics.goodput import CrashLoop, FailureBurst
 from ettr.models.compare import funnel
-from ettr.report.actions import next_steps
+from ettr.report.actions import actions, sentences
 from ettr.report.answers import Answer
-from ettr.report.html import Card, Page, environment, plotly, render
+from ettr.report.html import Page, environment, plotly, render
 from ettr.report.numbers import between, bounds, duration, moment, number, percent, share_between
 from ettr.report.rows import plain
 from ettr.report.section import WIDTH, Figure, Section, TextTable, section_text, table_text, wrapped
@@ -184,18 +183,10 @@ def page_of(**given: Any) -> Page:
         "title": "T",
         "subtitle": "S",
         "caution": None,
-        "cards": (),
-        "next_steps": (),
         "sections": (),
         "footer": "F",
     }
     return Page(**{**empty, **given})
-
-
-def test_a_card_parts_its_value_from_the_interval():
-    card = Card("rate", "6.50 [1.20, 20]", "of it")
-    assert (card.head, card.interval) == ("6.50", "[1.20, 20]")
-    assert Card("rate", "7", "").interval == ""
 
 
 def test_paper_gets_the_first_rows_of_a_long_table_and_the_command_that_lists_all():
@@ -267,91 +258,49 @@ def analysis(**given: Any) -> Any:
     def cause(symptom: str, gpu_hours: float, failures: int = 1) -> SimpleNamespace:
         return SimpleNamespace(symptom=symptom, gpu_hours=gpu_hours, failures=failures)
 
-    def symptom(name: str, failures: int) -> SimpleNamespace:
-        return SimpleNamespace(symptom=name, all_jobs=SimpleNamespace(failures=failures))
-
-    causes = given.get("causes", ())
-    symptoms = given.get("symptoms", ())
     return SimpleNamespace(
-        totals=SimpleNamespace(attempts=given.get("attempts", 1)),
-        gpus_are_known=given.get("gpus_are_known", True),
         fleet_is_known=True,
         logs_read=LogsRead(
-            jobs=bool(given.get("attempts", 1)),
+            jobs=given.get("jobs", True),
             node_checks=given.get("checks", ("xid",)),
             node_states=given.get("states", True),
             progress=False,
         ),
-        left_out=None,
-        quality=SimpleNamespace(rows_rejected=given.get("rejected", 0), rows_read=1000),
-        evidence=SimpleNamespace(failed=SimpleNamespace(silent=0)),
+        period=SimpleNamespace(
+            start=datetime(2026, 1, 1, tzinfo=UTC), end=datetime(2026, 1, 8, tzinfo=UTC)
+        ),
+        evidence=SimpleNamespace(failed=SimpleNamespace(total=0, heard=0)),
         black_holes=(),
         hung_runs=(),
+        node_records=SimpleNamespace(nodes=()),
+        failure_list=SimpleNamespace(failures=given.get("failures", ())),
         goodput=SimpleNamespace(
-            by_cause=[cause(*one) for one in causes], crash_loops=given.get("loops", ())
+            by_cause=[cause(*one) for one in given.get("causes", ())],
+            crash_loops=given.get("loops", ()),
         ),
-        rates=SimpleNamespace(
-            all_jobs=SimpleNamespace(failures=sum(count for _, count in symptoms)),
-            by_symptom=[symptom(*one) for one in symptoms],
-        ),
-        runs=SimpleNamespace(
-            runs_found=given.get("runs", 0), measured_runs=given.get("measured", 0)
-        ),
+        rates=SimpleNamespace(all_jobs=SimpleNamespace(failures=0)),
+        runs=SimpleNamespace(runs_found=given.get("runs", 0), measured_runs=0),
         lemon_nodes=SimpleNamespace(candidates=given.get("lemons", ())),
-        # five bursts, ten days apart, of four failures a minute apart
-        rate_facts=SimpleNamespace(
-            columns=lambda _: {
-                "end_us": np.array([6e7 * (14400 * n + m) for n in range(5) for m in range(4)])
-            }
-        ),
-        assumptions=SimpleNamespace(confidence=0.9),
-        clustering=SimpleNamespace(
-            all_jobs=SimpleNamespace(
-                believed=SimpleNamespace(
-                    is_surely_clustered=given.get("clustered") is not None,
-                    over=given.get("clustered"),
-                )
-            )
-        ),
     )
+
+
+def said(given: Any) -> list[str]:
+    """The actions for an analysis."""
+    return [one.says for one in actions(given, None)]
 
 
 def test_a_quiet_site_is_told_nothing():
-    assert next_steps(analysis()) == ()
+    assert said(analysis()) == []
 
 
 def test_logs_without_jobs_ask_for_them():
-    step, other = next_steps(analysis(attempts=0))
-    assert "No progress records" in other
-    assert "hold no jobs" in step
-    assert "`ettr sources`" in step
+    assert said(analysis(jobs=False)) == ["Add job accounting: failure rates and cost need it"]
 
 
-def test_each_step_names_a_number_and_an_action():
-    steps = next_steps(
-        analysis(
-            rejected=3,
-            causes=[("infiniband-link", 300.0, 4), ("unattributed", 900.0, 9)],
-            symptoms=[("infiniband-link", 4), ("unattributed", 9)],
-            loops=(repeated("fast"),),
-            runs=5,
-            clustered="time",
-        )
-    )
-    assert [step.split(" ")[0] for step in steps] == [
-        "3",
-        "Failures",
-        "Job",
-        "These",
-        "No",
-        "Failures",
-    ]
-    assert "3 of 1,000 records could not be read" in steps[0]
-    assert "without a known cause cost most: 900 GPU-hours, 75 % of what" in steps[1]
-    assert "infiniband-link costs most: 300 GPU-hours, 25 % of what failures cost, in 4" in steps[1]
-    assert "`ettr explain STORE 7`" in steps[2]
-    assert "no cause for 9 of 13 failures" in steps[3]
-    assert "switch, file system, power" in steps[5]
+def test_each_step_says_what_it_wins_and_how_it_is_done():
+    steps = sentences(actions(analysis(loops=(repeated("fast"),), runs=5), None))
+    assert steps[0] == ("Hold job 7: 12 failures, 80 GPU-hours lost (`ettr explain STORE 7`).")
+    assert steps[1].startswith("Record training progress: without it ETTR rests on assumed times")
 
 
 def repeated(*patterns: str, lost_gpu_hours: float = 80.0) -> CrashLoop:
@@ -374,75 +323,44 @@ def repeated(*patterns: str, lost_gpu_hours: float = 80.0) -> CrashLoop:
 
 
 def test_a_large_job_that_failed_by_chance_is_left_alone():
-    """A limit on requeues would have killed a healthy run."""
-    assert next_steps(analysis(loops=(repeated(),))) == ()
+    """To hold it would have stopped a healthy run."""
+    assert said(analysis(loops=(repeated(),))) == []
 
 
-@pytest.mark.parametrize(
-    ("patterns", "advice"),
-    [
-        (("fast",), "10 times within 2.50 h of running, where 0.10 failures were to be expected"),
-        (("fast", "same-node"), "always on node n9"),
-        (("same-cause",), "always with gpu-memory"),
-    ],
-)
-def test_advice_on_a_crash_loop_follows_from_its_pattern(patterns: tuple[str, ...], advice: str):
-    (step,) = next_steps(analysis(loops=(repeated(*patterns),)))
-    assert advice in step
-    assert ("limit its requeues" in step) == (patterns == ("fast",))
+def test_advice_on_a_crash_loop_names_the_node_that_it_always_failed_on():
+    (step,) = said(analysis(loops=(repeated("fast", "same-node"),)))
+    assert "12 failures, always on n9" in step
 
 
 def test_the_costliest_crash_loop_is_named():
     loops = (repeated("fast"), repeated("same-cause", lost_gpu_hours=900.0))
-    (step,) = next_steps(analysis(loops=loops))
+    (step,) = said(analysis(loops=loops))
     assert "900 GPU-hours" in step
 
 
 def test_a_crash_loop_whose_gpus_nobody_named_has_no_cost():
-    loops = (repeated("fast", lost_gpu_hours=0.0),)
-    (step,) = next_steps(analysis(loops=loops, gpus_are_known=False))
-    assert "GPU-hours" not in step
-    assert "failures were to be expected: limit its requeues" in step
+    (step,) = said(analysis(loops=(repeated("fast", lost_gpu_hours=0.0),)))
+    assert step == "Hold job 7: 12 failures"
 
 
-def test_failures_of_few_nodes_send_to_the_nodes():
-    (step,) = next_steps(analysis(clustered="nodes"))
-    assert "A few nodes" in step
+def test_claimed_lemons_are_drained():
+    lemons = [SimpleNamespace(node="n7", claimed=True)]
+    failure = SimpleNamespace(node="n7", lost_gpu_hours=3.0, preempted_gpu_hours=None)
+    (step,) = said(analysis(lemons=lemons, failures=[failure]))
+    assert step == "Drain n7: 1 of 1 failure, 3 GPU-hours lost"
 
 
-def test_claimed_lemons_are_named_in_place_of_the_advice_to_look_for_them():
-    lemons = [SimpleNamespace(node="n7", claimed=True, failures=8.0, expected=0.2)]
-    steps = next_steps(analysis(clustered="nodes", lemons=lemons))
-    assert any("n7 (8 failures, 0.20 expected)" in step for step in steps)
-    assert not any("A few nodes" in step for step in steps)
-
-
-def test_missing_logs_are_asked_for_before_costs_are_named():
-    steps = next_steps(
-        analysis(
-            checks=(),
-            states=False,
-            causes=[("gpu-memory", 300.0, 4)],
-            symptoms=[("gpu-memory", 4), ("unattributed", 9)],
-        )
-    )
-    assert [step.split(",")[0] for step in steps] == [
-        "No kernel messages or health checks of nodes were read",
-        "No node states were read",
-        "gpu-memory costs most: 300 GPU-hours",
+def test_missing_logs_are_asked_for():
+    steps = said(analysis(checks=(), states=False, causes=[("gpu-memory", 300.0, 4)]))
+    assert [step.split(":")[0] for step in steps] == [
+        "Add kernel logs and health checks",
+        "Add node states",
     ]
 
 
-def test_what_is_not_explained_is_not_passed_over_for_a_small_known_cause():
-    causes = [("unattributed", 900.0, 9), ("gpu-memory", 100.0, 2)]
-    (step,) = next_steps(analysis(causes=causes))
-    assert step.startswith("Failures without a known cause cost most: 900 GPU-hours, 90 %")
-    assert "Among the known causes gpu-memory costs most: 100 GPU-hours, 10 %" in step
-
-
-def test_few_unexplained_failures_ask_for_no_more_logs():
-    steps = next_steps(analysis(symptoms=[("gpu-memory", 9), ("unattributed", 1)]))
-    assert steps == ()
+def test_the_costliest_known_cause_has_its_share_of_the_whole_loss():
+    (step,) = said(analysis(causes=[("unattributed", 900.0, 9), ("gpu-memory", 100.0, 2)]))
+    assert step == "Look into gpu memory first: 10 % of the loss"
 
 
 def test_times_are_utc():
@@ -504,13 +422,10 @@ def test_names_that_are_markup_stay_text_in_the_page_and_in_its_figures():
         (TextTable(HOSTILE, (HOSTILE,), ((HOSTILE,),)),),
         (HOSTILE,),
     )
-    card = Card(HOSTILE, HOSTILE, HOSTILE)
     page = page_of(
         answers=(Answer(HOSTILE, HOSTILE, HOSTILE),),
         title=HOSTILE,
         subtitle=HOSTILE,
-        cards=(card,),
-        next_steps=(HOSTILE,),
         footer=HOSTILE,
         sections=(section, compared),
     )
@@ -530,8 +445,6 @@ def test_an_interval_and_a_range_are_printed_apart():
     assert bounds(Interval(None, 0.0, 0.888)) == "0 to 0.888"
     assert bounds(Interval(0.845, 0.845, 0.845)) == "0.845"
     assert bounds(Interval.unknown()) == "–"
-    assert Card("x", "3 (2 to 4) h", "").head == "3"
-    assert Card("x", "3 (2 to 4) h", "").interval == "(2 to 4) h"
 
 
 def test_a_compiled_template_is_kept_for_the_next_process_and_a_broken_one_is_not_used(
@@ -539,7 +452,7 @@ def test_a_compiled_template_is_kept_for_the_next_process_and_a_broken_one_is_no
 ):
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    name = "notebook_cards.html.j2"
+    name = "notebook_answers.html.j2"
     fresh = environment.__wrapped__
     fresh().get_template(name)
     (kept,) = tmp_path.rglob("templates/*.pyc")

@@ -21,7 +21,7 @@ def test_a_note_is_the_first_thing_that_a_report_says(tmp_path: Path) -> None:
     assert 0 <= done.out.index(TEXT) < done.out.index("The logs span")
     html = page.read_text("utf-8")
     shown = html.index("Failures were injected &lt;b&gt;here&lt;/b&gt;.")
-    assert shown < html.index("The logs span") < html.index('class="card"')
+    assert shown < html.index("The logs span") < html.index('class="answers"')
     assert "for Ann" not in html
 
 

@@ -26,9 +26,9 @@ OTHER = "2026-03-01T01:00:00+00:00 {} kernel: usb 1-1: new device\n"
 @pytest.mark.parametrize(
     ("log", "wanted", "unwanted"),
     [
-        (XID, "kernel.log holds errors alone, as if filtered", "find out why they do not arrive"),
-        (XID + OTHER.format("gpu02"), "find out why they do not arrive", "as if filtered"),
-        (XID + OTHER.format("gpu01"), "", "that sent no logs"),
+        (XID, "Collect whole kernel logs (some hold errors alone)", "silent nodes"),
+        (XID + OTHER.format("gpu02"), "Collect logs of silent nodes", "errors alone"),
+        (XID + OTHER.format("gpu01"), "", "Collect"),
     ],
     ids=["filtered", "one node's", "both nodes'"],
 )
@@ -43,5 +43,3 @@ def test_the_step_says_what_makes_the_count_whole(
     steps = " ".join(done.out.partition("What to do next")[2].split())
     assert wanted in steps
     assert unwanted not in steps
-    if wanted:
-        assert "1 attempt ended FAILED on nodes that sent no logs" in steps

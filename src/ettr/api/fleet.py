@@ -127,13 +127,15 @@ class Fleet(FleetAnswers):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the answers of the report, without their tables."""
+        from ettr.report.actions import actions, loss_by_interval, sentences
+        from ettr.report.answers import five_lines
         from ettr.report.findings import caution
-        from ettr.report.html import cards_html
-        from ettr.report.page import cards
+        from ettr.report.html import answers_html
 
         known = (self.analysis.selection_head.simulated, caution(self.analysis))
         head = " ".join(filter(None, known)) or None
-        return cards_html(self.name, head, cards(self.analysis))
+        steps = sentences(actions(self.analysis, loss_by_interval(self.analysis)))
+        return answers_html(self.name, head, five_lines(self.analysis, steps))
 
 
 def marked(sections: tuple[Section, ...], fleets: Iterable[Fleet]) -> tuple[Section, ...]:

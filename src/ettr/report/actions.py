@@ -6,24 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 from ettr.analysis import Analysis
-from ettr.analysis.clustering import come_in_bursts
-from ettr.metrics.goodput import SAME_CAUSE, SAME_NODE
+from ettr.metrics.goodput import SAME_NODE, loss_of_each
 from ettr.report.answers import UNLIKELY
 from ettr.report.findings import Finding
-from ettr.report.numbers import duration, moment, number, percent
 from ettr.taxonomy.catalogue import Taxonomy
 from ettr.taxonomy.rules import UNATTRIBUTED
 from ettr.units import (
     HOURS_PER_DAY,
-    MICROSECONDS_PER_SECOND,
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
     SECONDS_PER_MINUTE,
 )
-from ettr.words import by_number, counted
+from ettr.words import counted
 
 # -- numbers and names as one says them: few digits, no powers of ten, no codes --------------------
 
@@ -141,9 +137,12 @@ def nodes_words(names: Sequence[str]) -> str:
 MOST_ACTIONS = 3
 _MOST_OF_ONE_KIND = 2
 _COLLECT = "ettr collect logs --since DATE"
+_KERNEL_LOG = "kernel-xid"
 _MONTH_DAYS = 30.0
 _LEAST_DAYS = 15.0
 """Of shorter logs nothing is said by the month."""
+MOVES_MUCH = 1.5
+"""An assumption stands next to a number that it moves by more than this factor."""
 _LEAST_SILENT = 0.1
 """Share of failures that missing logs must be able to add to be worth an action."""
 
@@ -165,6 +164,27 @@ class Action:
     gpu_hours: float | None = None
 
 
+def sentences(listed: Sequence[Action]) -> tuple[str, ...]:
+    """Each action in a sentence, with its command."""
+    return tuple(f"{one.says}{f' (`{one.how}`)' if one.how else ''}." for one in listed)
+
+
+def loss_by_interval(analysis: Analysis) -> tuple[float, float] | None:
+    """GPU-hours lost if checkpoints are frequent and if they are rare.
+
+    None where the interval was given, or where no loss is known.
+    """
+    band = analysis.assumptions.checkpoints
+    low_min, high_min = (one.checkpoint_interval_min / 2 for one in (band.best, band.worst))
+    if low_min == high_min or not analysis.logs_read.jobs or not analysis.gpus_are_known:
+        return None
+    low, high = (
+        sum(loss_of_each(analysis.facts, analysis.preemptions, cap_min).gpu_hours)
+        for cap_min in (low_min, high_min)
+    )
+    return (low, high) if low and high / low > MOVES_MUCH else None
+
+
 def actions(analysis: Analysis, spread: tuple[float, float] | None) -> tuple[Action, ...]:
     """At most three: first what wins the most GPU-hours, then what the numbers lack.
 
@@ -174,6 +194,8 @@ def actions(analysis: Analysis, spread: tuple[float, float] | None) -> tuple[Act
     jobs = analysis.logs_read.jobs
     repairs = [*_nodes(analysis), *_hangs(analysis), *_loops(analysis)] if jobs else []
     repairs.sort(key=lambda one: -(one.gpu_hours or 0.0))
+    if jobs:  # such a node takes every job that waits
+        repairs = [*_black_holes(analysis), *repairs]
     lacking = list(_lacking(analysis, spread))
     kept = repairs[: MOST_ACTIONS - min(len(lacking), 1)]
     kept += lacking[: MOST_ACTIONS - len(kept)]
@@ -182,12 +204,17 @@ def actions(analysis: Analysis, spread: tuple[float, float] | None) -> tuple[Act
     return tuple(kept)
 
 
-def _nodes(analysis: Analysis) -> Iterator[Action]:
-    holes = sorted({one.node for one in analysis.black_holes})
-    for node in holes[:1]:
-        ended = sum(one.ended for one in analysis.black_holes if one.node == node)
-        says = f"Drain {node} and test it: it ended {counted(ended, 'job')} right after the start"
+def _black_holes(analysis: Analysis) -> Iterator[Action]:
+    """The node that ended the most jobs."""
+    ended = Counter[str]()
+    for one in analysis.black_holes:
+        ended[one.node] += one.ended
+    for node, n in ended.most_common(1):
+        says = f"Drain {node} and test it: it ended {counted(n, 'job')} right after the start"
         yield Action(says, "node-records", f"ettr node STORE {node}", _lost_on(analysis, {node}))
+
+
+def _nodes(analysis: Analysis) -> Iterator[Action]:
     claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
     names = {one.node for one in claimed}
     section = "lemons"
@@ -198,7 +225,7 @@ def _nodes(analysis: Analysis) -> Iterator[Action]:
             if one.chance is not None and one.chance < UNLIKELY and one.failures
         ]
         names, section = {one.node for one in worst}, "node-records"
-    names -= set(holes)
+    names -= {one.node for one in analysis.black_holes}
     if not names:
         return
     failures = analysis.failure_list.failures
@@ -270,11 +297,13 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
         )
     failures = analysis.rates.all_jobs.failures if logs.jobs else 0
     if logs.failures_are_lower_bound or not (logs.jobs or logs.errors):
-        yield Action(
-            "Add kernel logs and health checks: without them failures have no known cause",
-            "quality",
-            _COLLECT,
-        )
+        says, how = "Add kernel logs and health checks", _COLLECT
+        if unknown := logs.unknown_checks:
+            says, how = (
+                f"Say what the codes of {unknown[0]} mean",
+                "ettr report STORE --taxonomy FILE",
+            )
+        yield Action(f"{says}: without them failures have no known cause", "quality", how)
     elif logs.jobs and (unheard := _unheard(analysis)) and failures:
         more = unheard / failures
         if more > _LEAST_SILENT:
@@ -283,11 +312,14 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
                 if more < 1.0
                 else f"{plainly(1.0 + more)} times as high"
             )
-            yield Action(
-                f"Collect logs of silent nodes: the failure rate may be {by}",
-                "failures",
-                _COLLECT,
+            filtered = any(
+                file.source == _KERNEL_LOG and file.rows_read and not file.rows_skipped
+                for file in analysis.quality.files
             )
+            what = (
+                "whole kernel logs (some hold errors alone)" if filtered else "logs of silent nodes"
+            )
+            yield Action(f"Collect {what}: the failure rate may be {by}", "failures", _COLLECT)
     if not logs.node_states:
         yield Action(
             "Add node states: without them outages and repair times are unknown",
@@ -295,11 +327,14 @@ def _lacking(analysis: Analysis, spread: tuple[float, float] | None) -> Iterator
             _COLLECT,
         )
     if logs.jobs and analysis.runs.runs_found and not analysis.runs.measured_runs:
-        yield Action(
-            "Record training progress: without it ETTR rests on assumed times",
-            "runs",
-            "from ettr.progress import ProgressRecorder",
-        )
+        says = "Record training progress: without it ETTR rests on assumed times"
+        if logs.progress:
+            jobs = len(analysis.facts.distinct("progress", "cluster", "job_id"))
+            says = (
+                "Record the cluster and the scheduler's job id with progress: the records of "
+                f"{counted(jobs, 'job')} are of no run of the accounting"
+            )
+        yield Action(says, "runs", "from ettr.progress import ProgressRecorder")
 
 
 def _unheard(analysis: Analysis) -> int:
@@ -320,277 +355,3 @@ def _costliest(analysis: Analysis) -> Iterator[Action]:
     name = worst.symptom.replace("-", " ")
     share = share_words((worst.gpu_hours or 0.0) / total)
     yield Action(f"Look into {name} first: {share} of the loss", "goodput", "", worst.gpu_hours)
-
-
-# -- what to do next: rules over the results, the costliest first ----------------------------------
-
-
-MANY_UNEXPLAINED = 0.3
-MOST_STEPS = 6
-MOST_NAMED = 3
-KERNEL_LOG = "kernel-xid"
-
-
-def next_steps(analysis: Analysis) -> tuple[str, ...]:
-    """At most six sentences, each naming a number and an action."""
-    steps = [
-        step
-        for rule in (
-            _no_jobs,
-            _black_holes,
-            _quality,
-            _missing_logs,
-            _costliest_step,
-            _hang_steps,
-            _lemons,
-            _repeated_failures,
-            _unexplained,
-            _unheard_step,
-            _left_out,
-            _no_progress,
-            _concentrated,
-        )
-        for step in rule(analysis)
-    ]
-    return tuple(steps[:MOST_STEPS])
-
-
-def _no_jobs(analysis: Analysis) -> Iterator[str]:
-    if not analysis.logs_read.jobs:
-        yield (
-            "These logs hold no jobs, so nothing here is about jobs. Add job accounting (`ettr "
-            "sources` shows how to export it) to learn what the faults of the nodes cost."
-        )
-        if not analysis.fleet_is_known:
-            yield (
-                "The logs name only nodes that had trouble, so no rate has an estimate: give the "
-                "number of nodes with `--fleet-nodes N`, or add `scontrol show node`."
-            )
-
-
-def _black_holes(analysis: Analysis) -> Iterator[str]:
-    """The worst one: it takes every job that waits."""
-    holes = analysis.black_holes
-    if not holes:
-        return
-    worst = max(holes, key=lambda one: one.ended)
-    others = sorted({one.node for one in holes} - {worst.node})
-    more = f" So did {', '.join(others[:MOST_NAMED])}." if others else ""
-    yield (
-        f"{worst.node} ended {worst.early:,} of the {counted(worst.starts, 'attempt')} "
-        f"that began on it within {worst.within_s} s ({counted(worst.users, 'user')}, "
-        f"{moment(worst.first)} to {moment(worst.last)}): take it out of service, test "
-        f"it, and check nodes before each job from now on.{more}"
-    )
-
-
-def _quality(analysis: Analysis) -> Iterator[str]:
-    quality = analysis.quality
-    if quality.rows_rejected:
-        yield (
-            f"{quality.rows_rejected:,} of {quality.rows_read:,} records could not be "
-            "read; the section on data quality lists why. Every rate leaves them out."
-        )
-
-
-def _left_out(analysis: Analysis) -> Iterator[str]:
-    if analysis.left_out and analysis.left_out.doubtful:
-        yield analysis.left_out.doubtful
-
-
-def _missing_logs(analysis: Analysis) -> Iterator[str]:
-    logs = analysis.logs_read
-    if logs.unknown_checks:
-        yield (
-            f"The taxonomy knows no code of {counted(len(logs.unknown_checks), 'check')} "
-            f"({', '.join(logs.unknown_checks[:MOST_NAMED])}), so their events explain nothing: "
-            "the section on data quality has rows to put into a file for `--taxonomy`."
-        )
-    if logs.failures_are_lower_bound:
-        yield (
-            "No kernel messages or health checks of nodes were read, so failures go "
-            "uncounted and the others have no cause. Add them: `ettr sources` lists what "
-            "ettr reads and how to get it."
-        )
-    if not logs.jobs and not logs.errors:
-        yield (
-            "No kernel messages or health checks of nodes were read, so errors of nodes are not "
-            "measured. Add them: `ettr sources` lists what ettr reads and how to get it."
-        )
-    if not logs.node_states:
-        yield (
-            "No node states were read, so outages and repair times are not measured. Add "
-            "`sacctmgr show event` (`ettr sources` lists the full command)."
-        )
-
-
-def _costliest_step(analysis: Analysis) -> Iterator[str]:
-    causes = [(one.gpu_hours, one) for one in analysis.goodput.by_cause if one.gpu_hours]
-    known = [(hours, cause) for hours, cause in causes if cause.symptom != UNATTRIBUTED]
-    if not known:
-        return
-    most_h, costliest = max(causes, key=itemgetter(0))
-    worst_h, worst = max(known, key=itemgetter(0))
-    total_h = sum(hours for hours, _ in causes)
-    cost = (
-        f"{number(worst_h)} GPU-hours, {percent(worst_h / total_h)} of what failures cost, in "
-        f"{counted(worst.failures, 'failure')}"
-    )
-    if costliest is worst:
-        yield f"{worst.symptom} costs most: {cost}. Look into it first."
-        return
-    yield (
-        f"Failures without a known cause cost most: {number(most_h)} GPU-hours, "
-        f"{percent(most_h / total_h)} of what failures cost, in "
-        f"{counted(costliest.failures, 'failure')}: find the logs of their nodes. Among "
-        f"the known causes {worst.symptom} costs most: {cost}."
-    )
-
-
-def _hang_steps(analysis: Analysis) -> Iterator[str]:
-    hung = analysis.hung_runs
-    if not hung:
-        return
-    hours = sum(one.gpu_hours or 0.0 for one in hung)
-    held = f", and held {number(hours)} GPU-hours from the fault on" if hours else ""
-    symptom, n = Counter(one.symptom for one in hung).most_common(1)[0]
-    yield (
-        f"{counted(len(hung), 'run')} probably hung after a fault ({n:,} after {symptom}) until "
-        f"somebody or the time limit ended {'it' if len(hung) == 1 else 'them'}{held}: let a "
-        "watchdog end a run that makes no step, and a check drain the node at the fault."
-    )
-
-
-def _lemons(analysis: Analysis) -> Iterator[str]:
-    claimed = [one for one in analysis.lemon_nodes.candidates if one.claimed]
-    if not claimed:
-        return
-    named = ", ".join(
-        f"{one.node} ({number(one.failures)} failures, {number(one.expected, 2)} expected)"
-        for one in claimed[:MOST_NAMED]
-    )
-    more = f" and {len(claimed) - MOST_NAMED:,} more" if len(claimed) > MOST_NAMED else ""
-    yield (
-        f"{by_number('{n} [node is|nodes are] claimed as lemons', len(claimed))}: {named}{more}. "
-        "Take them out of service and test them; `ettr lemons STORE NODE` writes the evidence for "
-        "a ticket."
-    )
-
-
-def _repeated_failures(analysis: Analysis) -> Iterator[str]:
-    """The costliest job whose failures chance does not explain; a large healthy one is no loop."""
-    loops = [loop for loop in analysis.goodput.crash_loops if loop.patterns]
-    if not loops:
-        return
-    worst = max(loops, key=lambda loop: loop.lost_gpu_hours or 0.0)
-    lost, in_all = "", ""
-    if analysis.gpus_are_known and worst.lost_gpu_hours is not None:
-        lost, in_all = f", and lost {number(worst.lost_gpu_hours)} GPU-hours", " in all"
-    explain = f"`ettr explain STORE {worst.job_id}` lists its failures."
-    if SAME_NODE in worst.patterns:
-        yield (
-            f"Job {worst.job_id} failed {worst.failures:,} times, always on node "
-            f"{worst.node}{lost}: take the node out of service and test it. {explain}"
-        )
-    elif SAME_CAUSE in worst.patterns:
-        yield (
-            f"Job {worst.job_id} failed {worst.failures:,} times, always with "
-            f"{worst.symptoms[0]}{lost}: find what its failures have in common. {explain}"
-        )
-    elif worst.burst is not None:
-        yield (
-            f"Job {worst.job_id} failed {worst.burst.failures:,} times within "
-            f"{duration(SECONDS_PER_HOUR * worst.burst.run_hours)} of running, where "
-            f"{number(worst.burst.expected_failures, 2)} failures were to be "
-            f"expected{lost}{in_all}: limit its requeues until you know the cause. {explain}"
-        )
-
-
-def _unexplained(analysis: Analysis) -> Iterator[str]:
-    failures = analysis.rates.all_jobs.failures
-    unexplained = sum(
-        s.all_jobs.failures for s in analysis.rates.by_symptom if s.symptom == UNATTRIBUTED
-    )
-    if analysis.logs_read.failures_are_lower_bound:
-        return
-    if failures and unexplained / failures > MANY_UNEXPLAINED:
-        yield (
-            f"These logs show no cause for {unexplained:,} of "
-            f"{counted(failures, 'failure')}: check that they include kernel messages and "
-            "health checks of every node (`ettr sources` lists what ettr reads)."
-        )
-
-
-def _unheard_step(analysis: Analysis) -> Iterator[str]:
-    logs = analysis.logs_read
-    if not logs.jobs or logs.failures_are_lower_bound:
-        return
-    silent = analysis.evidence.failed.silent
-    if not silent:
-        return
-    filtered = [
-        file.name
-        for file in analysis.quality.files
-        if file.source == KERNEL_LOG and file.rows_read and not file.rows_skipped
-    ]
-    ended = f"{counted(silent, 'attempt')} ended FAILED on nodes that sent no logs"
-    if filtered:
-        more = f" and {len(filtered) - MOST_NAMED:,} more" if len(filtered) > MOST_NAMED else ""
-        yield (
-            f"{ended}, and {', '.join(filtered[:MOST_NAMED])}{more} "
-            f"{'holds' if len(filtered) == 1 else 'hold'} errors alone, as if filtered. Ingest "
-            "whole kernel logs (`journalctl -k`): lines without errors show which nodes were well."
-        )
-    else:
-        yield (
-            f"{ended}: ingest the kernel logs of those nodes, or find out why they do not arrive."
-        )
-
-
-def _no_progress(analysis: Analysis) -> Iterator[str]:
-    runs = analysis.runs
-    if not analysis.logs_read.jobs and not analysis.logs_read.progress:
-        yield (
-            "No progress records were read, so the ETTR of training runs is not "
-            "measured. Ten lines with `ettr.progress` in the training loop record it."
-        )
-    if runs.runs_found and not runs.measured_runs and analysis.logs_read.progress:
-        yield _unused_progress(analysis)
-    elif runs.runs_found and not runs.measured_runs:
-        yield (
-            "No run has progress records, so every ETTR is a range over assumed checkpoint and "
-            "restart times. Ten lines with `ettr.progress` in the training loop measure it instead."
-        )
-
-
-def _unused_progress(analysis: Analysis) -> str:
-    """Why progress that was read measures no run."""
-    jobs = analysis.facts.distinct("progress", "cluster", "job_id")
-    rows = sorted(jobs, key=lambda row: tuple((one is None, one) for one in row))
-    first = "/".join(one for one in rows[0] if one) or "without an id"
-    clocks = ", or its clock is not that of the accounting" if analysis.clock_shifts else ""
-    return (
-        f"Progress records of {counted(len(rows), 'job')} were read (the first is "
-        f"{first}), but they measure no run: no run of the accounting has these job ids "
-        f"in this cluster{clocks}, or it is too short to count. Record the scheduler's "
-        "job id, and the cluster's name as the accounting has it."
-    )
-
-
-def _concentrated(analysis: Analysis) -> Iterator[str]:
-    believed = analysis.clustering.all_jobs.believed
-    if believed.is_surely_clustered and believed.over == "nodes":
-        if any(one.claimed for one in analysis.lemon_nodes.candidates):
-            return
-        yield (
-            "A few nodes fail far more often than chance explains: check those with the most "
-            "failures."
-        )
-    elif believed.is_surely_clustered:
-        ends_us = analysis.rate_facts.columns("failures")["end_us"]
-        times_days = ends_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
-        if come_in_bursts(believed, times_days, analysis.assumptions.confidence):
-            yield (
-                "Failures come in bursts: before you replace nodes, look for what those "
-                "of one hour have in common (switch, file system, power, a change)."
-            )

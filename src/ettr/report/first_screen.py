@@ -12,17 +12,18 @@ from datetime import datetime, timedelta
 from ettr.analysis import Analysis
 from ettr.analysis.comparing import previous
 from ettr.estimates.interval import Interval
-from ettr.metrics.goodput import loss_of_each
 from ettr.metrics.runs import JobRun
 from ettr.metrics.sizes import SizeClass
 from ettr.models.compare import Direction
 from ettr.report.actions import (
+    MOVES_MUCH,
     NO_CAUSE,
     Action,
     actions,
     brief_of,
     cause_name,
     hours_words,
+    loss_by_interval,
     plainly,
     share_words,
 )
@@ -37,8 +38,6 @@ from ettr.words import counted
 NOT_MEASURED = "Not measured"
 _ETTR = "Effective training time ratio (ETTR)"
 _BEFORE = "Compared with the period before"
-MOVES_MUCH = 1.5
-"""An assumption stands next to a number that it moves by more than this factor."""
 MOST_CAUSES = 4
 _HALF = 2.0
 _MOST_TIMES = 1e3
@@ -134,22 +133,6 @@ def _period(analysis: Analysis) -> str:
     if start.year != end.year:
         begin += f" {start.year}"
     return f"{begin} to {end.day} {end:%b} {end.year} UTC"
-
-
-def loss_by_interval(analysis: Analysis) -> tuple[float, float] | None:
-    """GPU-hours lost if checkpoints are frequent and if they are rare.
-
-    None where the interval was given, or where no loss is known.
-    """
-    band = analysis.assumptions.checkpoints
-    low_min, high_min = (one.checkpoint_interval_min / _HALF for one in (band.best, band.worst))
-    if low_min == high_min or not analysis.logs_read.jobs or not analysis.gpus_are_known:
-        return None
-    low, high = (
-        sum(loss_of_each(analysis.facts, analysis.preemptions, cap_min).gpu_hours)
-        for cap_min in (low_min, high_min)
-    )
-    return (low, high) if low and high / low > MOVES_MUCH else None
 
 
 def _lost_time(analysis: Analysis, spread: tuple[float, float] | None) -> Headline:

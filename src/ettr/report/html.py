@@ -13,7 +13,6 @@ import html
 import json
 import marshal
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -165,29 +164,9 @@ ROWS_A_PAGE = 25
 ROWS_SHOWN = 1000
 ROWS_PRINTED = 5
 """Most rows of one table on paper; its style has the same number."""
-_ENDS = re.compile(r" (?=[\[(])")
 _TEXT_KEYS = frozenset(
     {"text", "hovertext", "name", "x", "y", "labels", "title", "ticktext", "categoryarray"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One number at the head of a report, with what it means and its denominator."""
-
-    label: str
-    value: str
-    detail: str
-
-    @property
-    def head(self) -> str:
-        """The value without its interval or its range."""
-        return _ENDS.split(self.value, maxsplit=1)[0]
-
-    @property
-    def interval(self) -> str:
-        """The interval or the range of the value, empty where it has none."""
-        return self.value[len(self.head) :].strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +193,6 @@ class Page:
     title: str
     subtitle: str
     caution: str | None
-    cards: tuple[Card, ...]
-    next_steps: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: str
     selection: str = ""
@@ -325,8 +302,6 @@ def answer_page(
         title=title,
         subtitle="",
         caution=caution,
-        cards=(),
-        next_steps=(),
         sections=(section,),
         footer=f"ettr {__version__}. Times are UTC.",
         selection=selection,
@@ -351,12 +326,12 @@ def sections_html(sections: Sequence[Section]) -> str:
     )
 
 
-def cards_html(title: str, caution: str | None, cards: Sequence[Card]) -> str:
-    """The key numbers of a report, and what must be read before them."""
+def answers_html(title: str, caution: str | None, answers: Sequence[Answer]) -> str:
+    """The answers of a report, and what must be read before them."""
     return (
         environment()
-        .get_template("notebook_cards.html.j2")
-        .render(title=title, caution=caution, cards=cards)
+        .get_template("notebook_answers.html.j2")
+        .render(title=title, caution=caution, answers=answers)
     )
 
 

@@ -16,7 +16,7 @@ from ettr.analysis.timeline import JobEnd, Timeline, TimelineJob
 from ettr.metrics.instants import to_seconds
 from ettr.metrics.run_rules import LOST_CAP_MIN
 from ettr.report.answers import Answer
-from ettr.report.html import Card, Page, Picture
+from ettr.report.html import Page, Picture
 from ettr.report.numbers import DASH, NOT_MEASURED, duration, moment, number
 from ettr.report.rows import JsonValue, plain_fields, selection_line
 from ettr.report.section import Section
@@ -61,32 +61,32 @@ def evidence_page(evidence: LemonEvidence, selection: str = "") -> Page:
         title=f"Node {evidence.node} of {evidence.cluster}: evidence",
         subtitle=f"{moment(period.start)} to {moment(period.end)} UTC{known}",
         caution=None,
-        cards=_cards(evidence),
-        answers=(Answer("Request", request(evidence)),),
-        next_steps=(),
+        answers=(Answer("Request", request(evidence)), *_answers(evidence)),
         sections=evidence_sections(evidence),
         footer=f"ettr {__version__}. Times are UTC. Files and lines are those of the logs read.",
         selection=selection,
     )
 
 
-def _cards(evidence: LemonEvidence) -> tuple[Card, ...]:
+def _answers(evidence: LemonEvidence) -> tuple[Answer, ...]:
     one, since = evidence.candidate, evidence.onset
     if one is None:
-        return (Card("Probability of being a lemon", NOT_MEASURED, evidence.why_not_judged or ""),)
+        return (
+            Answer("Probability of being a lemon", NOT_MEASURED, evidence.why_not_judged or ""),
+        )
     return (
-        Card(
+        Answer(
             "Probability of being a lemon",
             chance_of(one.posterior),
             "claimed" if one.claimed else "not claimed",
         ),
-        Card(
+        Answer(
             "Failures",
             number(one.failures, 3),
             f"an ordinary node would have had {number(one.expected, 2)}",
         ),
-        Card("Node-days of jobs", number(one.exposure_node_days, 4), "its exposure"),
-        Card(
+        Answer("Node-days of jobs", number(one.exposure_node_days, 4), "its exposure"),
+        Answer(
             "Failing since",
             DASH if since is None else _since(since),
             "no failure names it"
@@ -181,8 +181,6 @@ def timeline_page(found: Timeline, head: SelectionHead) -> Page:
         subtitle=(f"{moment(found.since)} to {moment(found.until)} UTC, {duration(length_s)}"),
         selection=selection_line(head),
         caution=left_out,
-        cards=(),
-        next_steps=(),
         sections=(Section("spans", "The same as tables", section.lead, (), section.tables),),
         footer=f"ettr {__version__}. Times are UTC. Nothing is loaded from anywhere.",
         picture=Picture("timeline", _SCRIPTS, picture_data(found)),
