@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from ettr.elastic.nodes import (
-    ATTEMPT_TRANSITIONS,
     GENERATION_TRANSITIONS,
-    RANK_TRANSITIONS,
     RUN_TRANSITIONS,
     WORKER_TRANSITIONS,
     GenerationState,
@@ -43,9 +41,7 @@ def drawn(heading: str) -> dict[str, set[str]]:
     [
         ("The run", RUN_TRANSITIONS),
         ("A process", WORKER_TRANSITIONS),
-        ("A rank's loop", RANK_TRANSITIONS),
         ("A generation", GENERATION_TRANSITIONS),
-        ("An attempt under torchrun", ATTEMPT_TRANSITIONS),
     ],
 )
 def test_the_diagrams_of_the_docs_are_the_states_of_the_code(heading, transitions):

@@ -38,9 +38,7 @@ from ettr.checkpoint.notice import RunStopped, StopNotice
 from ettr.elastic import process_group, rendezvous
 from ettr.elastic.nodes import (
     GENERATION_TRANSITIONS,
-    RANK_TRANSITIONS,
     GenerationState,
-    RankState,
     transition,
 )
 from ettr.elastic.process_group import Timeouts, device
@@ -418,7 +416,6 @@ class ElasticGroup:
     ) -> None:
         self.worker, self.protection, self.fingerprints = worker, protection, fingerprints
         self.shards, self.timings = ShardStore(), Measuring()
-        self.state = RankState.WAITING
         self.reports: list[RecoveryReport] = []
         self.last_failed_s: float | None = None
         self._address, self._timeouts = store, timeouts
@@ -522,11 +519,9 @@ class ElasticGroup:
         while True:
             slot = membership.slot_of(self.worker)
             if slot is None:
-                self._enter(RankState.EVICTED)
                 raise EvictedError(f"{self.worker} was replaced in {membership.generation}")
             outcome = self._attempt(membership, slot, train)
             if isinstance(outcome, _Trained):
-                self._enter(RankState.DONE)
                 if isinstance(outcome.result, RunStopped):
                     raise outcome.result
                 return outcome.result
@@ -538,7 +533,6 @@ class ElasticGroup:
         self, membership: Membership, slot: int, train: Callable[[Generation], ResultT]
     ) -> _Trained[ResultT] | _BrokenOff:
         number = membership.generation
-        self._enter(RankState.FORMING)
         self._withdraw_own_error()
         self._heartbeat.enter(number)
         generation: Generation | None = None
@@ -546,15 +540,12 @@ class ElasticGroup:
         try:
             store = rendezvous.prefixed(f"gen{number}", self._connect())
             self._form(membership, slot, store)
-            self._enter(RankState.TRAINING)
             generation = Generation(self, membership, slot, store)
             outcome = _Trained(_result_of(train, generation))
-            self._enter(RankState.TRAINED)
             self._wait_for_all(membership, slot, _how_it_ended(outcome.result))
         except RuntimeError as error:  # gloo, NCCL and the store raise its subclasses
             self._failed_s = self.last_failed_s = self._failed_s or time.time()
             outcome = self._broken_off(error, membership, slot)
-            self._enter(RankState.FAILED)
         except (Exception, SystemExit) as error:
             self._report_own_error(self._broken_off(error, membership, slot))
             raise
@@ -594,20 +585,18 @@ class ElasticGroup:
 
     def _wait_for_next(self, membership: Membership, failure: _BrokenOff) -> Membership:
         """The generation that follows a failure."""
-        failed_s = time.monotonic()
+        failed_s, reported = time.monotonic(), False
         waiting = rendezvous.WAITING.format(generation=membership.generation)
         while time.monotonic() < failed_s + self._timeouts.regroup_s or self._control.check(
             [waiting]
         ):
             newest = self._newest()
             if newest.generation > membership.generation:
-                self._enter(RankState.WAITING)
                 return newest
-            unexplained = time.monotonic() > failed_s + _REPORT_AFTER_S
-            if unexplained and self.state is RankState.FAILED:
+            if not reported and time.monotonic() > failed_s + _REPORT_AFTER_S:
                 # No process seems to have died: the cause may be the script, and its user must
                 # see it.
-                self._enter(RankState.REPORTED)
+                reported = True
                 self._report_own_error(failure)
                 self._control.set(
                     rendezvous.FAILED.format(generation=membership.generation, worker=self.worker),
@@ -616,7 +605,6 @@ class ElasticGroup:
                 slot, lines = membership.slot_of(self.worker), failure.traceback.format()
                 print(f"ettr: slot {slot}: {''.join(lines)}", file=sys.stderr)
             time.sleep(_POLL_S)
-        self._enter(RankState.GAVE_UP)
         raise RankFailedError(
             f"training failed and no rank was lost within {self._timeouts.regroup_s:g} s:\n"
             f"{''.join(failure.traceback.format())}"
@@ -663,9 +651,6 @@ class ElasticGroup:
             if int(self._control.get(rendezvous.GENERATION)) > number:
                 raise RuntimeError("a rank was lost before it had trained to the end")
             time.sleep(_POLL_S)
-
-    def _enter(self, state: RankState) -> None:
-        self.state = transition(self.state, state, RANK_TRANSITIONS, f"rank {self.worker}")
 
 
 def _result_of(

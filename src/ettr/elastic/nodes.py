@@ -416,30 +416,6 @@ class WorkerState(StrEnum):
     ENDED = "ended"  # its exit status is known
 
 
-class RankState(StrEnum):
-    """The training loop of one process under the supervisor."""
-
-    WAITING = "waiting"  # for a slot, or for the generation after a failure
-    FORMING = "forming"  # meets the other ranks of a generation
-    TRAINING = "training"  # within `train`
-    TRAINED = "trained"  # `train` has returned; other ranks may still need this one
-    FAILED = "failed"  # a collective failed; the supervisor has not called a new generation
-    REPORTED = "reported"  # the same, and the supervisor was informed
-    DONE = "done"
-    EVICTED = "evicted"  # another process holds its slot
-    GAVE_UP = "gave-up"  # no new generation came: the failure was the script's own
-
-
-class AttemptState(StrEnum):
-    """One rank in one attempt of torchrun."""
-
-    STARTING = "starting"
-    RECOVERED = "recovered"  # all ranks agree on a state; shards in shared memory are kept
-    ADVANCED = "advanced"  # a step was made; shards in shared memory were removed
-    BROKEN_OFF = "broken-off"  # the shard is saved to shared memory
-    FINISHED = "finished"
-
-
 class GenerationState(StrEnum):
     """One generation on one rank."""
 
@@ -469,30 +445,6 @@ RUN_TRANSITIONS = _transitions(
 )
 WORKER_TRANSITIONS = _transitions(
     WorkerState, {"spare": "rank ended", "rank": "killed ended", "killed": "ended", "ended": ""}
-)
-RANK_TRANSITIONS = _transitions(
-    RankState,
-    {
-        "waiting": "forming evicted",
-        "forming": "training failed",
-        "training": "trained failed",
-        "trained": "done failed",
-        "failed": "waiting reported gave-up",
-        "reported": "waiting gave-up",
-        "done": "",
-        "evicted": "",
-        "gave-up": "",
-    },
-)
-ATTEMPT_TRANSITIONS = _transitions(
-    AttemptState,
-    {
-        "starting": "recovered broken-off finished",
-        "recovered": "advanced broken-off finished",
-        "advanced": "broken-off finished",
-        "broken-off": "",
-        "finished": "",
-    },
 )
 GENERATION_TRANSITIONS = _transitions(
     GenerationState,

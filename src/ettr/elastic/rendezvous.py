@@ -185,7 +185,13 @@ class HeartbeatThread:
         self._thread.start()
 
     def enter(self, generation: int) -> None:
-        """The loop begins to form the group of a generation: later ones end its waits."""
+        """The loop begins to form the group of a generation: later ones end its waits.
+
+        Raises:
+            UsageError: it was closed: `run` was called before.
+        """
+        if self._closed:
+            raise UsageError("run: was called before; call it once, with all that is to be trained")
         with self._lock:
             self._sockets_before = frozenset(open_sockets())
             self._generation = generation

@@ -41,7 +41,6 @@ from ettr.checkpoint import CheckpointError
 from ettr.checkpoint.slots.format import default_checksum, digest_function, streaming_digest
 from ettr.elastic import process_group
 from ettr.elastic.elastic_group import ElasticGroup, Generation, RankFailedError, RunRecord
-from ettr.elastic.nodes import ATTEMPT_TRANSITIONS, AttemptState, transition
 from ettr.elastic.process_group import Timeouts
 from ettr.elastic.protection import Protection
 from ettr.elastic.rank_inventory import RecoveryReport
@@ -100,7 +99,6 @@ class TorchrunGroup:
             )
         self.protection, self.fingerprints = protection or Protection(), fingerprints
         self.shards, self.timings = ShardStore(), Measuring()
-        self.state = AttemptState.STARTING
         self.reports: list[RecoveryReport] = []
         self.last_failed_s: float | None = None
         self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -109,6 +107,7 @@ class TorchrunGroup:
         self._record = RunRecord(recorder, self.timings)
         self._folder = folder or _folder_of_run()
         self._handed_over_s: float | None = None
+        self._made_no_step = True
         self._sockets_before: frozenset[str] = frozenset()
         self._over, self._left = threading.Event(), threading.Event()
 
@@ -138,13 +137,11 @@ class TorchrunGroup:
             failure = "".join(traceback.format_exception(error))
         self._left.set()
         if failure is not None:
-            self._enter(AttemptState.BROKEN_OFF)
             failure += self._save_on_exit(generation)
         if generation is not None:
             generation.end()
         if failure is not None:
             raise RankFailedError(f"attempt {self.attempt} was broken off:\n{failure}")
-        self._enter(AttemptState.FINISHED)
         if self.slot == 0:
             shutil.rmtree(self._folder, ignore_errors=True)
         process_group.destroy()
@@ -163,9 +160,9 @@ class TorchrunGroup:
 
     def updated(self, membership: Membership, step: int, step_s: float, save_s: float) -> None:
         """Record that an update was made and copied."""
-        if self.state is AttemptState.RECOVERED:
+        if self._made_no_step:
             remove_handoff(self._folder, self.slot)
-            self._enter(AttemptState.ADVANCED)
+            self._made_no_step = False
         self._record.updated(
             step, step_s, save_s, scheme=self.protection.scheme, attempt=self.attempt
         )
@@ -173,7 +170,6 @@ class TorchrunGroup:
     def recovered(self, membership: Membership, report: RecoveryReport, begin_s: float) -> None:
         """Record that the attempt has its state."""
         record_agreed_step(self._folder, self.slot, attempt=self.attempt, step=report.step)
-        self._enter(AttemptState.RECOVERED)
         self.reports.append(report)
         self._record.recovered(
             membership, report, begin_s=begin_s, failed_s=self._handed_over_s, attempt=self.attempt
@@ -246,11 +242,6 @@ class TorchrunGroup:
         while not self._left.is_set():
             shut_down_connections(except_for=self._sockets_before)
             self._left.wait(_SHUT_DOWN_AGAIN_S)
-
-    def _enter(self, state: AttemptState) -> None:
-        self.state = transition(
-            self.state, state, ATTEMPT_TRANSITIONS, f"slot {self.slot} in attempt {self.attempt}"
-        )
 
 
 def group_from_env(
