@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from ettr.errors import UsageError
+from ettr.errors import UsageError, refuse
 from ettr.files import new_file
 
 _POLL_S = 0.02
@@ -298,8 +298,7 @@ def schedule(
             problems.append(f"{name}: {value} was given; give a number above 0")
     if after_s < 0:
         problems.append(f"after_s: {after_s} was given; give 0 or more")
-    if problems:
-        raise UsageError("chaos: " + "; ".join(problems))
+    refuse("chaos", problems)
     rng = random.Random(seed)  # noqa: S311 - a schedule is to be repeated, not to be secret
     found: list[PlannedFault] = []
     at_s = after_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class EttrError(Exception):
@@ -56,3 +56,22 @@ class CheckpointError(EttrError):
 
 class FencedError(CheckpointError):
     """Another process of a later generation owns the slot; this one may not write into it."""
+
+
+def refuse(where: str, problems: Sequence[str]) -> None:
+    """Raise all problems at once.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if problems:
+        raise UsageError(f"{where}: " + "; ".join(problems))
+
+
+def too_small(owner: object, **least: float) -> list[str]:
+    """What to say of each attribute that is below its least value."""
+    return [
+        f"{name}: {getattr(owner, name)} was given; give {value} or more"
+        for name, value in least.items()
+        if getattr(owner, name) < value
+    ]

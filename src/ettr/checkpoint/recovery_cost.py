@@ -37,7 +37,7 @@ from ettr.checkpoint.running_checkpoint import RunningCheckpoint
 from ettr.checkpoint.selection import Budget
 from ettr.checkpoint.state import as_state
 from ettr.checkpoint.tensors.shards import Shard
-from ettr.errors import CheckpointError, UsageError
+from ettr.errors import CheckpointError, UsageError, refuse, too_small
 from ettr.estimates.interval import Interval
 
 TrainStep = Callable[[int], object]
@@ -74,12 +74,8 @@ class RecoveryExperiment:
             problems.append(
                 f"steps: {self.steps} was given; give {fewest} or more: 8 every_steps and windows"
             )
-        least = {"failures": _FEWEST_FAILURES, "ranks": 2, "every_steps": 1, "window": 1}
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                problems.append(f"{name}: {getattr(self, name)} was given; give {value} or more")
-        if problems:
-            raise UsageError("measure-recovery: " + "; ".join(problems))
+        problems += too_small(self, failures=_FEWEST_FAILURES, ranks=2, every_steps=1, window=1)
+        refuse("measure-recovery", problems)
 
     def failure_steps(self) -> list[int]:
         """The steps at which a loss is tried; fewer where the run is too short for so many."""

@@ -19,7 +19,7 @@ from ettr.checkpoint.slots.reader import EarlierRecords, open_slot, slot_names, 
 from ettr.checkpoint.slots.record_selection import MODES
 from ettr.checkpoint.state import State
 from ettr.checkpoint.tensors.objects import ObjectRecord
-from ettr.errors import CheckpointError, UsageError
+from ettr.errors import CheckpointError, UsageError, refuse
 
 _LOG = logging.getLogger("ettr.checkpoint")
 EXISTING = ("resume", "keep", "stop")
@@ -117,8 +117,7 @@ def _check_options(question: StartQuestion) -> None:
     ]
     if step is not None and (mode, existing) != ("consistent", "resume"):
         problems.append("step: it needs mode='consistent' and existing='resume'")
-    if problems:
-        raise UsageError("resume_or_begin: " + "; ".join(problems))
+    refuse("resume_or_begin", problems)
 
 
 def start_run(

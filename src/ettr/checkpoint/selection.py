@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.errors import UsageError
+from ettr.errors import UsageError, refuse
 
 POLICIES = ("full", "round-robin", "random", "priority", "touched", "dirty")
 
@@ -101,8 +101,7 @@ class Budget:
                 problems.append(f"{name}: {value!r} was given; give a number above 0, 1 at most")
         if self.bytes_per_s is not None and not self.bytes_per_s > 0:
             problems.append(f"bytes_per_s: {self.bytes_per_s!r} was given; give a number above 0")
-        if problems:
-            raise UsageError("budget: " + "; ".join(problems))
+        refuse("budget", problems)
 
     def round_bytes(
         self, total_bytes: int, since_last_s: float, stage_bytes_per_s: float, steps: int

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
@@ -35,7 +35,7 @@ from ettr.elastic.handshake import (
     whole_number,
 )
 from ettr.elastic.rendezvous import ENV_WORKER, PROTOCOL, Cause, Heartbeat, Membership
-from ettr.errors import UsageError
+from ettr.errors import UsageError, refuse, too_small
 
 LEASE_SHARE = 0.6
 _PUMP_S = 0.02
@@ -589,18 +589,13 @@ class SupervisorOptions:
 
     def __post_init__(self) -> None:
         """Check the values. Raises UsageError: a value is out of range; all problems at once."""
-        problems = []
-        for name in ("spares", "max_failures", "max_idle_failures"):
-            if getattr(self, name) < 0:
-                problems.append(f"{name}: {getattr(self, name)} was given; give 0 or more")
-        if self.n_nodes < 1:
-            problems.append(f"n_nodes: {self.n_nodes} was given; give 1 or more")
-        times = ("heartbeat_timeout_s", "leave_s", "failed_grace_s", "node_timeout_s")
-        for name in (*times, "node_wait_s"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                problems.append(f"{name}: {getattr(self, name)} was given; give a number above 0")
-        if problems:
-            raise UsageError("supervisor: " + "; ".join(problems))
+        problems = too_small(self, spares=0, max_failures=0, max_idle_failures=0, n_nodes=1)
+        problems += [
+            f"{name}: {value} was given; give a number above 0"
+            for name, value in asdict(self).items()
+            if name.endswith("_s") and value is not None and not value > 0
+        ]
+        refuse("supervisor", problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ettr.errors import UsageError
+from ettr.errors import refuse, too_small
 from ettr.recovery import RecoveryPolicy
 
 EARLIER_RUN = ("keep", "stop")
@@ -56,9 +56,7 @@ class Protection:
 
     def __post_init__(self) -> None:
         """Check the values. Raises UsageError: a value is out of range."""
-        problems = []
-        if self.full_every_steps < 1:
-            problems.append(f"full_every_steps: {self.full_every_steps} was given; give 1 or more")
+        problems = too_small(self, full_every_steps=1)
         if self.parity < 0 or self.parity == 1:
             problems.append(f"parity: {self.parity} was given; give 2 ranks or more, or 0")
         if self.parity and self.replicas:
@@ -69,8 +67,7 @@ class Protection:
             problems.append(
                 f"earlier_run: {self.earlier_run!r} was given; give one of {', '.join(EARLIER_RUN)}"
             )
-        if problems:
-            raise UsageError("protection: " + "; ".join(problems))
+        refuse("protection", problems)
 
     @property
     def copies(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ettr.errors import UsageError
+from ettr.errors import UsageError, refuse
 from ettr.recovery.restore_costs import RestorePrior, RestoreTimings, RunTimings, predicted_s
 
 
@@ -121,7 +121,7 @@ class RecoveryPolicy:
         problems = []
         if not self.allowed:
             problems.append("allowed: nothing was given; name one source or more")
-        for name in ("iteration_cost_share", "composite_cost_share"):
+        for name in ("iteration_cost_share", "composite_cost_share", "max_relative_perturbation"):
             if not getattr(self, name) >= 0:
                 problems.append(f"{name}: {getattr(self, name)}; it is 0 or more")
         lacking = [source for source in RecoverySource if source not in self.priors]
@@ -131,12 +131,7 @@ class RecoveryPolicy:
             problems.append(f"contraction: {self.contraction}; it lies between 0 and 1")
         if not self.relative_distance > 0:
             problems.append(f"relative_distance: {self.relative_distance}; it lies above 0")
-        if not self.max_relative_perturbation >= 0:
-            problems.append(
-                f"max_relative_perturbation: {self.max_relative_perturbation}; it is 0 or more"
-            )
-        if problems:
-            raise UsageError("recovery policy: " + "; ".join(problems))
+        refuse("recovery policy", problems)
 
 
 @dataclass(frozen=True, slots=True)

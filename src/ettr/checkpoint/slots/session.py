@@ -35,7 +35,7 @@ from ettr.checkpoint.staging import (
 )
 from ettr.checkpoint.state import State
 from ettr.checkpoint.tensors.shards import UNCOUNTED
-from ettr.errors import UsageError
+from ettr.errors import refuse, too_small
 
 _RECORDING_MOVEMENT = ("priority", "touched", "dirty")  # policies that know which blocks have moved
 _DEFAULT_STAGING_SHARE = 0.25
@@ -69,11 +69,8 @@ class SlotOptions:
             problems.append(
                 "under_way: more than 1 needs policy='full'; others choose by what is saved"
             )
-        for name in ("every_steps", "block_bytes", "under_way"):
-            if getattr(self, name) < 1:
-                problems.append(f"{name}: {getattr(self, name)} was given; give 1 or more")
-        if problems:
-            raise UsageError("running checkpoint: " + "; ".join(problems))
+        problems += too_small(self, every_steps=1, block_bytes=1, under_way=1)
+        refuse("running checkpoint", problems)
 
 
 @dataclass(frozen=True, slots=True)
