@@ -44,11 +44,12 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from ettr.checkpoint.slots.durable_io import make_folder, replacing, sync_folder, write_all
+from ettr.checkpoint.slots.durable_io import make_folder, replacing
 from ettr.checkpoint.slots.format import default_checksum, digest_function
 from ettr.checkpoint.slots.reader import BadBlock
 from ettr.checkpoint.tensors.shards import dtype_name, flat_bytes
 from ettr.errors import CheckpointError
+from ettr.files import flush
 
 FORMAT = "ettr-dcp"
 FORMAT_VERSION = 1
@@ -112,16 +113,17 @@ class CheckedWriter(StorageWriter):
         name = f"{prefix.save_id}-{prefix.rank}.data"
         digest = digest_function(self.checksum)
         results: list[WriteResult] = []
-        with (self.path / name).open("xb", buffering=0) as file:
+        with (self.path / name).open("xb") as file:
             offset = 0
             for item in plan.items:
                 data, dtype, shape = _bytes_of(item, planner)
-                write_all(file.fileno(), data)
+                file.write(data)
                 stored = StoredItem(name, offset, len(data), digest(data), dtype, shape)
                 results.append(WriteResult(item.index, len(data), stored))
                 offset += len(data)
+            file.flush()
             os.fsync(file.fileno())
-        sync_folder(self.path)
+        flush(self.path)
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
         return future
@@ -130,7 +132,7 @@ class CheckedWriter(StorageWriter):
         """Make the checkpoint visible: the metadata is durable, then renamed, then old files go."""
         stored = {result.index: result.storage_data for of_rank in results for result in of_rank}
         with replacing(self.path / METADATA) as file:
-            write_all(file.fileno(), _metadata_json(metadata, stored, self.checksum))
+            file.write(_metadata_json(metadata, stored, self.checksum))
         current = {item.file for item in stored.values()}
         for data_file in self.path.glob("*.data"):
             if data_file.name not in current:

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ettr.checkpoint.slots.durable_io import replacing, write_all
+from ettr.checkpoint.slots.durable_io import replacing
 from ettr.checkpoint.slots.layout import RESERVED, Component
 from ettr.checkpoint.slots.reader import PayloadReader, Record
 from ettr.checkpoint.slots.record_selection import (
@@ -192,11 +192,11 @@ def export_safetensors(
     assembled = assemble(root, allow_composite=allow_composite, moments=moments)
     header = _safetensors_header(assembled)
     with replacing(Path(path)) as file:
-        write_all(file.fileno(), len(header).to_bytes(8, "little") + header)
+        file.write(len(header).to_bytes(8, "little") + header)
         for tensor in assembled.tensors.values():
             if tensor.numel():
                 flat = flat_bytes(tensor.contiguous())
-                write_all(file.fileno(), flat.numpy().data)
+                file.write(flat.numpy().data)
     return assembled.exported(Path(path))
 
 

@@ -23,9 +23,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from ettr.checkpoint.slots.durable_io import sync_folder
 from ettr.errors import CheckpointError, FencedError
-from ettr.files import DRAFT_ENDING, private_folder
+from ettr.files import DRAFT_ENDING, flush, private_folder
 from ettr.object_storage import TRIES, ObjectStorage, at_once, manifest_name
 
 _FORMAT = "ettr-checkpoint-copy"
@@ -117,7 +116,7 @@ def download(url: str, folder: str | os.PathLike[str]) -> int:
                 if not left or _newest(storage)[0] == number:
                     raise CheckpointError(f"{url}: a piece is missing: {error}") from None
         aside.replace(target)
-        sync_folder(target.parent)
+        flush(target.parent)
     except OSError as error:
         raise CheckpointError(f"{target}: cannot be written: {error.strerror}") from error
     finally:

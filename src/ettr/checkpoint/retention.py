@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ettr.checkpoint.slots.durable_io import make_folder, replacing, sync_folder
+from ettr.checkpoint.slots.durable_io import make_folder, replacing
 from ettr.checkpoint.slots.writer import SlotWriter
 from ettr.errors import UsageError
+from ettr.files import flush
 
 _STEP = re.compile(r"step-(\d+)$")
 _METRICS = "metrics.json"
@@ -128,7 +129,7 @@ class Retention:
             make_folder(kept_root(self.root, step))
             self._remove(step)  # of a time before the run went back
             folder.rename(self._folder(step))
-            sync_folder(kept_root(self.root, step))
+            flush(kept_root(self.root, step))
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         self._metrics_of[step] = dict(metrics)

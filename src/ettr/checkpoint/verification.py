@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ettr.checkpoint.remote import at_hand
-from ettr.checkpoint.slots.durable_io import replacing
 from ettr.checkpoint.slots.layout import RESERVED, Key
 from ettr.checkpoint.slots.reader import (
     BadBlock,
@@ -25,6 +24,7 @@ from ettr.checkpoint.slots.reader import (
     slot_names,
     superseded,
 )
+from ettr.files import write_text
 
 _SECOND_LOOKS = 3
 
@@ -196,8 +196,7 @@ def prometheus_text(
 
 def write_metrics(path: str | os.PathLike[str], text: str) -> None:
     """Put the text of `prometheus_text` into a file at once: a collector never reads half of it."""
-    with replacing(Path(path), durable=False) as file:
-        file.write(text.encode())
+    write_text(Path(path), text)
 
 
 def _family(name: str, text: str, values: Mapping[str, float]) -> list[str]:

@@ -41,6 +41,7 @@ from ettr.checkpoint import (
 )
 from ettr.checkpoint.dcp import METADATA
 from ettr.checkpoint.object_selection import PARAMETER_GROUPS, choose_objects
+from ettr.checkpoint.retention import kept_root
 from ettr.checkpoint.slots.reader import PayloadReader
 from ettr.checkpoint.slots.record_selection import object_records, open_checkpoint
 from ettr.checkpoint.tensors.objects import (
@@ -140,7 +141,7 @@ def full_steps(root: Path) -> list[int]:
 
 def save_full(root: Path, step: int, state: TrainingState) -> None:
     """Save all ranks' state of one step; every rank calls it. The two newest are kept."""
-    folder = _folder_of(root, step)
+    folder = kept_root(root, step)
     try:
         with _dcp_failures(f"no full checkpoint of step {step}"):
             dcp.state_dict_saver.save(
@@ -160,7 +161,7 @@ def load_full(root: Path, step: int, state: TrainingState) -> None:
     A rank that the saved job did not have keeps its random state, and takes objects that all ranks
     of that job had in the same state.
     """
-    folder = _folder_of(root, step)
+    folder = kept_root(root, step)
     tensors = tensors_of(state)
     with _dcp_failures(f"full checkpoint of step {step}"):
         dcp.state_dict_loader.load(tensors, storage_reader=CheckedReader(folder))
@@ -198,7 +199,7 @@ def _tidy(root: Path, newest: Path) -> None:
     own = {_random_state_of(newest, rank) for rank in range(dist.get_world_size())}
     for of_others in set(newest.glob("random-*")) - own:
         of_others.unlink()  # of a larger world that had come as far
-    kept = {_folder_of(root, step) for step in full_steps(root)[:_N_KEPT]}
+    kept = {kept_root(root, step) for step in full_steps(root)[:_N_KEPT]}
     for folder in root.glob("step-*"):
         # Older ones, and whatever a killed process has left of them; those of later steps, from
         # before a rollback, are overwritten when the run comes to them.
@@ -233,10 +234,6 @@ def _dcp_failures(what: str) -> Iterator[None]:
         if all(isinstance(one, CheckpointError | OSError) for one in causes.values()):
             raise CheckpointError(message) from error
         raise RuntimeError(message) from error
-
-
-def _folder_of(root: Path, step: int) -> Path:
-    return root / f"step-{step:09d}"
 
 
 def _random_state_of(folder: Path, rank: int) -> Path:

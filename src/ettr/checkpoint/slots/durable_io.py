@@ -6,12 +6,11 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from ettr.errors import CheckpointError
-from ettr.files import DRAFT_ENDING, new_file
+from ettr.files import flush, written_whole
 
 
 class Disk(Protocol):
@@ -44,34 +43,15 @@ def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
         return b""
 
 
-def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of `data`, however the system splits it."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 @contextmanager
-def replacing(path: Path, *, durable: bool = True) -> Iterator[FileIO]:
-    """A file to write that takes the place of `path` when the block ends; a reader never sees half.
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path`, durably, when the block ends.
 
-    An exception leaves `path` as it was.
-
-    Args:
-        durable: the bytes and the name are on the disk when the block has ended.
+    A reader never sees half of it; an exception leaves `path` as it was.
     """
-    # a name that nobody can have prepared as a link
-    aside = path.with_name(f".{os.urandom(8).hex()}{DRAFT_ENDING}")
-    try:
-        with os.fdopen(new_file(aside), "wb", buffering=0) as file:
-            yield file
-            if durable:
-                os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    if durable:
-        sync_folder(path.parent)
+    with written_whole(path, durable=True) as file:
+        yield file
+    flush(path.parent)
 
 
 def make_folder(folder: Path) -> None:
@@ -83,16 +63,7 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for made in (folder, *fresh):
         with suppress(PermissionError):  # a folder above that this user may not list
-            sync_folder(made.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            flush(made.parent)
 
 
 # -- who owns a slot: the generations of its file, and fencing -------------------------------------
@@ -166,5 +137,5 @@ def fence(root: str | os.PathLike[str], slot: int | str | tuple[int, ...]) -> in
             (folder / f"fence-{generation:08d}").touch(exist_ok=False)
         except FileExistsError:
             continue
-        sync_folder(folder)
+        flush(folder)
         return generation

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ettr.checkpoint.slots.durable_io import make_folder, read_at, slot_files, slot_of, sync_folder
+from ettr.checkpoint.slots.durable_io import make_folder, read_at, slot_files, slot_of
 from ettr.checkpoint.slots.format import (
     HEADER_BYTES,
     Geometry,
@@ -26,6 +26,7 @@ from ettr.checkpoint.slots.format import (
 )
 from ettr.checkpoint.slots.layout import RESERVED, Key, difference, region_of
 from ettr.errors import CheckpointError
+from ettr.files import flush
 
 _PIECE_BYTES = 1 << 19
 
@@ -322,8 +323,8 @@ def keep_aside(folder: Path, *, before: int) -> Path | None:
     make_folder(kept)
     for path in files:
         path.rename(kept / path.name)
-    sync_folder(kept)
-    sync_folder(folder)
+    flush(kept)
+    flush(folder)
     return kept.parent
 
 

@@ -20,7 +20,6 @@ from ettr.checkpoint.slots.durable_io import (
     slot_file_name,
     slot_files,
     slot_of,
-    sync_folder,
 )
 from ettr.checkpoint.slots.format import (
     FOOTER,
@@ -37,7 +36,7 @@ from ettr.checkpoint.slots.format import (
 )
 from ettr.checkpoint.slots.layout import RESERVED, SlotLayout
 from ettr.errors import CheckpointError, FencedError
-from ettr.files import new_file
+from ettr.files import flush, new_file
 
 
 class SlotWriter:
@@ -185,7 +184,7 @@ def _publish(folder: Path, path: Path, superblock: bytes, places: Geometry, *, s
         aside.unlink(missing_ok=True)
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
-    sync_folder(folder)
+    flush(folder)
     return fd
 
 

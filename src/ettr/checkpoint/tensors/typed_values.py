@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ettr.checkpoint.slots.durable_io import replacing, write_all
+from ettr.checkpoint.slots.durable_io import replacing
 from ettr.checkpoint.slots.layout import DTYPE_BYTES, aligned
 from ettr.errors import CheckpointError, UsageError
 
@@ -89,7 +89,7 @@ def write_values(path: str | os.PathLike[str], values: Mapping[str, object], ste
     record = encode(values, step)
     raw = _FILE_HEAD.pack(_FILE_MAGIC, _FILE_VERSION, len(record)) + record
     with replacing(Path(path)) as file:
-        write_all(file.fileno(), raw + zlib.crc32(raw).to_bytes(4, "little"))
+        file.write(raw + zlib.crc32(raw).to_bytes(4, "little"))
 
 
 def read_values(path: str | os.PathLike[str]) -> SavedValues:
