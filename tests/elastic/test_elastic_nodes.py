@@ -27,9 +27,16 @@ from ettr.elastic.handshake import (
     proof,
     with_interface,
 )
-from ettr.elastic.nodes import LocalNode, NodePool, Roster, Worker, WorkerState
+from ettr.elastic.nodes import (
+    LocalNode,
+    NodePool,
+    Roster,
+    SupervisorOptions,
+    Worker,
+    WorkerState,
+)
 from ettr.elastic.rendezvous import PROTOCOL, Membership
-from ettr.elastic.supervisor import Staffing
+from ettr.elastic.supervisor import Regrouping
 from ettr.errors import UsageError
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -551,6 +558,6 @@ def test_many_nodes_are_restocked_in_one_pass_each(run: Run) -> None:
     }
     roster = Roster(Membership(1, tuple(names), nodes=tuple(names)), workers=spares)
     nodes = SimpleNamespace(alive=dict.fromkeys(names, run.pool.local))
-    Staffing(roster, nodes, 1).restock(0.0)
+    Regrouping(None, roster, nodes, SupervisorOptions()).restock(0.0)
     assert len(roster.workers) == n_nodes
     assert n_looks <= 4 * n_nodes

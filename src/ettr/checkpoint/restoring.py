@@ -403,19 +403,19 @@ def restore_with(
                 f"{root}: {'; '.join(objects.reasons)}. Give what was saved, or "
                 f"allow_missing=True to go on without"
             )
-        copied = _copy_all(
-            plan, checkpoint, live, cast=options.cast, whole_run=options.is_whole_run(target)
-        )
+        coverage = RestoreCoverage(live, whole_run=options.is_whole_run(target))
+        copied = _copy_all(plan, checkpoint, coverage, cast=options.cast)
         perturbation = _perturbation(checkpoint, copied, live, before, options.reached_step)
     if not options.allow_missing:
-        if not_made is not None and copied.coverage.unused_moments:
+        if not_made is not None and coverage.unused_moments:
             raise not_made
-        _raise_if_missing(root, copied.coverage, checkpoint.damaged, target)
-    fresh_moments = _settle_step_counts(target, copied.coverage)
+        _raise_if_missing(root, coverage, checkpoint.damaged, target)
+    fresh_moments = _settle_step_counts(target, coverage)
     objects.load(target)
     report = _report(
         plan,
         copied,
+        coverage,
         objects,
         tuple(differs.gone),
         fell_back=tuple(replace(bad, lost=False) for bad in checkpoint.damaged),
@@ -554,32 +554,6 @@ class _RestorePlan:
     targets_of: Mapping[Key, list[tuple[Shard, Region]]]
 
 
-@dataclass(slots=True)
-class _Copied:
-    """The blocks that were copied, and what they cover of the live shards."""
-
-    coverage: RestoreCoverage
-    blocks: dict[Key, RestoredBlock] = field(default_factory=dict)
-    n_bytes: int = 0
-
-    def add(
-        self,
-        key: Key,
-        records: Sequence[Record],
-        record: Record,
-        targets: list[tuple[Shard, Region]],
-    ) -> None:
-        """Note a block of which one of several records was copied into these regions."""
-        n = sum(n_elements(region) for _, region in targets)
-        others = [other for other in records if other is not record]
-        self.blocks[key] = RestoredBlock(record, others, targets, n / max(math.prod(key[2]), 1))
-        self.n_bytes += record.header.payload_bytes
-
-    def steps(self) -> list[int]:
-        """Of the restored records."""
-        return [block.record.header.step for block in self.blocks.values()]
-
-
 def _exact_records(
     checkpoint: OpenCheckpoint, names: Container[str], *, objects: bool
 ) -> dict[Key, list[Record]]:
@@ -621,22 +595,20 @@ def _plan(
 
 
 def _copy_all(
-    plan: _RestorePlan,
-    checkpoint: OpenCheckpoint,
-    live: Sequence[Shard],
-    *,
-    cast: bool,
-    whole_run: bool,
-) -> _Copied:
-    copied = _Copied(RestoreCoverage(live, whole_run=whole_run))
+    plan: _RestorePlan, checkpoint: OpenCheckpoint, coverage: RestoreCoverage, *, cast: bool
+) -> dict[Key, RestoredBlock]:
+    """Copy every block that has a good record; what was copied of each, and the record."""
+    copied: dict[Key, RestoredBlock] = {}
     with torch.no_grad():
         for key, record, payload in good_payloads(plan.records_of, plan.reader, checkpoint):
             if record is None or payload is None:
                 continue
             targets = plan.targets_of[key]
             for shard, region in targets:
-                _copy_block(record, payload, shard, region, copied.coverage, cast=cast)
-            copied.add(key, plan.records_of[key], record, targets)
+                _copy_block(record, payload, shard, region, coverage, cast=cast)
+            others = [other for other in plan.records_of[key] if other is not record]
+            share = sum(n_elements(region) for _, region in targets) / max(math.prod(key[2]), 1)
+            copied[key] = RestoredBlock(record, others, targets, share)
     return copied
 
 
@@ -726,7 +698,7 @@ def _copy_whole(
 
 def _perturbation(
     checkpoint: OpenCheckpoint,
-    copied: _Copied,
+    copied: Mapping[Key, RestoredBlock],
     live: Sequence[Shard],
     before: Sequence[Tensor] | None,
     reached_step: int | None,
@@ -734,7 +706,7 @@ def _perturbation(
     if before is not None:
         return perturbations.measured(live, before)
     if reached_step is not None:
-        return perturbations.estimated(checkpoint, copied.blocks, live, reached_step)
+        return perturbations.estimated(checkpoint, copied, live, reached_step)
     return None
 
 
@@ -774,7 +746,8 @@ def _settle_step_counts(target: State, coverage: RestoreCoverage) -> list[str]:
 
 def _report(
     plan: _RestorePlan,
-    copied: _Copied,
+    copied: Mapping[Key, RestoredBlock],
+    coverage: RestoreCoverage,
     objects: ObjectChoice,
     unused: tuple[str, ...],
     *,
@@ -784,26 +757,27 @@ def _report(
     perturbation: Perturbation | None,
     restore_s: float,
 ) -> RestoreReport:
-    steps = copied.steps()
+    headers = [block.record.header for block in copied.values()]
+    steps = [header.step for header in headers]
     return RestoreReport(
         blocks=len(steps),
         known_blocks=len(plan.records_of),
-        restored_bytes=copied.n_bytes,
+        restored_bytes=sum(header.payload_bytes for header in headers),
         oldest_step=min(steps, default=None),
         newest_step=max(steps, default=None),
         fell_back=fell_back,
-        missing=tuple(copied.coverage.missing()),
+        missing=tuple(coverage.missing()),
         fresh_moments=tuple(fresh_moments),
         restore_s=restore_s,
         objects=tuple(objects.record_of),
         objects_step=objects.step,
         missing_objects=objects.missing,
         unused_objects=objects.unused,
-        restored_fraction=copied.coverage.restored_fraction(),
+        restored_fraction=coverage.restored_fraction(),
         mean_step=sum(steps) / len(steps) if steps else None,
         reached_step=reached_step,
         perturbation=perturbation,
-        unused_moments=tuple(copied.coverage.unused_moments),
+        unused_moments=tuple(coverage.unused_moments),
         unused_tensors=unused,
         replaced_options=objects.replaced_options,
     )

@@ -42,23 +42,28 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 
+_SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its spare all the same
+
+
 class Regrouping:
-    """Places slots on nodes and publishes generations."""
+    """Starts the processes of a run, places slots on nodes and publishes generations.
+
+    Every method takes the time now (monotonic, seconds).
+    """
 
     def __init__(
         self,
         store: Store,
         roster: Roster,
         nodes: NodePool,
-        staffing: Staffing,
-        *,
-        n_ranks: int,
-        node_wait_s: float,
-        on_event: Callable[[str], None],
+        options: SupervisorOptions,
+        on_event: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.unplaced = UnplacedSlots()
-        self._store, self._roster, self._nodes, self._staffing = store, roster, nodes, staffing
-        self._n_ranks, self._node_wait_s, self._on_event = n_ranks, node_wait_s, on_event
+        self._store, self._roster, self._nodes = store, roster, nodes
+        self._options, self._on_event = options, on_event
+        self._newcomers: tuple[str, ...] = ()
+        self._regrouped_s = 0.0
 
     def begin(self, n_nodes: int, now_s: float) -> None:
         """Start the ranks on the nodes that have joined, and call the first generation."""
@@ -67,13 +72,13 @@ class Regrouping:
             self._roster.membership,
             [node.name for node in nodes],
             [node.rack or node.name for node in nodes],
-            self._n_ranks,
+            self._nodes.local.n_ranks,
         )
         if len(nodes) > 1 and not apart:
             self._on_event("some buddies share a rack: the loss of a rank loses both copies")
         self._publish(membership)
         for node in membership.nodes:
-            self._staffing.start(WorkerState.RANK, node, now_s)
+            self.start(WorkerState.RANK, node, now_s)
 
     def regroup(self, pending: UnplacedSlots, now_s: float) -> bool:
         """Fill lost slots and call all ranks to the next generation.
@@ -89,13 +94,11 @@ class Regrouping:
             self._wait(pending)
             return False
         self.unplaced = UnplacedSlots()
-        newcomers = {
-            slot: self._staffing.newcomer(place.node, now_s) for slot, place in places.items()
-        }
+        newcomers = {slot: self.newcomer(place.node, now_s) for slot, place in places.items()}
         names = {slot: newcomer.name for slot, newcomer in newcomers.items()}
         self._publish(next_membership(before, pending, names, places))
         self._say_regrouped(places)
-        self._staffing.regrouped(tuple(names.values()), now_s)
+        self._newcomers, self._regrouped_s = tuple(names.values()), now_s
         return True
 
     def has_room(self) -> bool:
@@ -105,10 +108,10 @@ class Regrouping:
     def waited_too_long(self, now_s: float) -> str | None:
         """Why the run is given up for want of a node, or None."""
         waiting = self.unplaced
-        if not waiting.slots or now_s - waiting.since_s <= self._node_wait_s:
+        if not waiting.slots or now_s - waiting.since_s <= self._options.node_wait_s:
             return None
         slots = ", ".join(map(str, waiting.slots))
-        return f"no node with room for slots {slots} joined within {self._node_wait_s:g} s"
+        return f"no node with room for slots {slots} joined within {self._options.node_wait_s:g} s"
 
     def _publish(self, membership: Membership) -> None:
         # The membership before the number, so that whoever sees the number finds it.
@@ -128,8 +131,7 @@ class Regrouping:
     def _place(self, slots: Iterable[int]) -> dict[int, Place] | None:
         """A place for each slot; None: there is not room for all."""
         capacity = {name: node.n_ranks for name, node in self._nodes.alive.items()}
-        warm = self._staffing.warm()
-        return place_lost(self._roster.membership, frozenset(slots), capacity, warm)
+        return place_lost(self._roster.membership, frozenset(slots), capacity, self.warm())
 
     def _say_regrouped(self, places: Mapping[int, Place]) -> None:
         membership = self._roster.membership
@@ -143,18 +145,6 @@ class Regrouping:
         if several and together:
             slots = ", ".join(map(str, together))
             self._on_event(f"slots {slots} share a node with their buddies: its loss loses both")
-
-
-_SPARE_WAIT_S = 5.0  # a new generation that has made no step by then gets its spare all the same
-
-
-class Staffing:
-    """Starts the processes of a run; every method takes the time now (monotonic, seconds)."""
-
-    def __init__(self, roster: Roster, nodes: NodePool, n_spares: int) -> None:
-        self._roster, self._nodes, self._n_spares = roster, nodes, n_spares
-        self._newcomers: tuple[str, ...] = ()
-        self._regrouped_s = 0.0
 
     def start(self, state: WorkerState, node: str, now_s: float) -> Worker:
         """Start a process on a node.
@@ -176,10 +166,6 @@ class Staffing:
                 return spare
         return self.start(WorkerState.RANK, node, now_s)
 
-    def regrouped(self, newcomers: tuple[str, ...], now_s: float) -> None:
-        """A new generation was called, with these new ranks in it."""
-        self._newcomers, self._regrouped_s = newcomers, now_s
-
     def warm(self) -> Counter[str]:
         """Waiting processes of each node."""
         return Counter(spare.node for spare in self._roster.spares if not spare.process.ending())
@@ -193,7 +179,7 @@ class Staffing:
         in_use = set(self._roster.membership.nodes)
         n_spares = Counter(spare.node for spare in self._roster.spares)
         for name, node in self._nodes.alive.items():
-            wanted = self._n_spares if name in in_use else node.n_ranks
+            wanted = self._options.spares if name in in_use else node.n_ranks
             if n_spares[name] >= wanted:
                 continue
             if at_once or name not in in_use or self._newcomers_stepped(now_s):
@@ -443,16 +429,7 @@ class Supervisor:
             token="" if gathering is None else gathering.token,
             on_event=on_event,
         )
-        self._staffing = Staffing(self.roster, self._nodes, options.spares)
-        self._regrouping = Regrouping(
-            self.store,
-            self.roster,
-            self._nodes,
-            self._staffing,
-            n_ranks=n_ranks,
-            node_wait_s=options.node_wait_s,
-            on_event=on_event,
-        )
+        self._regrouping = Regrouping(self.store, self.roster, self._nodes, options, on_event)
         self._notice = notice or StopNotice(signals=())
         self._stop_reason: str | None = None
         self._stopped = False
@@ -467,7 +444,7 @@ class Supervisor:
             reason = self._gather()
             if reason is None:
                 self._regrouping.begin(self._options.n_nodes, self._monotonic())
-                self._staffing.restock(self._monotonic(), at_once=True)
+                self._regrouping.restock(self._monotonic(), at_once=True)
                 reason = self._watch()
         finally:
             pids = tuple(worker.process.pid for worker in self.roster.workers.values())
@@ -557,7 +534,7 @@ class Supervisor:
             self._hear_stop()
             dead = self._find_dead()
             self.roster.settle()
-            self._staffing.restock(self._monotonic())
+            self._regrouping.restock(self._monotonic())
             reason = self._act_on_failures(dead) or self._place_waiting()
             if reason is not None:
                 self._enter(SupervisionState.GAVE_UP)
@@ -639,7 +616,7 @@ class Supervisor:
         if status not in (-signal.SIGKILL, -signal.SIGTERM):
             return f"spare {spare.name} ended with status {status} before it had a slot"
         if spare.node in self._nodes.alive:
-            self._staffing.start(WorkerState.SPARE, spare.node, self._monotonic())
+            self._regrouping.start(WorkerState.SPARE, spare.node, self._monotonic())
         return None
 
     def _lose(self, worker: Worker, slot: int, cause: Cause, noticed_s: float) -> None:
