@@ -107,7 +107,7 @@ def test_two_images_are_held_and_a_new_one_replaces_the_older():
     history.commit(again, 6)  # the same step once more replaces the other copy
     assert history.steps == [6]
     assert history.image_of(6)[0] == 60
-    history.drop()
+    history.drop_after(-1)
     assert history.steps == []
 
 

@@ -34,6 +34,7 @@ from ettr.elastic.shard_image import (
     ObjectBuffer,
     Piece,
     ShardStore,
+    as_tensor,
     image_bytes,
     pieces_of,
     put_parts,
@@ -236,12 +237,17 @@ def copy_from_survivors(
                 continue
             if slot == sender:
                 for piece in mine[region]:
-                    dist.send(_packed(piece), receiver)
+                    dist.send(as_tensor(piece.live()).cpu().contiguous().clone(), receiver)
             elif slot == receiver:
                 for piece in mine[region]:
-                    value = torch.empty_like(_packed(piece))
+                    value = torch.empty_like(
+                        as_tensor(piece.live()),
+                        device="cpu",
+                        memory_format=torch.contiguous_format,
+                    )
                     dist.recv(value, sender)
-                    _put(piece, value)
+                    with torch.no_grad():
+                        piece.put(value)
 
 
 def _replicated(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
@@ -252,19 +258,6 @@ def _replicated(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
         if isinstance(owner, Shard) and owner.replica[1] > 1:
             found.setdefault(f"{owner.spec.fqn} {owner.offsets} {owner.sizes}", []).append(piece)
     return found
-
-
-def _packed(piece: Piece) -> Tensor:
-    """A copy of the live part in host memory; of a number as float64."""
-    value = piece.live()
-    if isinstance(value, Tensor):
-        return value.detach().cpu().contiguous().clone()
-    return torch.tensor(float(value), dtype=torch.float64)
-
-
-def _put(piece: Piece, value: Tensor) -> None:
-    with torch.no_grad():
-        piece.put(value if piece.shape is not None else float(value))
 
 
 # -- The running checkpoint of one slot during one generation -------------------------------------

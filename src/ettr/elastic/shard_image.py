@@ -6,7 +6,6 @@ put into the model of its replacement.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,7 +151,7 @@ class ImageReader:
             for piece in self._pieces[bisect_right(self._ends, begin) :]:
                 if piece.offset >= end:
                     break
-                value = flat_bytes(_as_tensor(piece.live()).contiguous())
+                value = flat_bytes(as_tensor(piece.live()).contiguous())
                 parts.append((piece.offset, value))
             for at, value in parts:
                 first, last = max(begin, at), min(end, at + value.numel())
@@ -176,7 +175,7 @@ def take_image(pieces: Sequence[Piece], image: Tensor) -> None:
     """Copy the live shard and the random state into an image (uint8, of `image_bytes`)."""
     with torch.no_grad():
         for piece in pieces:
-            _stored(image, piece).copy_(_as_tensor(piece.live()))
+            _stored(image, piece).copy_(as_tensor(piece.live()))
         random_state = torch.get_rng_state()
         image[-random_state.numel() :].copy_(random_state)
 
@@ -228,17 +227,13 @@ def checksum_of(values: Iterable[Part]) -> int:
     """A checksum of tensors and numbers in their order."""
     digest = streaming_digest(default_checksum())
     for value in values:
-        digest.update(flat_bytes(_as_tensor(value).cpu().contiguous()).numpy().data)
+        digest.update(flat_bytes(as_tensor(value).cpu().contiguous()).numpy().data)
     return digest.intdigest()
 
 
 def fingerprint(pieces: Sequence[Piece]) -> str:
     """A hash of the live shard, parameters and moments; equal where nothing has changed."""
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        value = _as_tensor(piece.live())
-        digest.update(flat_bytes(value.detach().cpu().contiguous()).numpy().data)
-    return digest.hexdigest()
+    return f"{checksum_of(piece.live() for piece in pieces):016x}"
 
 
 def reset_step_counts(pieces: Sequence[Piece]) -> None:
@@ -248,7 +243,8 @@ def reset_step_counts(pieces: Sequence[Piece]) -> None:
             piece.put(0.0)
 
 
-def _as_tensor(value: Part) -> Tensor:
+def as_tensor(value: Part) -> Tensor:
+    """A part as a tensor; a number as float64."""
     if isinstance(value, Tensor):
         return value.detach()
     return torch.tensor(float(value), dtype=torch.float64)
@@ -316,10 +312,6 @@ class ShardHistory:
         would replace that of the step from which all go on.
         """
         self._steps = [held if held <= step else -1 for held in self._steps]
-
-    def drop(self) -> None:
-        """Hold nothing."""
-        self._steps = [-1] * len(self._steps)
 
     def release(self) -> None:
         """Hold nothing, and no memory."""
@@ -393,8 +385,8 @@ class ShardStore:
 
     def drop_images(self) -> None:
         """Drop all images: the run goes on from another state."""
-        self.own.drop()
-        self.neighbour.drop()
+        self.own.drop_after(-1)
+        self.neighbour.drop_after(-1)
 
 
 class BuddyExchange:
