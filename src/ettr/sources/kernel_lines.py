@@ -10,12 +10,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ettr.errors import UsageError
 from ettr.sources.lines import json_part, node_of_name
@@ -33,7 +35,6 @@ from ettr.sources.times import (
     year_of_stamp,
 )
 from ettr.tables.rows import clean, text_of
-from ettr.units import HOURS_PER_DAY
 
 Blocks = Iterable[bytes]
 Wrapping = Callable[[Blocks], Iterator[bytes]]
@@ -358,24 +359,16 @@ _ISO_PROGRAM = re.compile(rf"{_ISO} {_HOST} (?=[^\s:\[]{{1,64}}(?:\[\d+\])?:)")
 _SYSLOG_FORM = re.compile(_SYSLOG)
 # the longest beginning of a line that is looked at: stamp, host and program
 BEGINNING_BYTES = 160
-_WORD = 8
-_HOST_WORDS = 4
-_LOW_4, _LOW_6, _ALL = (1 << 32) - 1, (1 << 48) - 1, (1 << 64) - 1
-_ONES, _HIGH, _BLANKS = (np.uint64(_ALL // 255 * byte) for byte in (0x01, 0x80, 0x20))
-_HIGH_BITS = np.array([0x80 << (8 * n) for n in range(_WORD)], dtype=np.uint64)
-_ONE = np.uint64(1)
-_KERNEL_WORD = np.uint64(int.from_bytes(b"kernel", "little"))
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-_FOLD = np.uint64(32)
+# a host and the first letters of the program behind it; a line with more is looked at alone
+_HOST_BYTES = 80
 _LINES_OF_LAYOUT = 20
 
 Places = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines of one block with the same host, the same UTC day, from the kernel or not."""
+    """Lines of one block of the same hour and host, from the kernel or not."""
 
     text: bytes
     place: int
@@ -386,18 +379,14 @@ class Group:
 class _Layout:
     """Where the stamp and the host stand in each line, which a log keeps from line to line."""
 
-    day: tuple[tuple[int, int], ...]
-    hour_at: int
+    hour: tuple[slice, ...]
     shape: tuple[tuple[int, bytes], ...]
     host_at: int | None
 
 
-_OF_SYSLOG = _Layout(
-    ((0, _LOW_6),), 7, ((3, b" "), (6, b" "), (9, b":"), (12, b":"), (15, b" ")), 16
-)
+_OF_SYSLOG = _Layout((slice(0, 9),), ((3, b" "), (6, b" "), (9, b":"), (12, b":"), (15, b" ")), 16)
 _OF_DMESG = _Layout(
-    ((5, _LOW_6), (21, _LOW_4)),
-    12,
+    (slice(5, 14), slice(21, 25)),
     ((0, b"["), (4, b" "), (8, b" "), (11, b" "), (14, b":"), (20, b" "), (25, b"]")),
     None,
 )
@@ -428,28 +417,40 @@ def beginning(text: str) -> tuple[re.Match[str], bool] | None:
     return found, True
 
 
-def groups(block: bytes, first_hour: Callable[[str], int]) -> Iterator[Group]:
+def groups(block: bytes) -> Iterator[Group]:
     """The lines of a block in groups, in the order in which each group begins.
 
     Lines that do not begin as the first ones do are groups of their own.
-
-    Args:
-        first_hour: the hour on the clock of a line's stamp at which a UTC day begins.
     """
     data = np.frombuffer(block + bytes(BEGINNING_BYTES), dtype=np.uint8)
     ends = np.flatnonzero(data[: len(block)] == ord("\n"))
     starts = np.concatenate(([0], ends[:-1] + 1))
-    found = _layout(block, starts)
-    if found is None:
-        places, sizes = np.arange(len(starts)), np.ones(len(starts), dtype=np.int64)
-    else:
-        layout, text = found
-        key, fits = _keys(data, starts, layout, first_hour(text))
-        order = np.flatnonzero(fits)
-        _, first, counts = np.unique(key[order], return_index=True, return_counts=True)
-        odd = np.flatnonzero(~fits)
-        places = np.concatenate((order[first], odd))
-        sizes = np.concatenate((counts, np.ones(len(odd), dtype=np.int64)))
+    layout = _layout(block, starts)
+    fits = np.full(len(starts), layout is not None)
+    places = sizes = np.empty(0, dtype=np.int64)
+    if layout is not None:
+        for byte_at, byte in layout.shape:
+            fits &= data[starts + byte_at] == byte[0]
+        bounds = np.append(starts, len(block)).astype(np.int32)
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(block)]
+        lines = pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+        keys = [pc.binary_slice(lines, part.start, part.stop) for part in layout.hour]
+        if layout.host_at is not None:
+            begun = pc.binary_slice(lines, layout.host_at, layout.host_at + _HOST_BYTES)
+            words = pc.split_pattern(begun, b" ", max_splits=2)
+            fits &= pc.greater(pc.list_value_length(words), 1).to_numpy(zero_copy_only=False)
+            words = words if fits.all() else words.filter(pa.array(fits))
+            keys += [pc.list_element(words, 0), pc.starts_with(pc.list_element(words, 1), "kernel")]
+        keys = [key if len(key) == fits.sum() else key.filter(pa.array(fits)) for key in keys]
+        names = [str(number) for number in range(len(keys))]
+        alike = pa.table([*keys, np.flatnonzero(fits)], names=[*names, "place"]).group_by(
+            names, use_threads=False
+        )
+        found = alike.aggregate([("place", "min"), ("place", "count")])
+        places, sizes = (found.column(f"place_{what}").to_numpy() for what in ("min", "count"))
+    odd = np.flatnonzero(~fits)
+    places = np.concatenate((places, odd))
+    sizes = np.concatenate((sizes, np.ones(len(odd), dtype=np.int64)))
     by_place = np.argsort(places, kind="stable")
     places, sizes = places[by_place], sizes[by_place]
     begins, until = starts[places], np.minimum(ends[places], starts[places] + BEGINNING_BYTES)
@@ -468,17 +469,17 @@ def lines_with(block: bytes, mark: bytes) -> Iterator[int]:
         found = block.find(mark, end) if end >= 0 else -1
 
 
-def _layout(block: bytes, starts: Places) -> tuple[_Layout, str] | None:
-    """The layout of the first line that has one, among the first few, and that line."""
+def _layout(block: bytes, starts: Places) -> _Layout | None:
+    """The layout of the first line that has one, among the first few."""
     for start in starts[:_LINES_OF_LAYOUT].tolist():
         text = block[start : start + BEGINNING_BYTES].split(b"\n", 1)[0].decode("latin-1")
         if _SYSLOG_FORM.match(text) and text[15:16] == " ":
-            return _OF_SYSLOG, text
+            return _OF_SYSLOG
         if PREFIXES[0].match(text) and text[25:26] == "]":
-            return _OF_DMESG, text
+            return _OF_DMESG
         begun = beginning(text) if text[:1].isdigit() else None
         if begun is not None:
-            return _of_iso(begun[0]), text
+            return _of_iso(begun[0])
     return None
 
 
@@ -487,52 +488,7 @@ def _of_iso(found: re.Match[str]) -> _Layout:
     has_host = found.groupdict().get("host") is not None
     end = found.start("host") if has_host else found.end()
     shape = ((4, b"-"), (7, b"-"), (13, b":"), (16, b":"), (end - 1, b" "))
-    return _Layout(((0, _ALL), (2, _ALL)), 11, shape, end if has_host else None)
-
-
-def _keys(
-    data: npt.NDArray[np.uint8], starts: Places, layout: _Layout, first_hour: int
-) -> tuple[Words, npt.NDArray[np.bool_]]:
-    """A hash of UTC day, host and program of each line, and which lines have this layout."""
-    words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
-    fits = np.ones(len(starts), dtype=np.bool_)
-    for byte_at, byte in layout.shape:
-        fits &= data[starts + byte_at] == byte[0]
-    tens, ones = data[starts + layout.hour_at], data[starts + layout.hour_at + 1]
-    hour = (tens & 0x0F) * 10 + (ones & 0x0F)
-    key = (hour >= first_hour).astype(np.uint64)
-    for day_at, mask in layout.day:
-        key = _mixed(key, words[starts + day_at] & np.uint64(mask))
-    if layout.host_at is None:
-        return key, fits
-    at, ended = starts + layout.host_at, np.zeros(len(starts), dtype=np.bool_)
-    program = at
-    for _ in range(_HOST_WORDS):
-        word = words[np.minimum(at, len(words) - 1)]
-        # the lowest byte that is a blank: a byte is zero where it borrows and was not high
-        differs = word ^ _BLANKS
-        blank = (differs - _ONES) & ~differs & _HIGH
-        lowest = blank & (~blank + _ONE)
-        host = word & (lowest - _ONE)
-        key = np.where(ended, key, _mixed(key, host))
-        ends_here = ~ended & (blank != 0)
-        n_bytes = np.searchsorted(_HIGH_BITS, lowest)
-        program = np.where(ends_here, at + n_bytes + 1, program)
-        ended |= ends_here
-        if ended.all():
-            break
-        at = at + _WORD
-    of_kernel = (words[np.minimum(program, len(words) - 1)] & np.uint64(_LOW_6)) == _KERNEL_WORD
-    return _mixed(key, of_kernel.astype(np.uint64)), fits & ended
-
-
-def _mixed(key: Words, word: Words) -> Words:
-    """A key with one more word in it: equal for equal words, and otherwise by chance alone."""
-    mixed = (key ^ word) * _MIX
-    mixed ^= mixed >> _FOLD
-    mixed *= _MIX
-    result: Words = mixed ^ (mixed >> _FOLD)
-    return result
+    return _Layout((slice(0, 13),), shape, end if has_host else None)
 
 
 # -- On which days the kernel log of each node was arriving, whatever its lines say ---------------
@@ -541,7 +497,6 @@ def _mixed(key: Words, word: Words) -> Words:
 # syslog holds other programs too: their lines count for a node from which the file has a line of
 # the kernel.
 
-_NOON = time(12)
 _KINDS = {
     "aer": (b"AER: ",),
     "amd": (b"amdgpu",),
@@ -582,27 +537,6 @@ class _StampDays:
             return self._day(parts)
         except (ValueError, OverflowError):
             return None
-
-    def first_hour(self, text: str) -> int:
-        """The hour on the clock of a line's stamp at which a UTC day begins."""
-        begun = beginning(text)
-        try:
-            noon = self._noon(begun[0].groupdict() if begun else {})
-        except (ValueError, OverflowError):
-            return 0
-        return int(HOURS_PER_DAY / 2 - noon.hour - noon.minute / 60) % int(HOURS_PER_DAY)
-
-    def _noon(self, parts: Mapping[str, str | None]) -> datetime:
-        """Noon of the stamp's day on its own clock, in UTC."""
-        zone, iso = self.file.options.timezone, parts.get("iso")
-        if iso and (offset := parts.get("offset")):
-            return datetime.fromisoformat(f"{iso[:10]}T12:00:00{offset}").astimezone(UTC)
-        if iso:
-            day = date.fromisoformat(iso[:10])
-        else:
-            year = int(parts.get("year") or self.file.origin.changed.year)
-            day = date(year, MONTHS[parts.get("month") or "Jan"], int(parts.get("day") or 1))
-        return utc_of_local(datetime.combine(day, _NOON), zone or "UTC")
 
     def _day(self, parts: Mapping[str, str | None]) -> tuple[date, int | None] | None:
         if uptime := parts.get("uptime"):
@@ -659,7 +593,7 @@ class KernelDays:
             for place, line in enumerate(block.split(b"\n")[:-1]):
                 self._see_record(line, before + place + 1)
             return
-        for group in groups(block, self._stamps.first_hour):
+        for group in groups(block):
             self._see_group(group, before + group.place + 1)
         for kind, marks in _KINDS.items():
             if any(kind not in self._kinds.get(name, ()) for name in self._of_kernel):

@@ -15,7 +15,7 @@ from ettr.errors import StoreError
 from ettr.store.base import Ingestion, Store, known, no_rows_of, with_every_column
 from ettr.store.computing import Computing, with_arrow
 from ettr.store.engines import Engine
-from ettr.store.merging import Filling, keeping_columns, merging_engine, one_per_key, same_key
+from ettr.store.merging import keeping_columns, merging_engine, one_per_key, same_key, standing
 from ettr.tables import FILES, TABLES, Table
 
 if TYPE_CHECKING:
@@ -148,46 +148,23 @@ class BackendStore(Store):
             self._engine.make(table)
             stored = {column.name: column.nullable for column in table}
         old = self.rows(name)
-        untaken = rows.slice(0, 0)
-        if "end" in table.names and "end" not in table.key:
-            reopened = _by_engine(table, _REOPENED.format(**_words(table)), old=old, new=rows)
-            if reopened.num_rows:
-                untaken = reopened
-                words = _words(table)
-                rows = _by_engine(table, _WITHOUT.format(**words), rows=rows, others=reopened)
-        left = _by_engine(table, _WITHOUT.format(**_words(table)), rows=old, others=rows)
+        if rows.num_rows and old.num_rows:
+            query = standing(table, "new_rows", "old_rows", file_id)
+            rows = _by_engine(table, query, new_rows=rows, old_rows=old)
+        left = old
         if "file_id" in table.names:
-            left = left.filter(pc.not_equal(left["file_id"], file_id))
-        kept = left
-        is_current = _takes_all_rows(table, stored)
-        is_smaller = kept.num_rows < old.num_rows
-        if is_smaller and keeping_columns(table):
-            replaced = _by_engine(table, _WITH.format(**_words(table)), rows=old, others=rows)
-            rows = _filled(table, rows, replaced)
-        if untaken.num_rows:
-            # an open row that is not taken may still know what the closed one does not
-            kept = _filled(table, kept, untaken)
-        if not is_current or is_smaller or untaken.num_rows:
-            merged = pa.concat_tables([kept, rows.cast(table.arrow_schema)])
-            self._engine.replace(table, merged)
+            left = old.filter(pc.not_equal(old["file_id"], file_id))
+        if rows.num_rows:
+            query = _WITHOUT.format(same=same_key(table))
+            left = _by_engine(table, query, old_rows=left, new_rows=rows)
+        if not _takes_all_rows(table, stored) or left.num_rows < old.num_rows:
+            parts = [some.cast(table.arrow_schema) for some in (left, rows)]
+            self._engine.replace(table, pa.concat_tables(parts))
         elif rows.num_rows:
             self._engine.append(table, rows)
 
 
-_WITHOUT = "SELECT * FROM rows old WHERE NOT EXISTS (SELECT 1 FROM others new WHERE {same})"
-_WITH = "SELECT * FROM rows old WHERE EXISTS (SELECT 1 FROM others new WHERE {same})"
-_REOPENED = (
-    'SELECT * FROM new WHERE new."end" IS NULL AND EXISTS '
-    "(SELECT 1 FROM old WHERE {same} AND ({ahead}))"
-)
-
-
-def _words(table: Table) -> dict[str, str]:
-    """Conditions on rows `old` and `new`: that their keys are the same, that old is ahead."""
-    ahead = 'old."end" IS NOT NULL' if "end" in table.names else "FALSE"
-    if "elapsed_s" in table.names:
-        ahead += " OR old.elapsed_s > coalesce(new.elapsed_s, -1.0)"
-    return {"same": same_key(table), "ahead": ahead}
+_WITHOUT = "SELECT * FROM old_rows old WHERE NOT EXISTS (SELECT 1 FROM new_rows new WHERE {same})"
 
 
 def _takes_all_rows(table: Table, stored: Mapping[str, bool]) -> bool:
@@ -238,12 +215,6 @@ def _last_per_key(table: Table, rows: pa.Table) -> pa.Table:
     # places beyond the last are those of closed rows
     kept = pc.if_else(pc.less(found, n_rows), found, pc.subtract(found, n_rows))
     return rows.take(kept.take(pc.sort_indices(kept)))
-
-
-def _filled(table: Table, rows: pa.Table, givers: pa.Table) -> pa.Table:
-    """The rows, with what others of the same key know and they do not."""
-    filling = Filling(table, same_key(table), "new_rows", table.names, "old_rows", table.names)
-    return _by_engine(table, filling.query, new_rows=rows, old_rows=givers)
 
 
 def _by_engine(table: Table, query: str, **relations: pa.Table) -> pa.Table:

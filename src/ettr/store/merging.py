@@ -7,11 +7,11 @@ the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ettr.store.base import newest_first
+from ettr.store.base import newest_first, with_every_column
 from ettr.store.computing import Computing
 from ettr.tables import ALLOCATIONS, ATTEMPTS, EVENTS, Kind, Table
 
@@ -41,56 +41,30 @@ def one_per_key(table: Table, relation: str) -> str:
     )
 
 
-class Filling:
-    """Fills the nulls of rows from others of which none has the key of another."""
+def standing(table: Table, new: str, old: str, file_id: str) -> str:
+    """Query for rows of a file, each as it stands next to an older row of its key, if there is one.
 
-    def __init__(
-        self,
-        table: Table,
-        same_key: str,
-        rows: str,
-        has: Collection[str],
-        givers: str,
-        give: Collection[str],
-    ) -> None:
-        self._table, self._has = table, has
-        self._both = f"{rows} new {{}} JOIN {givers} old ON {same_key}"
-        self._given = {n: same for n, same in keeping_columns(table).items() if n in give}
-
-    @property
-    def count(self) -> str:
-        """Query for the number of rows that it would change."""
-        changed = [
-            f"({self._value(name)} IS NULL AND {self._offer(name)} IS NOT NULL)"
-            for name in self._given
-        ]
-        return (
-            f"SELECT count(*) FROM {self._both.format('')} WHERE {' OR '.join(changed) or 'false'}"  # noqa: S608
-        )
-
-    @property
-    def query(self) -> str:
-        """Query for all rows, filled, with the columns that the table and `rows` have."""
-        columns = [
-            f"coalesce({self._value(name)}, {self._offer(name)}) AS {_quoted(name)}"
-            if name in self._given
-            else f"new.{_quoted(name)}"
-            for name in self._table.names
-            if name in self._has or name in self._given
-        ]
-        return f"SELECT {', '.join(columns)} FROM {self._both.format('LEFT')}"  # noqa: S608
-
-    def _value(self, name: str) -> str:
-        return f"new.{_quoted(name)}" if name in self._has else "NULL"
-
-    def _offer(self, name: str) -> str:
-        """The other row's value, where it may be taken."""
-        value = f"old.{_quoted(name)}"
-        same = [
-            f"old.{column} IS NOT DISTINCT FROM new.{column}"
-            for column in map(_quoted, self._given[name])
-        ]
-        return f"CASE WHEN {' AND '.join(same)} THEN {value} END" if same else value
+    An open row never replaces a closed one, nor one of a job that had run for longer, unless that
+    is of the same file. What only the other row knows is kept (`Column.keeps`).
+    """
+    ahead = "false"
+    if "end" in table.names and "end" not in table.key:
+        ahead = 'old."end" IS NOT NULL'
+        if "elapsed_s" in table.names:
+            ahead += " OR old.elapsed_s > coalesce(new.elapsed_s, -1)"
+        ahead = f"""new."end" IS NULL AND old.file_id <> '{file_id}' AND ({ahead})"""
+    kept, columns = keeping_columns(table), []
+    for name in map(_quoted, table.names):
+        first, other = f"new.{name}", f"old.{name}"
+        if name.strip('"') in kept:
+            same = [f"old.{c} IS NOT DISTINCT FROM new.{c}" for c in kept[name.strip('"')]]
+            is_same = " AND ".join(same) or "true"
+            first, other = (
+                f"coalesce({one}, CASE WHEN {is_same} THEN {two} END)"
+                for one, two in ((first, other), (other, first))
+            )
+        columns.append(f"CASE WHEN {ahead} THEN {other} ELSE {first} END AS {name}")
+    return f"SELECT {', '.join(columns)} FROM {new} new LEFT JOIN {old} old ON {same_key(table)}"  # noqa: S608
 
 
 def _quoted(name: str) -> str:
@@ -131,17 +105,28 @@ class Merge:
         if new is None:
             return [path for path in kept if path is not None]
         new = new if distinct else self._one_per_key(new)
-        newest = self._without_reopened(new, [path for path in kept if path is not None])
-        left = self._without_keys(kept, newest)
-        if left != old:
-            newest = self._filled(newest, old, "kept")
-        if newest != new:
-            # an open row that is not taken may still know what the closed one does not
-            left = [
-                path if path is None else self._filled(path, [new], f"kept{index}")
-                for index, path in enumerate(left)
-            ]
-        return [path for path in left if path is not None] + ([newest] if _n_rows(newest) else [])
+        join = f"JOIN {in_parquet(new)} new ON {self._same_key}"
+        holding = self._holding(kept, f"SEMI {join}")
+        left = [
+            self._left(f"{in_parquet(path)} old ANTI {join}", f"left{index}")
+            if path is not None and index in holding
+            else path
+            for index, path in enumerate(kept)
+        ]
+        older = old if again else [old[index] for index in sorted(holding)]
+        changes = "end" in self._table.names or keeping_columns(self._table)
+        if older and changes:
+            new = self._rewrite(
+                standing(self._table, in_parquet(new), self._whole(older), self._file_id), "stands"
+            )
+        return [*(path for path in left if path is not None), new]
+
+    def _whole(self, parts: list[Path]) -> str:
+        """SQL of the rows of some parts, with every column of the table."""
+        import pyarrow.parquet as pq
+
+        there = {name for part in parts for name in pq.read_schema(part).names}
+        return f"({with_every_column(self._table, there, in_parquet(*parts))})"
 
     def is_in(self, paths: list[Path]) -> bool:
         """Whether some parts hold rows of the file."""
@@ -151,10 +136,6 @@ class Merge:
         """One part with the rows of several; row groups hold few clusters and little time."""
         order = ' ORDER BY cluster, "start"' if "start" in self._table.names else ""
         return self._rewrite(f"SELECT * FROM {in_parquet(*paths)}{order}", "whole")  # noqa: S608
-
-    def _count(self, relation: str) -> int:
-        found = self._duck().execute(f"SELECT count(*) FROM {relation}").fetchall()  # noqa: S608
-        return int(found[0][0])
 
     def _rewrite(self, query: str, label: str) -> Path:
         target = self._part(self._table.name, label)
@@ -227,48 +208,6 @@ class Merge:
             [str(new), shared.tolist()],
         )
         return bool(repeated.fetchall())
-
-    def _without_reopened(self, new: Path, old: list[Path]) -> Path:
-        """An open row never replaces a closed one, nor one of a job that had run for longer."""
-        if "end" not in self._table.names or "end" in self._table.key or not old:
-            return new
-        ahead = 'new."end" NOTNULL'
-        if "elapsed_s" in self._table.names:
-            ahead += " OR new.elapsed_s > coalesce(old.elapsed_s, -1)"
-        reopened = f'old."end" IS NULL AND ({ahead}) AND {self._same_key}'
-        older = in_parquet(*old)
-        if not self._count(f"{in_parquet(new)} old SEMI JOIN {older} new ON {reopened}"):
-            return new
-        return self._rewrite(
-            f"SELECT * FROM {in_parquet(new)} old ANTI JOIN {older} new ON {reopened}",  # noqa: S608
-            "closed",
-        )
-
-    def _without_keys(self, kept: list[Path | None], new: Path) -> list[Path | None]:
-        """What is left of older parts once the new part's keys are taken out."""
-        join = f"JOIN {in_parquet(new)} new ON {self._same_key}"
-        holding = self._holding(kept, f"SEMI {join}")
-        return [
-            self._left(f"{in_parquet(path)} old ANTI {join}", f"left{index}")
-            if path is not None and index in holding
-            else path
-            for index, path in enumerate(kept)
-        ]
-
-    def _filled(self, path: Path, givers: list[Path], label: str) -> Path:
-        """The rows of a part, with what other rows of the same key know and they do not."""
-        import pyarrow.parquet as pq
-
-        if not keeping_columns(self._table):
-            return path
-        give = set().union(*(pq.read_schema(giver).names for giver in givers))
-        has = pq.read_schema(path).names
-        filling = Filling(
-            self._table, self._same_key, in_parquet(path), has, in_parquet(*givers), give
-        )
-        if not self._duck().execute(filling.count).fetchall()[0][0]:
-            return path
-        return self._rewrite(filling.query, label)
 
 
 MOST_OF_A_LEVEL = 7
