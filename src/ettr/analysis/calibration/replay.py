@@ -27,7 +27,7 @@ from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
-from ettr.sim.cluster.scenario_parts import SimulatedPeriod, n_writes
+from ettr.sim.cluster.scenario_parts import SimulatedPeriod, lengths_with_writes_s
 from ettr.sim.cluster.workload import COMPLETED, STATES, TIMEOUT, Replay, ReplayedFault, ReplayedJob
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
@@ -197,8 +197,8 @@ def _job(
     else:
         whole = gpus >= scenario.machines.gpus_per_node
         rules = scenario.checkpoints
-        over_s = rules.restart_s + n_writes(rules, 0, work) * rules.write_s
-        limit_s = max(limit_s, work + (over_s if whole else 0))
+        length_s = int(lengths_with_writes_s(rules, np.array([work]), np.array([whole]))[0])
+        limit_s = max(limit_s, length_s + (rules.restart_s if whole else 0))
     user, account, priority = who
     shown = attempts.attempt_id[first].rpartition("@")[0].partition("/")[2]
     return ReplayedJob(

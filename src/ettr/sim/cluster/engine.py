@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.log import Hours, SiteLog, fault_rows, node_rows
+from ettr.sim.cluster.play import EVENTS_A_STEP
 from ettr.sim.cluster.room import Calendar, Event, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, check_owners, owners_of
 from ettr.sim.cluster.scheduler import Scheduler
@@ -29,9 +30,6 @@ from ettr.sim.cluster.workload import (
     with_crash_loops,
     with_tasks,
 )
-
-EVENTS_A_STEP = 2000
-"""Every so many events it is looked whether enough has been logged for a batch."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ettr.sim.cluster.engine import EVENTS_A_STEP
 from ettr.sim.cluster.log import Hours
 from ettr.sim.compiled import compiled, compiled_entry_over
 from ettr.tables.rows import BATCH_ROWS
@@ -125,6 +124,8 @@ class Board(NamedTuple):
     left_stamp: Numbers
 
 
+EVENTS_A_STEP = 2000
+"""Every so many events it is looked whether enough has been logged for a batch."""
 SLOTS, ROWS, NOTES = 4096, BATCH_ROWS + 8 * EVENTS_A_STEP, 1 << 14
 
 
@@ -519,33 +520,60 @@ def start(board: Board, rules: Rules, slot: int, n_nodes: int, now_s: int) -> No
     board.hours[GPUS_FREE] -= job[slot, GPUS]
     board.hours[GPUS_HELD] += job[slot, GPUS]
     join(board, slot)
-    length_s = restart_of(board, rules, slot) + job[slot, WORK_S] - job[slot, SAVED_S]
-    length_s = min(length_s + writes_to_come_s(board, rules, slot), job[slot, LIMIT_S])
+    length_s = job[slot, WORK_S] - job[slot, SAVED_S]
+    if job[slot, GPUS] >= rules.per_node:
+        length_s += writes_to_come_s(
+            rules.interval_s,
+            rules.write_s,
+            job[slot, SAVED_S],
+            job[slot, WORK_S],
+            job[slot, LIMIT_S],
+        )
+    length_s = min(restart_of(board, rules, slot) + length_s, job[slot, LIMIT_S])
     if comes_back(board, rules, slot):
         length_s = min(length_s, job[slot, REQUEUE_S])
     put(board, now_s + length_s, END, job[slot, NUMBER], slot, job[slot, ATTEMPT])
 
 
 @compiled
-def writes_to_come_s(board: Board, rules: Rules, slot: int) -> int:
+def writes_to_come_s(interval_s: int, write_s: int, saved_s: int, work_s: int, limit_s: int) -> int:
     """How long the checkpoints that an attempt writes until the end of its work hold it up."""
-    job, interval_s = board.job, rules.interval_s
-    if rules.write_s == 0 or job[slot, GPUS] < rules.per_node:
+    if write_s == 0:
         return 0
-    n_writes = (job[slot, WORK_S] - 1) // interval_s - job[slot, SAVED_S] // interval_s
+    n_writes = (work_s - 1) // interval_s - saved_s // interval_s
     # no more than fill its time limit: the product of the two stays a whole number of 64 bits
-    n_writes = min(n_writes, job[slot, LIMIT_S] // rules.write_s + 1)
-    return int(max(0, n_writes) * rules.write_s)
+    return max(0, min(n_writes, limit_s // write_s + 1)) * write_s
 
 
 @compiled
-def writes_s(board: Board, rules: Rules, slot: int, moved_s: int) -> int:
-    """Of the time after the restart of an attempt, that of its writes."""
-    if rules.write_s == 0 or board.job[slot, GPUS] < rules.per_node:
-        return 0
-    cycle_s = rules.interval_s + rules.write_s
-    cycles = moved_s // cycle_s
-    return cycles * rules.write_s + max(0, moved_s - cycles * cycle_s - rules.interval_s)
+def work_and_writes_s(
+    interval_s: int, write_s: int, saved_s: int, moved_s: int
+) -> tuple[int, int, int]:
+    """Of the time after the restart of an attempt of whole nodes: its work, how much of it is
+    written by then, and the writes.
+    """
+    if write_s == 0:
+        reached_s = (saved_s + moved_s) // interval_s * interval_s
+        return moved_s, max(0, reached_s - saved_s), 0
+    cycles, rest_s = divmod(moved_s, interval_s + write_s)
+    work_s = cycles * interval_s + min(rest_s, interval_s)
+    return work_s, cycles * interval_s, moved_s - work_s
+
+
+@compiled
+def split_s(
+    board: Board, rules: Rules, slot: int, now_s: int, until_s: int
+) -> tuple[int, int, int, int]:
+    """Restart, work, written work and writes of an attempt that went on until a time."""
+    job = board.job
+    restart_s = min(restart_of(board, rules, slot), now_s - job[slot, START_S])
+    moved_s = max(0, until_s - job[slot, START_S] - restart_s)
+    if job[slot, GPUS] < rules.per_node:
+        return restart_s, moved_s, 0, 0
+    work_s, kept_s, write_s = work_and_writes_s(
+        rules.interval_s, rules.write_s, job[slot, SAVED_S], moved_s
+    )
+    return restart_s, work_s, kept_s, write_s
 
 
 @compiled
@@ -642,9 +670,7 @@ def end(board: Board, rules: Rules, slot: int, now_s: int) -> None:
         job[slot, REQUEUE_S] = 0
         interrupt(board, rules, slot, REQUEUED, now_s, 0, -1, 0)
         return
-    restart_s = min(restart_of(board, rules, slot), elapsed_s)
-    write_s = writes_s(board, rules, slot, elapsed_s - restart_s)
-    done_s = elapsed_s - restart_s - write_s
+    restart_s, done_s, _, write_s = split_s(board, rules, slot, now_s, now_s)
     state = job[slot, OUTCOME]
     if job[slot, SAVED_S] + done_s < job[slot, WORK_S]:
         state = TIMEOUT
@@ -668,18 +694,8 @@ def interrupt(
 ) -> None:
     """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
     job = board.job
-    elapsed_s = now_s - job[slot, START_S]
-    restart_s = min(restart_of(board, rules, slot), elapsed_s)
     until_s = now_s if job[slot, STUCK_S] < 0 else job[slot, STUCK_S]
-    moved_s = max(0, until_s - job[slot, START_S] - restart_s)
-    kept_s = 0
-    if job[slot, GPUS] >= rules.per_node:
-        if rules.write_s > 0:
-            kept_s = moved_s // (rules.interval_s + rules.write_s) * rules.interval_s
-        else:
-            saved_s = (job[slot, SAVED_S] + moved_s) // rules.interval_s * rules.interval_s
-            kept_s = max(0, saved_s - job[slot, SAVED_S])
-    write_s = writes_s(board, rules, slot, moved_s)
+    restart_s, _, kept_s, write_s = split_s(board, rules, slot, now_s, until_s)
     at = record(board, rules, slot, state, now_s, now_s, kept_s, restart_s, write_s)
     board.row[at, ROW_FAULT] = fault
     board.row[at, ROW_NODE] = node
@@ -752,10 +768,7 @@ def still_open(board: Board, rules: Rules, slot: int, state: int, now_s: int) ->
     if job[slot, START_S] < 0:
         record(board, rules, slot, state, -1, now_s, -1, 0, 0)
         return
-    elapsed_s = now_s - job[slot, START_S]
-    restart_s = min(restart_of(board, rules, slot), elapsed_s)
-    write_s = writes_s(board, rules, slot, elapsed_s - restart_s)
-    done_s = elapsed_s - restart_s - write_s
+    restart_s, done_s, _, write_s = split_s(board, rules, slot, now_s, now_s)
     record(board, rules, slot, state, -1, now_s, done_s, restart_s, write_s)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -448,47 +449,40 @@ def newest_first(head: Waiting, running: Sequence[Running], room: Room) -> list[
         room: Of the nodes.
     """
     order = sorted(running, key=lambda job: (job.level, -job.start_s, -job.number))
-    free = {
-        node: gpus for gpus, nodes in enumerate(room.by_free) for node in _touched(nodes, order)
-    }
     per_node = room.gpus_per_node
     if head.gpus <= per_node:
+        # of each number of GPUs: the nodes that have as many free, or more
+        at_least = list(accumulate(reversed(room.by_free), or_))[::-1]
         for job in order:
-            if any(
-                node in free and free[node] + job.gpus_on_each >= head.gpus for node in job.nodes
-            ):
+            able = at_least[max(0, head.gpus - job.gpus_on_each)]
+            if any(able >> node & 1 for node in job.nodes):
                 return [job.number]
         return []
     needed = head.gpus // per_node - room.by_free[per_node].bit_count()
-    return _whole_nodes(order, free, needed, per_node)
+    return _whole_nodes(order, room, needed)
 
 
-def _touched(nodes: int, order: Sequence[Running]) -> set[int]:
-    """Those nodes of a set on which one of the jobs runs."""
-    return {node for job in order for node in job.nodes if nodes >> node & 1}
-
-
-def _whole_nodes(
-    order: Sequence[Running], free: dict[int, int], needed: int, per_node: int
-) -> list[int]:
+def _whole_nodes(order: Sequence[Running], room: Room, needed: int) -> list[int]:
     """The first jobs that leave so many nodes empty, without those that are not needed for it."""
-    left = dict(free)
+    per_node = room.gpus_per_node
+    left: dict[int, int] = {}
     empty, chosen = 0, []
     for job in order:
         if empty >= needed:
             break
         for node in job.nodes:
-            if node in left:
-                left[node] += job.gpus_on_each
+            free = left[node] if node in left else room.free_gpus(node)
+            if free >= 0:
+                left[node] = free + job.gpus_on_each
                 empty += left[node] == per_node
         chosen.append(job)
     if empty < needed:
         return []
     kept = []
     for job in chosen:
-        gives = Counter(node for node in job.nodes if left.get(node) == per_node)
-        if empty - len(gives) >= needed:
-            empty -= len(gives)
+        gives = sum(left.get(node) == per_node for node in job.nodes)
+        if empty - gives >= needed:
+            empty -= gives
             for node in job.nodes:
                 if node in left:
                     left[node] -= job.gpus_on_each

@@ -105,6 +105,13 @@ class Room:
         """Nodes for a job, or None: the fullest node with room, or the first that are empty."""
         return place(self.by_free, gpus, without)
 
+    def free_gpus(self, node: int) -> int:
+        """Free GPUs of a node; -1 where it takes no jobs."""
+        for gpus, nodes in enumerate(self.by_free):
+            if nodes >> node & 1:
+                return gpus
+        return -1
+
     def reservation(self, gpus: int) -> tuple[int, int]:
         """The nodes on which a job of so many GPUs could start first, and when.
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ettr.errors import StoreError
 from ettr.sim.cluster import play
-from ettr.sim.cluster.engine import EVENTS_A_STEP, SimulatedCluster, Tally
+from ettr.sim.cluster.engine import SimulatedCluster, Tally
 from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.log import (
@@ -36,7 +36,7 @@ from ettr.sim.cluster.log import (
     node_rows,
     write_truth,
 )
-from ettr.sim.cluster.play import Board, Rules, longer, new_board
+from ettr.sim.cluster.play import EVENTS_A_STEP, Board, Rules, longer, new_board
 from ettr.sim.cluster.room import Calendar, EventKind
 from ettr.sim.cluster.scenario import ClusterScenario, Owners, check_owners, owners_of
 from ettr.sim.cluster.standing import ScenarioStanding, standing_lines, standing_of

@@ -525,35 +525,6 @@ _MOST_WRITES = 10**13
 """Their time is a whole number of 64 bits; such a job runs into any time limit."""
 
 
-def done_s(slow: float, moved_s: int) -> int:
-    """What so much time makes of work and writes on a network that slows both by a factor."""
-    return moved_s if slow <= 1.0 else int(moved_s / slow + 1e-9)
-
-
-def n_writes(rules: Checkpoints, saved_s: int, work_s: int) -> int:
-    """Checkpoints that an attempt writes from what it keeps to the end of its work."""
-    if not rules.write_s:
-        return 0
-    return max(0, (work_s - 1) // rules.interval_s - saved_s // rules.interval_s)
-
-
-def work_and_writes_s(rules: Checkpoints, moved_s: int) -> tuple[int, int]:
-    """Of the time after a restart, what was work and what was written."""
-    if not rules.write_s:
-        return moved_s, 0
-    cycles, rest_s = divmod(moved_s, rules.interval_s + rules.write_s)
-    work_s = cycles * rules.interval_s + min(rest_s, rules.interval_s)
-    return work_s, moved_s - work_s
-
-
-def kept_s(rules: Checkpoints, saved_s: int, moved_s: int) -> int:
-    """Work of an attempt that was interrupted so long after its restart, and that is written."""
-    if rules.write_s:
-        return moved_s // (rules.interval_s + rules.write_s) * rules.interval_s
-    reached_s = (saved_s + moved_s) // rules.interval_s * rules.interval_s
-    return max(0, reached_s - saved_s)
-
-
 def lengths_with_writes_s(
     rules: Checkpoints, work_s: NDArray[np.int64], is_whole: NDArray[np.bool_]
 ) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ettr.plan.network import Routing, max_min, step_factor
 from ettr.sim.cluster.log import Hours, Use
+from ettr.sim.cluster.play import work_and_writes_s, writes_to_come_s
 from ettr.sim.cluster.policies import (
     PLACING,
     PREEMPT_FOR_ANY,
@@ -29,10 +30,6 @@ from ettr.sim.cluster.scenario_parts import (
     EACH,
     FairShare,
     Quota,
-    done_s,
-    kept_s,
-    n_writes,
-    work_and_writes_s,
 )
 from ettr.sim.cluster.workload import CANCELLED, STATES, TIMEOUT, Job, TaskArray, next_try, retried
 from ettr.sim.engine import stream
@@ -43,6 +40,11 @@ if TYPE_CHECKING:
 
 
 # -- what the links between pods do to the speed of a job: bad ones, and those that jobs share -----
+
+
+def done_s(slow: float, moved_s: int) -> int:
+    """What so much time makes of work and writes on a network that slows both by a factor."""
+    return moved_s if slow <= 1.0 else int(moved_s / slow + 1e-9)
 
 
 class SharedLinks:
@@ -415,7 +417,9 @@ class Scheduler:
         length_s = job.work_s - job.saved_s
         if job.gpus >= self._per_node:
             rules = self._scenario.checkpoints
-            length_s += n_writes(rules, job.saved_s, job.work_s) * rules.write_s
+            length_s += writes_to_come_s(
+                rules.interval_s, rules.write_s, job.saved_s, job.work_s, job.limit_s
+            )
         if self._scenario.links is not None:
             job.slow = self._shared_links.start(job.number, job.nodes, job.task, job.attempt)
             length_s = math.ceil(length_s * job.slow)
@@ -433,15 +437,26 @@ class Scheduler:
             return 0
         return self._scenario.checkpoints.restart_s + job.checked_s
 
-    def _moved_s(self, job: Job, until_s: int) -> tuple[int, int, int, int, int]:
-        """Work of an attempt until then, 0 lost, its restart, its writes, and what links cost."""
-        restart_s = min(self._restart_s(job), until_s - job.start_s)
-        passed_s = until_s - job.start_s - restart_s
+    def _split_s(
+        self, job: Job, now_s: int, until_s: int, *, is_whole: bool
+    ) -> tuple[int, int, int, int, int]:
+        """What an attempt that went on until a time came to, as in `AttemptColumns`.
+
+        Args:
+            is_whole: All of its work counts, and not only what is written.
+        """
+        restart_s = min(self._restart_s(job), now_s - job.start_s)
+        passed_s = max(0, until_s - job.start_s - restart_s)
         moved_s = done_s(job.slow, passed_s)
-        if job.gpus < self._per_node:
-            return moved_s, 0, restart_s, 0, 0
-        work_s, write_s = work_and_writes_s(self._scenario.checkpoints, moved_s)
-        return work_s, 0, restart_s, write_s, passed_s - moved_s
+        work_s, kept_s, write_s = moved_s, 0, 0
+        if job.gpus >= self._per_node:
+            rules = self._scenario.checkpoints
+            work_s, kept_s, write_s = work_and_writes_s(
+                rules.interval_s, rules.write_s, job.saved_s, moved_s
+            )
+        saved_s, network_s = work_s if is_whole else kept_s, passed_s - moved_s
+        lost_s = now_s - job.start_s - restart_s - saved_s - write_s - network_s
+        return saved_s, lost_s, restart_s, write_s, network_s
 
     def end(self, number: int, attempt: int, now_s: int) -> None:
         """A job ends, is put back or is out of time, unless something came before."""
@@ -452,7 +467,7 @@ class Scheduler:
             job.requeue_s = 0
             self.interrupt(job, REQUEUED, now_s)
             return
-        split_s = self._moved_s(job, now_s)
+        split_s = self._split_s(job, now_s, now_s, is_whole=True)
         state = STATES[job.outcome]
         if job.saved_s + split_s[0] < job.work_s:
             state = STATES[TIMEOUT]
@@ -481,7 +496,8 @@ class Scheduler:
         for_job: str | None = None,
     ) -> None:
         """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
-        split_s = self._split_s(job, now_s)
+        until_s = now_s if job.stuck_s < 0 else job.stuck_s
+        split_s = self._split_s(job, now_s, until_s, is_whole=False)
         number = 0
         if fault is not None:
             number = fault.number
@@ -502,22 +518,6 @@ class Scheduler:
             self._requeue(job, now_s)
         else:
             self._is_over(job)
-
-    def _split_s(self, job: Job, now_s: int) -> tuple[int, int, int, int, int]:
-        """Work that an interrupted attempt keeps, what it loses, and the rest of `_moved_s`."""
-        elapsed_s = now_s - job.start_s
-        restart_s = min(self._restart_s(job), elapsed_s)
-        moved_until_s = now_s if job.stuck_s < 0 else job.stuck_s
-        passed_s = max(0, moved_until_s - job.start_s - restart_s)
-        moved_s = done_s(job.slow, passed_s)
-        network_s = passed_s - moved_s
-        saves_s = write_s = 0
-        if job.gpus >= self._per_node:
-            rules = self._scenario.checkpoints
-            saves_s = kept_s(rules, job.saved_s, moved_s)
-            write_s = work_and_writes_s(rules, moved_s)[1]
-        lost_s = elapsed_s - restart_s - saves_s - write_s - network_s
-        return saves_s, lost_s, restart_s, write_s, network_s
 
     def _requeue(self, job: Job, now_s: int) -> None:
         job.restarts += 1
@@ -580,7 +580,7 @@ class Scheduler:
         """Log what runs and what waits as the simulation ends."""
         for number in sorted(self.running):
             job = self.running[number]
-            split_s = self._moved_s(job, now_s)
+            split_s = self._split_s(job, now_s, now_s, is_whole=True)
             self._log.attempt(job, "RUNNING", None, now_s=now_s, split_s=split_s)
         unbegun: dict[int, list[Job]] = {}
         for job in [*self.waiting(), *self._delayed.values()]:
