@@ -7,7 +7,7 @@ job. A job that is submitted comes after one that is requeued at the same moment
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import ceil
@@ -15,7 +15,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from ettr.sim.cluster.health import Health
+from ettr.sim.cluster.health import Health, Jobs
 from ettr.sim.cluster.log import Hours, SiteLog, fault_rows, node_rows
 from ettr.sim.cluster.play import EVENTS_A_STEP
 from ettr.sim.cluster.room import Calendar, Event, EventKind
@@ -25,6 +25,7 @@ from ettr.sim.cluster.workload import (
     DRAWN,
     Job,
     Replay,
+    ReplayedFault,
     jobs_of_day,
     replayed_jobs,
     with_crash_loops,
@@ -40,26 +41,47 @@ class Tally:
     jobs: int = 0
 
 
-class SimulatedCluster:
-    """One run of a scenario."""
+class ClusterRun:
+    """One run of a scenario: the nodes and what is known at its end, however its jobs are run."""
+
+    def __init__(
+        self,
+        scenario: ClusterScenario,
+        seed: int,
+        calendar: Calendar,
+        jobs: Jobs,
+        hours: Hours,
+        log: SiteLog,
+        replayed: Sequence[ReplayedFault] | None,
+    ) -> None:
+        self._scenario, self._seed = scenario, seed
+        self._calendar, self._hours, self.log = calendar, hours, log
+        self._health = Health(scenario, seed, calendar, jobs, hours, log, replayed)
+
+    def truth(self) -> dict[str, pa.Table]:
+        """What truly happened, by the name of the table."""
+        faults = self._health.maker.made
+        return {
+            "faults": fault_rows(faults, self.log.names, self.log.at),
+            "attempts": self.log.true_attempts(faults),
+            "nodes": node_rows(self._scenario, self.log.names, self._health.lemons),
+            "hours": self._hours.table(),
+        }
+
+
+class SimulatedCluster(ClusterRun):
+    """One run of a scenario, its jobs as objects: it knows all rules."""
 
     def __init__(
         self, scenario: ClusterScenario, seed: int, file_id: str, replay: Replay = DRAWN
     ) -> None:
-        machines = scenario.machines
-        self._scenario, self._seed = scenario, seed
-        self._replay = replay
         owners = replay.owners or owners_of(scenario)
         check_owners(scenario, owners)
-        self.log = SiteLog(scenario, file_id, owners)
-        self.tally = Tally()
-        self._calendar = Calendar()
-        self._turns = Turns()
-        self._hours = Hours(machines.nodes, machines.gpus_per_node)
-        self._scheduler = Scheduler(scenario, owners, self._calendar, self._hours, self.log, seed)
-        self._health = Health(
-            scenario, seed, self._calendar, self._scheduler, self._hours, self.log, replay.faults
-        )
+        calendar, log = Calendar(), SiteLog(scenario, file_id, owners)
+        hours = Hours(scenario.machines.nodes, scenario.machines.gpus_per_node)
+        self._scheduler = Scheduler(scenario, owners, calendar, hours, log, seed)
+        super().__init__(scenario, seed, calendar, self._scheduler, hours, log, replay.faults)
+        self._replay, self._turns, self.tally = replay, Turns(), Tally()
         # of replayed faults none is hidden, and no check can find it
         if scenario.checks.policy != "none" and replay.faults is None:
             self._scheduler.before_start = self._health.check_before
@@ -83,16 +105,6 @@ class SimulatedCluster:
         self._scheduler.still_there(end_s)
         self._health.still_there(end_s)
         yield
-
-    def truth(self) -> dict[str, pa.Table]:
-        """What truly happened, by the name of the table."""
-        faults = self._health.maker.made
-        return {
-            "faults": fault_rows(faults, self.log.names, self.log.at),
-            "attempts": self.log.true_attempts(faults),
-            "nodes": node_rows(self._scenario, self.log.names, self._health.lemons),
-            "hours": self._hours.table(),
-        }
 
     def _submitted(self) -> Iterator[Job]:
         if self._replay.jobs is not None:

@@ -170,8 +170,8 @@ class Jobs(Protocol):
     def interrupt(self, job: Any, state: str, now_s: int, *, fault: NodeFault, node: int) -> None:
         """An attempt ends by a fault."""
 
-    def resubmitted(self, job: Any) -> object:
-        """The job as its owner submits it again under another id."""
+    def resubmit(self, job: Any, at_s: int) -> None:
+        """The owner of a job that has ended submits it again under another id."""
 
 
 @dataclass(slots=True)
@@ -368,8 +368,7 @@ class Health:
             comes_again = self._owners.uniform(fault.node) < rules.resubmit_chance
             wait_s = round(rules.mean_resubmit_s * self._owners.exponential(fault.node))
             if comes_again:
-                again = self._scheduler.resubmitted(job)
-                self._calendar.put(now_s + 1 + wait_s, EventKind.ARRIVAL, job.number, again)
+                self._scheduler.resubmit(job, now_s + 1 + wait_s)
 
     def _holder(self, node: int, gpu: int) -> Sequence[RunningJob]:
         """The job that holds a GPU of a node, GPUs being counted in the order of job numbers."""

@@ -678,7 +678,7 @@ def end(board: Board, rules: Rules, slot: int, now_s: int) -> None:
         state = COMPLETED  # what it kept of an interrupted attempt brought it to its end
     record(board, rules, slot, state, now_s, now_s, done_s, restart_s, write_s)
     free_nodes(board, rules, slot, now_s)
-    free_slot(board, slot)
+    leave_slot(board, slot)
 
 
 @compiled
@@ -705,7 +705,7 @@ def interrupt(
     if state != FAILED and job[slot, RESTARTS] < rules.most_requeues:
         requeue(board, rules, slot, now_s)
     else:
-        free_slot(board, slot)
+        leave_slot(board, slot)
 
 
 @compiled
@@ -746,7 +746,7 @@ def free_nodes(board: Board, rules: Rules, slot: int, now_s: int) -> None:
 
 
 @compiled
-def free_slot(board: Board, slot: int) -> None:
+def leave_slot(board: Board, slot: int) -> None:
     """Another job may have this slot; what stands there stays until then."""
     cell = board.cell
     board.job[slot, START_S] = -1
@@ -758,7 +758,7 @@ def free_slot(board: Board, slot: int) -> None:
 def give_up(board: Board, rules: Rules, slot: int, now_s: int) -> None:
     """The owner of a job that waits for its first start cancels it."""
     record(board, rules, slot, CANCELLED, now_s, now_s, -1, 0, 0)
-    free_slot(board, slot)
+    leave_slot(board, slot)
 
 
 @compiled
@@ -1020,18 +1020,37 @@ def submit(board: Board, rules: Rules, slot: int, now_s: int) -> None:
 
 
 @compiled
+def free_slot(board: Board) -> int:
+    """A slot that no job has."""
+    board.cell[N_FREE_SLOTS] -= 1
+    return int(board.free_slots[board.cell[N_FREE_SLOTS]])
+
+
+@compiled
+def resubmit(board: Board, ended: int, at_s: int) -> None:
+    """The owner of a job that has ended submits it again under another id."""
+    job, slot = board.job, free_slot(board)
+    number = job[ended, NUMBER]
+    for column in range(job.shape[1]):  # it may have the slot that it had
+        is_kept = column <= PATIENCE_S or column in (TASK, SAVED_S)
+        job[slot, column] = job[ended, column] if is_kept else 0
+    job[slot, START_S] = -1
+    job[slot, STUCK_S] = -1
+    put(board, at_s, ARRIVAL, number, slot, 0)
+
+
+@compiled
 def next_from_feed(board: Board) -> int:
     """A slot with the next job of the feed."""
     job, cell = board.job, board.cell
-    cell[N_FREE_SLOTS] -= 1
-    slot = board.free_slots[cell[N_FREE_SLOTS]]
+    slot = free_slot(board)
     one = board.feed[cell[FEED_AT]]
     cell[FEED_AT] += 1
     for column in range(job.shape[1]):
         job[slot, column] = one[column] if column < N_FEED_COLUMNS else 0
     job[slot, START_S] = -1
     job[slot, STUCK_S] = -1
-    return int(slot)
+    return slot
 
 
 @compiled
@@ -1162,7 +1181,7 @@ def ask(
     elif what == REOPEN:
         reopen(board, rules, one, now_s)
     else:
-        put(board, now_s, ARRIVAL, other, one, 0)
+        resubmit(board, one, now_s)
     return 0
 
 

@@ -327,6 +327,11 @@ class Calendar:
         self._serial += 1
         heapq.heappush(self._heap, (time_s, int(kind), number, self._serial, about))
 
+    @property
+    def first(self) -> tuple[int, int] | None:
+        """Time and kind of the next event."""
+        return self._heap[0][:2] if self._heap else None
+
     def next_before(self, time_s: int, kind: EventKind) -> Event | None:
         """Take the first event if it comes no later than another of that time and kind."""
         if self._heap and self._heap[0][:2] <= (time_s, int(kind)):

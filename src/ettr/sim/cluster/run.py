@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 
 from ettr.errors import StoreError
 from ettr.sim.cluster import play
-from ettr.sim.cluster.engine import SimulatedCluster, Tally
+from ettr.sim.cluster.engine import ClusterRun, SimulatedCluster, Tally
 from ettr.sim.cluster.faults import NodeFault
-from ettr.sim.cluster.health import Health
 from ettr.sim.cluster.log import (
     ALL_STATES,
     AttemptColumns,
@@ -31,9 +30,7 @@ from ettr.sim.cluster.log import (
     SiteLog,
     batches,
     check_truth_folder,
-    fault_rows,
     joined,
-    node_rows,
     write_truth,
 )
 from ettr.sim.cluster.play import EVENTS_A_STEP, Board, Rules, longer, new_board
@@ -60,37 +57,35 @@ from ettr.words import counted
 class LoopLog(SiteLog):
     """A log whose attempts come from the loop; lines are counted on its board."""
 
-    def __init__(
-        self, scenario: ClusterScenario, file_id: str, owners: Owners, board: Board
-    ) -> None:
+    def __init__(self, scenario: ClusterScenario, file_id: str, owners: Owners, loop: Loop) -> None:
         super().__init__(scenario, file_id, owners)
-        self.board = board
+        self._loop = loop
 
     def log_notes(self) -> None:
         """Log the controller's lines on preemptions, before anything later is logged."""
-        n_notes = int(self.board.cell[play.N_NOTES])
-        self.board.cell[play.N_NOTES] = 0
-        for time_s, line, job, for_job in self.board.notes[:n_notes].tolist():
+        n_notes = int(self._loop.board.cell[play.N_NOTES])
+        self._loop.board.cell[play.N_NOTES] = 0
+        for time_s, line, job, for_job in self._loop.board.notes[:n_notes].tolist():
             self.preempted(str(job), str(for_job), time_s, line)
         self._rows.count_read(n_notes)
 
     def next_line(self) -> int:
         """The number of the next line."""
-        self.board.cell[play.LINE] += 1
+        self._loop.board.cell[play.LINE] += 1
         self._rows.count_read()
-        return int(self.board.cell[play.LINE])
+        return int(self._loop.board.cell[play.LINE])
 
     def batch(self) -> Batch:
         """What was collected since the last batch."""
-        self._rows.count_read(int(self.board.cell[play.N_ROWS]))
+        self._rows.count_read(int(self._loop.board.cell[play.N_ROWS]))
         return super().batch()
 
     def _n_attempt_rows(self) -> int:
-        return int(self.board.cell[play.N_ROWS] + self.board.cell[play.N_ROW_NODES])
+        return int(self._loop.board.cell[play.N_ROWS] + self._loop.board.cell[play.N_ROW_NODES])
 
     def _taken(self) -> Attempts:
-        cell = self.board.cell
-        rows = self.board.row[: cell[play.N_ROWS]]
+        cell = self._loop.board.cell
+        rows = self._loop.board.row[: cell[play.N_ROWS]]
         network_s = np.zeros(len(rows), dtype=np.int64)  # links cost nothing here
         # each by itself: who keeps one in an Arrow table keeps no others with it
         columns = AttemptColumns._make([*(rows[:, at].copy() for at in _COLUMNS), network_s])
@@ -104,10 +99,10 @@ class LoopLog(SiteLog):
             "priority": pa.array(levels[columns.priority]),
             "for_job_id": pa.array(for_job, mask=for_job == 0).cast(pa.string()),
         }
-        return Attempts(columns, own, self.board.row_nodes[: cell[play.N_ROW_NODES]])
+        return Attempts(columns, own, self._loop.board.row_nodes[: cell[play.N_ROW_NODES]])
 
     def _forget(self) -> None:
-        self.board.cell[play.N_ROWS] = self.board.cell[play.N_ROW_NODES] = 0
+        self._loop.board.cell[play.N_ROWS] = self._loop.board.cell[play.N_ROW_NODES] = 0
 
 
 _COLUMNS = (
@@ -159,26 +154,6 @@ class Loop:
         """Ask the compiled loop; the numbers as in `play.ask`."""
         padded = (*numbers, 0, 0, 0, 0, 0)[:5]
         return int(play.ask(self.board, self.rules, what, *padded))
-
-
-class LoopCalendar(Calendar):
-    """What is to come of nodes; jobs that are submitted again go to the loop."""
-
-    def __init__(self, loop: Loop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def put(self, time_s: int, kind: EventKind, number: int, about: object = None) -> None:
-        """Add an event."""
-        if kind == EventKind.ARRIVAL and isinstance(about, int):
-            self._loop.ask(play.RESUBMIT, about, number, time_s)
-        else:
-            super().put(time_s, kind, number, about)
-
-    @property
-    def first(self) -> tuple[int, int] | None:
-        """Time and kind of the next event."""
-        return self._heap[0][:2] if self._heap else None
 
 
 class LoopJob:
@@ -253,39 +228,22 @@ class LoopJobs:
         self._loop.ask(play.INTERRUPT, job.slot, code, now_s, fault.number, node)
         fault.attempts_ended += 1
 
-    def resubmitted(self, job: LoopJob) -> int:
-        """The slot of the job as its owner submits it again under another id."""
-        board = self._loop.board
-        kept = board.job[job.slot].copy()
-        board.cell[play.N_FREE_SLOTS] -= 1
-        slot = int(board.free_slots[board.cell[play.N_FREE_SLOTS]])
-        board.job[slot] = 0
-        for column in (*range(play.PATIENCE_S + 1), play.TASK, play.SAVED_S):
-            board.job[slot, column] = kept[column]
-        board.job[slot, play.START_S] = board.job[slot, play.STUCK_S] = -1
-        return slot
+    def resubmit(self, job: LoopJob, at_s: int) -> None:
+        """The owner of a job that has ended submits it again under another id."""
+        self._loop.ask(play.RESUBMIT, job.slot, 0, at_s)
 
 
-class LoopCluster:
-    """One run of a scenario, as `SimulatedCluster`."""
+class LoopCluster(ClusterRun):
+    """One run of a scenario in the compiled loop, as `SimulatedCluster`."""
+
+    log: LoopLog
 
     def __init__(self, scenario: ClusterScenario, seed: int, file_id: str, replay: Replay) -> None:
-        machines = scenario.machines
-        self._scenario, self._seed = scenario, seed
         rules = rules_of(scenario)
-        self._hours = Hours(machines.nodes, machines.gpus_per_node)
-        self._loop = Loop(new_board(rules, _ranks(scenario), self._hours), rules)
-        self.log = LoopLog(scenario, file_id, owners_of(scenario), self._loop.board)
-        self._calendar = LoopCalendar(self._loop)
-        self._health = Health(
-            scenario,
-            seed,
-            self._calendar,
-            LoopJobs(self._loop),
-            self._hours,
-            self.log,
-            replay.faults,
-        )
+        hours = Hours(rules.n_nodes, rules.per_node)
+        self._loop = loop = Loop(new_board(rules, _ranks(scenario), hours), rules)
+        log = LoopLog(scenario, file_id, owners_of(scenario), loop)
+        super().__init__(scenario, seed, Calendar(), LoopJobs(loop), hours, log, replay.faults)
         self._days_fed = 0
 
     @property
@@ -306,7 +264,7 @@ class LoopCluster:
             if why == play.NO_JOBS:
                 self._feed()
             elif why == play.TOO_SHORT:
-                loop.board = self.log.board = longer(loop.board)
+                loop.board = longer(loop.board)
             elif why == play.EMPTIED:
                 self._look_at_emptied()
             elif why == play.FULL:
@@ -319,16 +277,6 @@ class LoopCluster:
         self._still_there(end_s)
         self._health.still_there(end_s)
         yield
-
-    def truth(self) -> dict[str, pa.Table]:
-        """What truly happened, by the name of the table."""
-        faults = self._health.maker.made
-        return {
-            "faults": fault_rows(faults, self.log.names, self.log.at),
-            "attempts": self.log.true_attempts(faults),
-            "nodes": node_rows(self._scenario, self.log.names, self._health.lemons),
-            "hours": self._hours.table(),
-        }
 
     def _feed(self) -> None:
         """Give the loop the jobs of the next day."""
@@ -346,7 +294,7 @@ class LoopCluster:
         feed = np.ascontiguousarray(np.stack(columns, axis=1))
         self._days_fed += 1
         board.cell[play.N_FEED] = len(feed)
-        self._loop.board = self.log.board = board._replace(feed=feed)
+        self._loop.board = board._replace(feed=feed)
 
     def _happen(self) -> None:
         """The next event of a node happens."""

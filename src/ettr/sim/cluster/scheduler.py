@@ -527,12 +527,12 @@ class Scheduler:
         job.start_s, job.nodes, job.stuck_s, job.reason = -1, (), -1, ""
         self._delay(job)
 
-    def resubmitted(self, job: Job) -> Job:
-        """The job as its owner submits it again under another id, 17r for a replayed 17."""
+    def resubmit(self, job: Job, at_s: int) -> None:
+        """The owner of a job that has ended submits it under another id, 17r for a replayed 17."""
         if job in self.over:
             self.over.remove(job)
-        label = job.label and f"{job.label}r"
-        return replace(retried(job), saved_s=job.saved_s, label=label)
+        again = replace(retried(job), saved_s=job.saved_s, label=job.label and f"{job.label}r")
+        self._calendar.put(at_s, EventKind.ARRIVAL, job.number, again)
 
     def _free(self, job: Job, now_s: int) -> None:
         """The nodes of a job are free again."""
