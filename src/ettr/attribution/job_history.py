@@ -28,6 +28,13 @@ from ettr.units import MICROSECONDS_PER_SECOND
 # job held no other; of interruptions, which blame none, those of jobs that ran there.
 
 
+@made("all_endings", (), reads=("said_endings", "planned_ends", "endings_with_planned"))
+def _all_endings(facts: Facts) -> str:
+    """One row is an attempt that ended against its owner's wish; columns as `said_endings`."""
+    any_planned = bool(facts.rows("planned_ends"))
+    return facts.table("endings_with_planned" if any_planned else "said_endings")
+
+
 @made(
     "endings",
     (),

@@ -78,7 +78,6 @@ JOIN own o ON u.cluster = o.cluster AND u.node = o.node AND u."user" = o."user";
 
 -- One row is a node and a UTC day (days since 1970) on which attempts of several users, each on several
 -- nodes and this one among them, ended FAILED within 600 s of their start.
--- keep: no
 CREATE TABLE shared_suspects AS
 SELECT a.cluster, a.node, t.start_us // 86400000000 AS day
 FROM attempts t JOIN allocations a ON t.attempt_id = a.attempt_id

@@ -1,7 +1,13 @@
 -- Attempts that ended against their owners' wish, and whose doing that was.
 
 -- One row is an attempt that ended against its owner's wish, by its end state (end_states: the truth
--- table) and by what the controller's log says of the end. Columns as in all_endings.
+-- table) and by what the controller's log says of the end. kind: whose doing the end was
+-- (hardware-candidate, preemption, operator or user-failure).
+-- start_us: null where it never started; elapsed_s is then 0, and else null where the log has none.
+-- node_failed: the scheduler says that a node failed. named_node: which one, null where it names none.
+-- named_event: the line of the controller's log that says so, null without one.
+-- "user", name, account, "partition", qos, node_list: of the accounting, null where it says none.
+-- file_id, line: where it says it.
 -- What the controller's log says of an end is NODE_FAIL, JOB_LOST (its node came back without it) or
 -- PREEMPTED, and maybe a node. A requeue keeps the id of a job: a line is of the attempt whose end is
 -- nearest, at most $tolerance_us away.
@@ -101,14 +107,8 @@ SELECT attempt_id FROM met GROUP BY attempt_id
 HAVING max(CASE WHEN planned AND NOT silent AND start_us = first_us THEN 1 ELSE 0 END) = 1
    AND max(CASE WHEN silent THEN 1 ELSE 0 END) = 0;
 
--- One row is an attempt that ended against its owner's wish. kind: whose doing the end was
--- (hardware-candidate, preemption, operator or user-failure).
--- start_us: null where it never started; elapsed_s is then 0, and else null where the log has none.
--- node_failed: the scheduler says that a node failed. named_node: which one, null where it names none.
--- named_event: the line of the controller's log that says so, null without one.
--- "user", name, account, "partition", qos, node_list: of the accounting, null where it says none.
--- file_id, line: where it says it.
-CREATE TABLE all_endings AS
+-- One row is an attempt that ended against its owner's wish, as in said_endings: planned ends are an operator's.
+CREATE TABLE endings_with_planned AS
 SELECT e.cluster, e.attempt_id, e.job_id, e.state,
        CASE WHEN p.attempt_id IS NULL THEN e.kind ELSE 'operator' END AS kind,
        e.start_us, e.end_us, e.elapsed_s, e.n_nodes, e.n_gpus,

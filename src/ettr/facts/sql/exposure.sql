@@ -1,7 +1,8 @@
 -- Node-time that the selected attempts ran.
 
 -- One row is a chosen attempt, as in exposure_joined, where the node list of each attempt says all that it held: no join.
-CREATE TABLE exposure_listed AS
+-- keep: small
+CREATE VIEW exposure_listed AS
 SELECT attempt_id, start_us, end_us, elapsed_s, n_nodes, n_gpus, belongs,
        CASE WHEN node_list IS NOT NULL AND n_nodes > 0 THEN n_nodes END AS n_held,
        coalesce(node_list IS NOT NULL AND n_nodes > 0 AND elapsed_s IS NOT NULL, FALSE) AS named,

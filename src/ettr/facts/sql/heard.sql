@@ -71,19 +71,30 @@ unexplained AS (
          CAST(floor(e.end_us / 86400000000.0) AS BIGINT) AS day
   FROM endings e LEFT JOIN faulted f ON e.attempt_id = f.attempt_id
   WHERE e.kind = 'hardware-candidate' AND f.attempt_id IS NULL),
-places AS (
-  SELECT u.attempt_id,
-         max(CASE WHEN d.day IS NULL AND b.day IS NULL THEN 1 ELSE 0 END) AS silent,
-         max(CASE WHEN x.node IS NOT NULL THEN 1 ELSE 0 END) AS deaf
-  FROM interrupted_held h
-  JOIN unexplained u ON h.attempt_id = u.attempt_id
-  LEFT JOIN error_days d ON h.cluster = d.cluster AND h.node = d.node AND u.day = d.day
-  LEFT JOIN error_days b ON h.cluster = b.cluster AND h.node = b.node AND u.day = b.day + 1
-  LEFT JOIN deaf_nodes x ON h.cluster = x.cluster AND h.node = x.node
-  WHERE h.node IS NOT NULL
-  GROUP BY u.attempt_id)
-SELECT u.cluster, u.day, u.node_failed, CASE WHEN p.attempt_id IS NULL THEN 0 ELSE 1 END AS named,
+held AS (
+  SELECT attempt_id, cluster, node, CAST(floor(attempt_end_us / 86400000000.0) AS BIGINT) AS day
+  FROM interrupted_held WHERE kind = 'hardware-candidate' AND node IS NOT NULL),
+held_days AS (SELECT DISTINCT cluster, node, day FROM held),
+silent_days AS (
+  SELECT h.cluster, h.node, h.day
+  FROM held_days h
+  LEFT JOIN error_days d ON h.cluster = d.cluster AND h.node = d.node AND h.day = d.day
+  LEFT JOIN error_days b ON h.cluster = b.cluster AND h.node = b.node AND h.day = b.day + 1
+  WHERE d.day IS NULL AND b.day IS NULL),
+placed AS (
+  SELECT h.attempt_id, CASE WHEN s.day IS NOT NULL THEN 1 ELSE 0 END AS silent,
+         CASE WHEN x.node IS NOT NULL THEN 1 ELSE 0 END AS deaf
+  FROM held h
+  LEFT JOIN silent_days s ON h.cluster = s.cluster AND h.node = s.node AND h.day = s.day
+  LEFT JOIN deaf_nodes x ON h.cluster = x.cluster AND h.node = x.node),
+places AS (  -- of most attempts every node was heard
+  SELECT attempt_id, max(silent) AS silent, max(deaf) AS deaf
+  FROM placed WHERE silent + deaf > 0 GROUP BY attempt_id),
+named AS (
+  SELECT u.attempt_id, u.cluster, u.day, u.node_failed,
+         CASE WHEN u.attempt_id IN (SELECT attempt_id FROM held) THEN 1 ELSE 0 END AS named
+  FROM unexplained u)
+SELECT n.cluster, n.day, n.node_failed, n.named,
        coalesce(p.silent, 0) AS silent, coalesce(p.deaf, 0) AS deaf, count(*) AS n_attempts
-FROM unexplained u LEFT JOIN places p ON u.attempt_id = p.attempt_id
-GROUP BY u.cluster, u.day, u.node_failed, CASE WHEN p.attempt_id IS NULL THEN 0 ELSE 1 END,
-         coalesce(p.silent, 0), coalesce(p.deaf, 0);
+FROM named n LEFT JOIN places p ON n.attempt_id = p.attempt_id
+GROUP BY n.cluster, n.day, n.node_failed, n.named, coalesce(p.silent, 0), coalesce(p.deaf, 0);

@@ -32,13 +32,15 @@ SELECT run_id, cluster, max(time_us) AS last_us FROM progress GROUP BY run_id, c
 CREATE TABLE progress_spans AS
 WITH covered AS (
   SELECT cluster, job_id, min(time_us) AS first_us, max(time_us) AS last_us, min(file_id) AS file_id
-  FROM progress_owned GROUP BY cluster, job_id)
-SELECT a.cluster, a.job_id, c.first_us, c.last_us, c.file_id,
-       min(a.start_us) AS start_us, max(a.end_us) AS end_us,
-       max(CASE WHEN a.end_us IS NULL THEN 1 ELSE 0 END) AS is_open, min(a.file_id) AS attempt_file_id
-FROM attempts a JOIN covered c ON a.cluster = c.cluster AND a.job_id = c.job_id
-WHERE a.start_us IS NOT NULL
-GROUP BY a.cluster, a.job_id, c.first_us, c.last_us, c.file_id;
+  FROM progress_owned GROUP BY cluster, job_id),
+ran AS (
+  SELECT cluster, job_id, min(start_us) AS start_us, max(end_us) AS end_us,
+         max(CASE WHEN end_us IS NULL THEN 1 ELSE 0 END) AS is_open, min(file_id) AS attempt_file_id
+  FROM attempts WHERE start_us IS NOT NULL AND job_id IN (SELECT job_id FROM progress)
+  GROUP BY cluster, job_id)
+SELECT r.cluster, r.job_id, c.first_us, c.last_us, c.file_id, r.start_us, r.end_us, r.is_open,
+       r.attempt_file_id
+FROM ran r JOIN covered c ON r.cluster = c.cluster AND r.job_id = c.job_id;
 
 -- One row is a line of progress of the selected runs, where no other log has jobs: a job without an
 -- id goes by that of its run. Columns as progress_owned.

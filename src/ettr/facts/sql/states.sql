@@ -5,7 +5,6 @@
 -- by_job_us: when the first job began that was not on its way (600 s), where one began more than a day
 -- later: zones lie less far apart. by_state_us: when the other state began. Either may be null.
 -- end_us: the first of the two.
--- keep: no
 CREATE TABLE known_ends AS
 WITH unended AS (
   SELECT cluster, node, start_us, state, file_id FROM whole_node_states
