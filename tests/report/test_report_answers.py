@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from shutil import copytree
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from cli.program import EVENTS, KERNEL, SACCT, ettr
+from ettr.analysis import Analysis
+from ettr.report.answers import worst_nodes
 
 LINES = (
     "Lost to failures, all 2.17 d of the logs",
@@ -75,6 +78,28 @@ def test_the_loss_is_a_lower_bound_where_the_count_of_failures_is(tmp_path: Path
     assert re.search(
         r"4 GPU-hours .*\(0.685 % of 584 that ran, in 1 failure .*; a lower bound", text
     )
+
+
+def test_a_claimed_lemon_stands_out_whatever_chance_says_of_its_failures():
+    row = {"cluster": "c", "failures": 2, "lost_gpu_hours": 18.0, "node_days": 5.0}
+    nodes = [
+        SimpleNamespace(node=name, expected_failures=0.15, chance=chance, **row)
+        for name, chance in (("n1", 0.3), ("n2", 0.4), ("n3", 0.7))
+    ]
+    records = SimpleNamespace(blamed_failures=6, nodes=nodes)
+    lemons = [
+        SimpleNamespace(cluster="c", node="n2", claimed=True),
+        SimpleNamespace(cluster="c", node="n3", claimed=False),
+    ]
+    found = worst_nodes(
+        cast(
+            Analysis,
+            SimpleNamespace(node_records=records, lemon_nodes=SimpleNamespace(candidates=lemons)),
+        )
+    )
+    assert found.answer == "n2"
+    assert found.detail.startswith("2 failures and 18.00 GPU-hours lost where 0.150 are expected")
+    assert "claimed as a lemon; of 6 failures blamed on 3 nodes" in found.detail
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def five_lines(analysis: Analysis, steps: Sequence[str]) -> tuple[Answer, ...]:
         _cost(analysis),
         _trend(analysis),
         _mttf(analysis),
-        _worst_nodes(analysis),
+        worst_nodes(analysis),
         Answer("What to do first", steps[0] if steps else "Nothing stands out."),
     )
 
@@ -209,35 +209,33 @@ def _mttf(analysis: Analysis) -> Answer:
     )
 
 
-def _worst_nodes(analysis: Analysis) -> Answer:
+def worst_nodes(analysis: Analysis) -> Answer:
+    """The nodes that stand out: claimed as lemons, or by failures that chance hardly explains."""
     records, question = analysis.node_records, f"The {_NAMED} worst nodes"
     if records.blamed_failures is None:
         return Answer(question, NOT_MEASURED, _NO_JOBS)
     compared = [one for one in records.nodes if one.chance is not None and one.failures]
-    worst = compared[:_NAMED]
     ran = sum(bool(one.node_days) for one in records.nodes)  # no chance where nothing failed
     total = f"{counted(records.blamed_failures, 'failure')} blamed on {counted(ran, 'node')}"
-    if not worst:
+    if not compared:
         return Answer(question, "none", f"no failure is blamed on a node; {counted(ran, 'node')}")
-    unlikely = [one for one in worst if one.chance is not None and one.chance < UNLIKELY]
-    lemons = {(one.cluster, one.node): one for one in analysis.lemon_nodes.candidates}
+    claimed = {(one.cluster, one.node) for one in analysis.lemon_nodes.candidates if one.claimed}
 
-    def blame(one: NodeRecord) -> str:
-        words = _blame(one)
-        if not unlikely:
-            return words
-        lemon = lemons.get((one.cluster, one.node))
-        if lemon is None or not lemon.claimed:
-            return f"{words}, not claimed as a lemon"
-        return f"{words}, claimed as a lemon"
+    def is_claimed(one: NodeRecord) -> bool:
+        return (one.cluster, one.node) in claimed
 
-    rows = "; ".join(f"{one.node}: {blame(one)}" for one in unlikely or worst)
-    if not unlikely:
+    worst = [one for one in compared if (one.chance or 0.0) < UNLIKELY or is_claimed(one)][:_NAMED]
+    if not worst:
+        rows = "; ".join(f"{one.node}: {_blame(one)}" for one in compared[:_NAMED])
         return Answer(question, "none stands out", f"chance explains the most: {rows}; of {total}")
-    more = "" if len(unlikely) == _NAMED else "; the others are within chance"
-    if len(unlikely) == 1:
-        rows = blame(unlikely[0])  # the answer is its name
-    return Answer(question, ", ".join(one.node for one in unlikely), f"{rows}; of {total}{more}")
+    blames = [
+        f"{_blame(one)}, {'' if is_claimed(one) else 'not '}claimed as a lemon" for one in worst
+    ]
+    more = "" if len(worst) == _NAMED else "; the others are within chance"
+    rows = "; ".join(f"{one.node}: {said}" for one, said in zip(worst, blames, strict=True))
+    if len(worst) == 1:
+        (rows,) = blames  # the answer is its name
+    return Answer(question, ", ".join(one.node for one in worst), f"{rows}; of {total}{more}")
 
 
 def _blame(one: NodeRecord) -> str:
