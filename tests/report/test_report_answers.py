@@ -98,7 +98,7 @@ def test_a_claimed_lemon_stands_out_whatever_chance_says_of_its_failures():
         )
     )
     assert found.answer == "n2"
-    assert found.detail.startswith("2 failures and 18.00 GPU-hours lost where 0.150 are expected")
+    assert found.detail.startswith("2 failures and 18 GPU-hours lost where 0.150 are expected")
     assert "claimed as a lemon; of 6 failures blamed on 3 nodes" in found.detail
 
 

@@ -232,7 +232,7 @@ def worst_nodes(analysis: Analysis) -> Answer:
         f"{_blame(one)}, {'' if is_claimed(one) else 'not '}claimed as a lemon" for one in worst
     ]
     more = "" if len(worst) == _NAMED else "; the others are within chance"
-    rows = "; ".join(f"{one.node}: {said}" for one, said in zip(worst, blames, strict=True))
+    rows = "; ".join(f"{one.node}: {words}" for one, words in zip(worst, blames, strict=True))
     if len(worst) == 1:
         (rows,) = blames  # the answer is its name
     return Answer(question, ", ".join(one.node for one in worst), f"{rows}; of {total}{more}")

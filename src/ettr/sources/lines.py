@@ -159,7 +159,7 @@ def node_of_name(name: str) -> str | None:
 
 
 def cells_of(text: str) -> list[str] | None:
-    """Cells of a line of CSV, stripped; None where it is none, as where a quote is not closed."""
+    """Cells of a line of CSV, stripped; None where a quote is not closed."""
     try:
         found = next(csv.reader([text.removeprefix("\ufeff").replace("\x00", "")], strict=True), [])
     except csv.Error:
