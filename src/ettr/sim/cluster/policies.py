@@ -448,18 +448,20 @@ def newest_first(head: Waiting, running: Sequence[Running], room: Room) -> list[
         running: Jobs of lower levels that have run for long enough.
         room: Of the nodes.
     """
-    order = sorted(running, key=lambda job: (job.level, -job.start_s, -job.number))
     per_node = room.gpus_per_node
-    if head.gpus <= per_node:
-        # of each number of GPUs: the nodes that have as many free, or more
-        at_least = list(accumulate(reversed(room.by_free), or_))[::-1]
-        for job in order:
-            able = at_least[max(0, head.gpus - job.gpus_on_each)]
-            if any(able >> node & 1 for node in job.nodes):
-                return [job.number]
-        return []
     needed = head.gpus // per_node - room.by_free[per_node].bit_count()
-    return _whole_nodes(order, room, needed)
+    if head.gpus > per_node and sum(len(job.nodes) for job in running) < needed:
+        return []
+    order = sorted(running, key=lambda job: (job.level, -job.start_s, -job.number))
+    if head.gpus > per_node:
+        return _whole_nodes(order, room, needed)
+    # of each number of GPUs: the nodes that have as many free, or more
+    at_least = list(accumulate(reversed(room.by_free), or_))[::-1]
+    for job in order:
+        able = at_least[max(0, head.gpus - job.gpus_on_each)]
+        if any(able >> node & 1 for node in job.nodes):
+            return [job.number]
+    return []
 
 
 def _whole_nodes(order: Sequence[Running], room: Room, needed: int) -> list[int]:
@@ -513,15 +515,17 @@ def easy_backfill(waiting: Sequence[Waiting], room: Room, now_s: int) -> list[Jo
     promised, at_s = room.reservation(waiting[0].gpus)
     by_free = list(room.by_free)
     per_node = room.gpus_per_node
-    too_large = waiting[0].gpus
+    # sizes for which there is no room: on any node, and off the promised ones
+    too_large = too_large_off = waiting[0].gpus
     starts = []
     for job in waiting[1:]:
-        if job.gpus >= too_large:
-            continue
         ends_in_time = now_s + job.limit_s <= at_s
+        if job.gpus >= (too_large if ends_in_time else too_large_off):
+            continue
         off, on = (0, promised) if ends_in_time else (promised, 0)
         nodes = place(by_free, job.gpus, without=off, rather=on)
         if nodes is None:
+            too_large_off = min(too_large_off, job.gpus)
             if ends_in_time:
                 too_large = job.gpus
             continue

@@ -24,7 +24,7 @@ from ettr.sim.cluster.policies import (
     Limit,
     held_by,
 )
-from ettr.sim.cluster.room import Calendar, EventKind, NodeRoom, Running, Waiting, set_of
+from ettr.sim.cluster.room import FAR_S, Calendar, EventKind, NodeRoom, Running, Waiting, set_of
 from ettr.sim.cluster.scenario import ClusterScenario, Owners, uplinks_of
 from ettr.sim.cluster.scenario_parts import (
     EACH,
@@ -347,27 +347,39 @@ class Scheduler:
                 continue
             looked_at += 1
             if looked_at == 1 or job.gpus <= most_gpus:
-                found.append(self._as_waiting(at, job))
+                level = self._levels[job.priority]
+                found.append(Waiting(at, job.gpus, job.limit_s, level))
         return found
 
     def _preempt(self, head: Job, now_s: int) -> bool:
         """Preempt for the first job of the queue that is not held; whether anything was."""
-        after_s, level = self._rules.preempt_after_s, self._levels[head.priority]
+        level = self._levels[head.priority]
         ready = self._ready_to_go(level, now_s)
-        victims = self._victims(self._as_waiting(0, head), ready, self.room.view()) if ready else []
+        waiting = Waiting(0, head.gpus, head.limit_s, level)
+        victims = self._victims(waiting, ready, self.room.view()) if ready else []
         self._preempt_for(head, victims, now_s)
         if self._rules.waiting in PREEMPT_FOR_ANY:
             # with fair share the first of the queue may be of a low level
             level = max(level, *(one.level for one in self._eligible()))
-        coming = [
-            one.start_s + after_s
-            for one in self._lower_than(level)
-            if one.start_s + after_s > now_s
-        ]
-        if not victims and coming and min(coming) != self._reminder_s:
-            self._reminder_s = min(coming)
-            self._calendar.put(self._reminder_s, EventKind.REMINDER, 0)
-        return bool(victims)
+        if victims:
+            return True
+        next_s = self._next_ready_s(level, now_s)
+        if next_s < FAR_S and next_s != self._reminder_s:
+            self._reminder_s = next_s
+            self._calendar.put(next_s, EventKind.REMINDER, 0)
+        return False
+
+    def _next_ready_s(self, level: int, now_s: int) -> int:
+        """When the next job of a lower level has run for long enough."""
+        started_s, last_s = now_s - self._rules.preempt_after_s, FAR_S
+        for lower, jobs in self._may_go.items():
+            soonest_s = FAR_S
+            for one in reversed(jobs.values()) if lower < level else ():
+                if one.start_s <= started_s:
+                    break
+                soonest_s = one.start_s
+            last_s = min(last_s, soonest_s)
+        return last_s + self._rules.preempt_after_s
 
     def _lower_than(self, level: int) -> Iterator[Running]:
         """Running jobs of lower levels."""
@@ -387,9 +399,6 @@ class Scheduler:
             victim = self.running[number]
             self._log.preempted(victim.shown, job.shown, now_s, self._log.next_line())
             self.interrupt(victim, PREEMPTED, now_s, for_job=job.shown)
-
-    def _as_waiting(self, at: int, job: Job) -> Waiting:
-        return Waiting(at, job.gpus, job.limit_s, self._levels[job.priority])
 
     # -- starts and ends ----------------------------------------------------------------------
 
