@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import ettr.metrics.black_holes
+import ettr.metrics.clock_shifts
+import ettr.metrics.exposure
+import ettr.metrics.quality
+import ettr.metrics.status
 from ettr import analysis as rooms
 from ettr import metrics
 from ettr.analysis.assumptions import (
