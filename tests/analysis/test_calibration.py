@@ -455,17 +455,6 @@ def test_a_verdict_lapses_with_the_intervals_from_which_the_back_test_drew(fitte
     assert standing_of(replace(made, intervals=in_another_order)).verdict == "passed"
 
 
-@pytest.mark.slow
-def test_a_verdict_that_kept_no_intervals_holds_where_there_are_none(fitted: SiteFit):
-    """Files of earlier versions: whether their intervals are as they were, nobody knows."""
-    for made, found in ((fitted.scenario, "not validated"), (small(), "passed")):
-        without = values_digest(replace(made, intervals={}))
-        older = replace(verdict(made), values_sha256=without)
-        standing = standing_of(replace(made, validation=older))
-        assert standing.verdict == found
-        assert ("did not keep the intervals" in standing.sentence) == (found != "passed")
-
-
 def test_with_a_replay_a_failed_verdict_stays_and_a_passed_one_was_judged_without():
     made = small()
     some = Replay(faults=()).what

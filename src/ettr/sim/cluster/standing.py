@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import Field, dataclass, fields, replace
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,11 +26,6 @@ from ettr.sim.cluster.scenario_parts import Part
 from ettr.sim.engine import stream
 
 Verdict = Literal["passed", "failed", "not validated"]
-_LATER = (
-    *("write_s", "crash_loop_share", "mean_crash_loop_tries", "mean_crash_loop_s"),
-    *("failed_share", "cancelled_share", "policy", "latent_s"),
-)
-"""Values that scenarios had not when numbers always counted; absent, they change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +46,18 @@ def values_digest(scenario: ClusterScenario) -> str:
     not change the digest of files that are older than it. A back-test draws from the intervals:
     wider ones let more pass.
     """
-    return _sha256([*_values_without_defaults(scenario), *_interval_lines(scenario)])
-
-
-def _values_without_defaults(scenario: ClusterScenario) -> list[str]:
-    return _value_lines(scenario, lambda field, value: value == field.default)
-
-
-def _interval_lines(scenario: ClusterScenario) -> list[str]:
-    """The interval of each value, in one order whatever that of the file."""
-    return [
-        f"{key} from {low!r} to {high!r}"
-        for key, (low, high) in sorted(scenario.intervals.items())
-        if key.partition(".")[0] not in ASKED
-    ]
-
-
-def _older_digests(scenario: ClusterScenario) -> tuple[str, ...]:
-    """The same as older files have it, without intervals: as numbers always counted, and later."""
-    with_numbers = _value_lines(
-        scenario,
-        lambda field, value: value == "" or (field.name in _LATER and value == field.default),
-    )
-    return _sha256(with_numbers), _sha256(_values_without_defaults(scenario))
-
-
-def _value_lines(
-    scenario: ClusterScenario, is_left_out: Callable[[Field[Any], object], bool]
-) -> list[str]:
-    return [
+    lines = [
         f"{where}.{one.name}={getattr(part, one.name)!r}"
         for where, part in parts_of(scenario)
         if where not in ASKED
         for one in fields(part)
-        if not is_left_out(one, getattr(part, one.name))
+        if getattr(part, one.name) != one.default
     ]
-
-
-def _sha256(lines: Sequence[str]) -> str:
+    lines += [
+        f"{key} from {low!r} to {high!r}"
+        for key, (low, high) in sorted(scenario.intervals.items())  # whatever their order
+        if key.partition(".")[0] not in ASKED
+    ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -107,8 +76,12 @@ def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> Sc
             "(ettr simulate backtest does)."
         )
         return ScenarioStanding("not validated", words, (), (), untested)
-    if why_not := _why_not_these(scenario, found):
-        return ScenarioStanding("not validated", f"NOT VALIDATED: {why_not}", (), (), untested)
+    if found.values_sha256 != values_digest(scenario):
+        words = (
+            f"NOT VALIDATED: the values of {scenario.name} or their intervals are not those that "
+            f"were back-tested against {found.store}; back-test it again."
+        )
+        return ScenarioStanding("not validated", words, (), (), untested)
     if replayed and found.passed and not found.failed:
         what = " and ".join(replayed)
         words = (
@@ -127,23 +100,6 @@ def standing_of(scenario: ClusterScenario, replayed: Collection[str] = ()) -> Sc
         found.passed,
         found.failed,
         rest,
-    )
-
-
-def _why_not_these(scenario: ClusterScenario, found: Validation) -> str:
-    """Why the verdict is not one of these values, in a sentence; empty where it is."""
-    if found.values_sha256 == values_digest(scenario):
-        return ""
-    if found.values_sha256 not in _older_digests(scenario):
-        return (
-            f"the values of {scenario.name} or their intervals are not those that were back-tested "
-            f"against {found.store}; back-test it again."
-        )
-    if not _interval_lines(scenario):
-        return ""
-    return (
-        f"the verdict of {scenario.name} is of an earlier version of ettr, which did not keep "
-        f"the intervals that were back-tested against {found.store}; back-test it again."
     )
 
 
