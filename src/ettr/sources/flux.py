@@ -46,7 +46,7 @@ _OPEN_STATES = {
 }
 _NODE_FAILURE = "node-failure"
 _OF_A_JOB = {"id", "t_submit", "state"}
-_SHAPE = RecordShape(lambda job: job.keys() >= _OF_A_JOB, re.compile('"t_submit"'))
+_SHAPE = RecordShape(lambda job: job.keys() >= _OF_A_JOB, re.compile('"t_submit"'), ("jobs",))
 
 
 def matches(head: bytes, name: str) -> float:
@@ -73,7 +73,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
 def _jobs(origin: Origin) -> Iterator[tuple[int, JsonRecord]]:
     """The jobs with their places: a listing wraps many."""
     place = 0
-    for record in json_records(origin, lists=("jobs",), shape=_SHAPE):
+    for record in json_records(origin, _SHAPE):
         jobs = record.value.get("jobs") if isinstance(record.value, dict) else None
         for job in jobs if isinstance(jobs, list) else (None,):
             place += 1

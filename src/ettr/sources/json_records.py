@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -39,10 +39,7 @@ class JsonRecord(NamedTuple):
 
 
 def json_records(
-    origin: Origin,
-    lists: Collection[str] = (),
-    shape: RecordShape | None = None,
-    wanted: Any = Any,
+    origin: Origin, shape: RecordShape | None = None, wanted: Any = Any
 ) -> Iterator[JsonRecord]:
     """The JSON values of a file: one a line, an array's elements, or documents in a row.
 
@@ -50,7 +47,7 @@ def json_records(
     a record without a value has their text and what is wrong with it.
 
     Args:
-        lists: keys of an object whose arrays hold records; in these, `Broken` is in their place.
+        shape: what the records look like; every object is one unless given.
         wanted: a TypedDict of what is read of a record; other keys may be left out.
     """
     lines, place = numbered_lines(origin), 0
@@ -63,7 +60,7 @@ def json_records(
                 continue
             value, error = _load(text)
             if error is not None and (place == 0 or text in {"[", "{"}):
-                yield from _document(origin, place, (number, line), lines, lists, shape, quick)
+                yield from _document(origin, place, (number, line), lines, shape, quick)
                 return
         if shape is None and isinstance(value, dict):  # the same as below, but quick
             place = max(place + 1, number)
@@ -71,9 +68,10 @@ def json_records(
             continue
         values: list[Json] = value if isinstance(value, list) else [value]
         if error is not None:
-            holds_many = text[0] == "[" or any(f'"{name}"' in text for name in lists)
-            values = salvage(text, lists, shape) if holds_many else [Broken(text, error)]
-        for element in _with_nested(values, lists, shape):
+            mark = shape.mark if shape is not None else None
+            holds_many = text[0] == "[" or (mark is not None and len(mark.findall(text)) > 1)
+            values = _salvaged(text, shape, error) if holds_many else [Broken(text, error)]
+        for element in _with_nested(values, shape):
             # a line's number, unless an array before it had more elements than lines
             place = max(place + 1, number)
             yield json_record(place, element)
@@ -101,14 +99,12 @@ def quick_json(wanted: Any = Any) -> Callable[[bytes], Json]:
     return read
 
 
-def _with_nested(
-    values: list[Json], lists: Collection[str], shape: RecordShape | None
-) -> Iterator[Json]:
+def _with_nested(values: list[Json], shape: RecordShape | None) -> Iterator[Json]:
     """The values, with the records of one that is no record: a key of its list is damaged."""
     for value in values:
         inner: list[Json] = []
         if shape is not None and isinstance(value, dict) and not shape.is_record(value):
-            inner = records_within(value, shape, lists)
+            inner = records_within(value, shape)
         error = "no record, but holds some: a key is damaged"
         yield Broken(short(value), error) if inner else value
         yield from inner
@@ -126,7 +122,6 @@ def _document(
     place: int,
     begin: tuple[int, bytes],
     lines: Iterator[tuple[int, bytes]],
-    lists: Collection[str],
     shape: RecordShape | None,
     quick: Callable[[bytes], Json],
 ) -> Iterator[JsonRecord]:
@@ -152,11 +147,17 @@ def _document(
                 "with one record a line (jq -c '.[]')"
             )
     data = b"\n".join(parts)
-    values = _documents(data, quick) if shape is None else None
+    values = _documents(data, quick)
     if values is None:
-        values = salvage(text_of(data).removeprefix("\ufeff"), lists, shape)
-    for at, value in enumerate(_with_nested(values, lists, shape), place + 1):
+        values = _salvaged(text_of(data).removeprefix("\ufeff"), shape, "a document is damaged")
+    for at, value in enumerate(_with_nested(values, shape), place + 1):
         yield json_record(at, value)
+
+
+def _salvaged(text: str, shape: RecordShape | None, error: str) -> list[Json]:
+    """The records of a damaged text; at least one of them is `Broken`."""
+    found = salvage(text, shape or _ANY_OBJECT)
+    return found if any(isinstance(one, Broken) for one in found) else [*found, Broken("", error)]
 
 
 def _documents(data: bytes, quick: Callable[[bytes], Json]) -> list[Json] | None:
@@ -166,8 +167,10 @@ def _documents(data: bytes, quick: Callable[[bytes], Json]) -> list[Json] | None
     while begin < len(data):
         end = data.find(b"\n}\n{", begin) + 2
         end = len(data) if end < 2 else end
-        value = quick(data[begin:end])
+        value, error = quick(data[begin:end]), None
         if value is _UNREAD:
+            value, error = _load(text_of(data[begin:end]).removeprefix("\ufeff").strip())
+        if error is not None:
             return None
         values += value if isinstance(value, list) else [value]
         begin = end
@@ -204,10 +207,10 @@ def head_objects(head: bytes, most: int = 20, shape: RecordShape | None = None) 
         decoded = _decoded(text, at)
         if decoded is None:
             line_end = text.find("\n", at)
-            place = None if shape is None else next_record(text, at, shape)
-            if place is None and line_end < 0:
+            following = None if shape is None else _next_record(text, at + 1, shape)
+            if following is None and line_end < 0:
                 break
-            at = line_end + 1 if place is None else place
+            at = line_end + 1 if following is None else following[0]
             continue
         value, at = decoded
         if isinstance(value, dict):
@@ -227,14 +230,12 @@ def _decoded(text: str, at: int) -> tuple[Json, int] | None:
         return None
 
 
-def load_json(
-    origin: Origin, lists: Collection[str] = (), shape: RecordShape | None = None
-) -> JsonObject:
-    """The file as one JSON object.
+def load_json(origin: Origin, name: str, shape: RecordShape) -> JsonObject:
+    """The file as one JSON object with a list of records.
 
     Args:
-        lists: keys whose arrays hold records; in these, `Broken` is where bytes are no JSON, and a
-            document that is cut off still has the records before.
+        name: the key of the list; in it, `Broken` is where bytes are no JSON, and a document that
+            is cut off still has the records before.
 
     Raises:
         SourceError: the file holds something else, or is corrupt or truncated.
@@ -252,38 +253,18 @@ def load_json(
     document: Json = quick_json()(data)
     if document is _UNREAD:
         text = text_of(data).removeprefix("\ufeff")
-        try:
-            document = DECODER.decode(text)
-        except NO_JSON as error:
-            document = _with_lists(text, salvage(text, lists, shape), lists, shape)
-            if document is None or not any(_holds_records(document.get(name)) for name in lists):
-                raise SourceError(f"{origin}: is not a complete JSON document: {error}") from error
+        document, error = _load(text.strip())
+        if error is not None:
+            records = _salvaged(text, shape, "the document ends before its list does")
+            if not any(isinstance(one, dict) for one in records):
+                raise SourceError(f"{origin}: is not a complete JSON document: {error}")
+            document = {name: records}
+            if begin := _META.search(text):
+                with contextlib.suppress(*NO_JSON):
+                    document["meta"], _ = DECODER.raw_decode(text, begin.end())
     if not isinstance(document, dict):
         raise SourceError(f"{origin}: is not a JSON object")
     return document
-
-
-def _with_lists(
-    text: str, values: list[Json], lists: Collection[str], shape: RecordShape | None
-) -> JsonObject | None:
-    """The object that has a list of records, with all that was read outside it at its end."""
-    for value in values:
-        if isinstance(value, dict):
-            for name in lists:
-                if isinstance(records := value.get(name), list):
-                    records += [other for other in values if other is not value]
-                    return value
-    if shape is None or not any(isinstance(one, dict) and shape.is_record(one) for one in values):
-        return None
-    document: JsonObject = {next(iter(lists)): values}
-    if begin := _META.search(text):
-        with contextlib.suppress(*NO_JSON):
-            document["meta"], _ = DECODER.raw_decode(text, begin.end())
-    return document
-
-
-def _holds_records(value: Json) -> bool:
-    return isinstance(value, list) and any(not isinstance(each, Broken) for each in value)
 
 
 def as_object(value: Json) -> JsonObject:
@@ -332,25 +313,15 @@ DECODER = json.JSONDecoder(strict=False)
 NO_JSON = (ValueError, RecursionError)
 
 _BLANKS = " \t\r\n"
-_BETWEEN = re.compile(r"[ \t\r\n,]*")
-_SPACE = re.compile(r"[ \t\r\n]*")
+_BETWEEN = ", \t\r\n[]{}"
 # where an element of an array may begin; see `_may_begin`
-_MAY_BEGIN = re.compile(r"(?:[,\[]|\}.?)[ \t\r\n]*(?=\{)")
-# one more record, and what may follow one
-_BEGINS = re.compile(r"[ \t\r\n,]*\{")
-_ENDS = re.compile(r"[ \t\r\n]*(?:[,\[\]{]|\Z)")
-_FIRST_KEY = re.compile(r'\{\s*"([^"\\]{1,200})"')
-# an element shares at least so much of its keys with one that was read
-_LIKENESS = 0.5
+_MAY_BEGIN = re.compile(r"(?:[,\[]|\}.?|\A)[ \t\r\n]*(?=\{)")
 _RAW_CHARACTERS = 1000
-_MARK_CHARACTERS = 200
-# lists of records lie at most so deep within each other
-_DEEPEST = 4
-# objects among which the next element is looked for where none was read before
-_MOST_LIKE_OWN = 8
+# characters before a brace that are looked at
+_LOOKED_BACK = 64
 # braces that are looked at one by one
 _FIRST_BRACES = 16
-# places at which the next element is looked for, before the rest of a document is given up
+# places at which the next record is looked for, before the rest of a document is given up
 _MOST_PLACES = 2000
 
 
@@ -372,224 +343,81 @@ class RecordShape:
 
     Attributes:
         mark: a key, with its quotes, that each has once; None where none is sure.
+        lists: keys of objects around records that hold them in arrays.
     """
 
     is_record: Callable[[JsonObject], bool]
     mark: re.Pattern[str] | None = None
+    lists: tuple[str, ...] = ()
 
 
-def records_within(value: Json, shape: RecordShape, lists: Collection[str] = ()) -> list[Json]:
-    """Records in arrays within a value, in their order; not in those of its keys in `lists`.
+_ANY_OBJECT = RecordShape(bool)
+
+
+def records_within(value: Json, shape: RecordShape) -> list[Json]:
+    """Records in arrays within a value, in their order; not in those where they belong.
 
     A record holds no others: where it seems to, a damaged bracket let it swallow its neighbours.
     """
     found: list[Json] = []
-    if not isinstance(value, dict):
-        return found
     # what is to be looked into, and whether it is an element of an array
-    waiting = [(inner, False) for key, inner in reversed(value.items()) if key not in lists]
+    waiting = [(value, False)]
     while waiting:
         each, is_element = waiting.pop()
         if isinstance(each, dict) and is_element and shape.is_record(each):
             found.append(each)
         elif isinstance(each, dict):
-            waiting += [(inner, False) for inner in reversed(each.values())]
+            inside = [inner for key, inner in each.items() if key not in shape.lists]
+            waiting += [(inner, False) for inner in reversed(inside)]
         elif isinstance(each, list):
             waiting += [(inner, True) for inner in reversed(each)]
     return found
 
 
-def next_record(text: str, at: int, shape: RecordShape) -> int | None:
-    """Where the next record of a text begins that can be read; None if it has none."""
-    return _Reader(text, (), shape).next_record(at)
+def salvage(text: str, shape: RecordShape) -> list[Json]:
+    """The records of a text that is no JSON as a whole; `Broken` where some are lost."""
+    # what comes first may be whole, and only what follows it be damaged
+    first, at = _decoded(text, len(text) - len(text.lstrip())) or ([], 0)
+    found = list(first) if isinstance(first, list) else [first]
+    while (record := _next_record(text, at, shape)) is not None:
+        begin, value, end = record
+        found += _lost(text, at, begin, shape, is_between=bool(found))
+        if inner := records_within(value, shape):
+            error = "holds other records: a bracket is damaged"
+            found += [Broken(str(value)[:_RAW_CHARACTERS], error), *inner]
+        else:
+            found.append(value)
+        at = end
+    return [*found, *_lost(text, at, len(text), shape, is_between=False)]
 
 
-def salvage(text: str, lists: Collection[str] = (), shape: RecordShape | None = None) -> list[Json]:
-    """The values of a text of one or more JSON documents; an array's elements are values."""
-    values, _ = _Reader(text, lists, shape).array(0, is_open=False)
-    return values
+def _lost(
+    text: str, at: int, end: int, shape: RecordShape, *, is_between: bool
+) -> Iterator[Broken]:
+    """One for each record in a stretch that could not be read."""
+    places = [mark.start() for mark in shape.mark.finditer(text, at, end)] if shape.mark else []
+    if not places and is_between and text[at:end].strip(_BETWEEN):
+        places = [at]
+    for place in places:
+        begin = max(text.rfind("{", at, place), at)
+        raw = text[begin : min(end, begin + _RAW_CHARACTERS)]
+        yield Broken(raw, "in a stretch of a document in which no record could be read")
 
 
-class _Reader:
-    """Reads arrays of one text; `array` and `object` return what was read and where it ends."""
-
-    def __init__(self, text: str, lists: Collection[str], shape: RecordShape | None) -> None:
-        self._text, self._lists, self._shape = text, lists, shape
-        self._depth = 0
-
-    def array(self, at: int, *, is_open: bool) -> tuple[list[Json], int]:
-        """Elements from `at` on, to the array's end if it is open, else to that of the text."""
-        text = self._text
-        values: list[Json] = []
-        shapes: dict[str, frozenset[str]] = {}
-        while (begin := _BETWEEN.match(text, at).end()) < len(text):  # type: ignore[union-attr]
-            # a bracket behind a comma, or before one more record, closes nothing
-            closes = text[begin] == "]" and "," not in text[at:begin]
-            at = begin
-            if closes and is_open and not _BEGINS.match(text, at + 1):
-                return values, at + 1
-            if text[at] == "]" and not is_open:
-                at += 1
-                continue
-            found, after, error = self._element(at)
-            if error is not None:
-                after = self._next_like(at, shapes)
-                found = [*found, *self._lost(at, after, error)]
-            else:
-                found = [one for value in found for one in self._apart(value)]
-            for value in found:
-                if isinstance(value, dict) and value:
-                    first, keys = next(iter(value)), frozenset(value)
-                    shapes[first] = max(shapes.get(first, keys), keys, key=len)
-            values += found
-            at = after
-        if is_open and not (values and isinstance(values[-1], Broken)):
-            values.append(Broken("", "the document ends before its list does"))
-        return values, at
-
-    def _element(self, at: int) -> tuple[list[Json], int, str | None]:
-        """The value, or an array's values; where it ends; and what is wrong with it."""
-        text = self._text
-        try:
-            value, after = DECODER.raw_decode(text, at)
-            if not _ENDS.match(text, after):
-                raise ValueError(f"{text[after : after + 20]!r} after a value (char {after})")
-        except NO_JSON as error:
-            found, after = self._within(at)
-            return ([], at, f"no JSON: {error}") if found is None else (found, after, None)
-        return value if isinstance(value, list) else [value], after, None
-
-    def _lost(self, at: int, end: int, error: str) -> list[Json]:
-        """What is in the place of a stretch that could not be read: one for each record in it."""
-        lost: list[Json] = [Broken(self._text[at : min(end, at + _RAW_CHARACTERS)], error)]
-        if self._shape is not None and self._shape.mark is not None:
-            marks = [found.start() for found in self._shape.mark.finditer(self._text, at, end)]
-            error = "in a stretch of a document in which no record could be read"
-            lost += [
-                Broken(self._text[n : min(end, n + _MARK_CHARACTERS)], error) for n in marks[1:]
-            ]
-        return lost
-
-    def _apart(self, value: Json, depth: int = 0) -> list[Json]:
-        """The value; or the records that it swallowed, as where `[]` became `[{`, without it."""
-        shape = self._shape
-        if shape is None or not isinstance(value, dict) or depth >= _DEEPEST:
-            return [value]
-        for name in self._lists:
-            if isinstance(held := value.get(name), list):
-                value[name] = [one for each in held for one in self._apart(each, depth + 1)]
-        inner = records_within(value, shape, self._lists)
-        if not inner:
-            return [value]
-        broken = Broken(str(value)[:_RAW_CHARACTERS], "holds other records: a bracket is damaged")
-        return [broken, *(one for each in inner for one in self._apart(each, depth + 1))]
-
-    def _within(self, at: int) -> tuple[list[Json] | None, int]:
-        """What can be read of an array or object that is broken; None for nothing."""
-        if self._depth >= _DEEPEST:
-            return None, at
-        self._depth += 1
-        try:
-            if self._text[at] == "[":
-                return self.array(at + 1, is_open=True)
-            if self._text[at] != "{":
-                return None, at
-            whole, after = self._object(at)
-            return (None, at) if whole is None else ([whole], after)
-        finally:
-            self._depth -= 1
-
-    def _object(self, at: int) -> tuple[JsonObject | None, int]:
-        """An object with an array of records, read apart from it; None if it has no such array."""
-        text = self._text
-        members: JsonObject = {}
-        array: list[Json] | None = None
-        after_array = at
-        at += 1
-        try:
-            while text[at := _BETWEEN.match(text, at).end()] != "}":  # type: ignore[union-attr]
-                key, at = DECODER.raw_decode(text, at)
-                at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-                if text[at] != ":" or not isinstance(key, str):
-                    raise ValueError("no key")
-                at = _SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
-                if key in self._lists and text[at] == "[":
-                    array, at = self.array(at + 1, is_open=True)
-                    members[key], after_array = array, at
-                else:
-                    members[key], at = DECODER.raw_decode(text, at)
-        except (*NO_JSON, IndexError) as error:
-            broken = Broken(text[at : at + _RAW_CHARACTERS], f"no JSON: {error}")
-            if array is not None:
-                array.append(broken)
-                return members, self._end_of_object(after_array)
-            return self._list_after(at, members, broken)
-        return (members, at + 1) if array is not None else (None, at)
-
-    def _list_after(
-        self, at: int, members: JsonObject, broken: Broken
-    ) -> tuple[JsonObject | None, int]:
-        """The object, if a list of records comes behind what is broken and before a sibling."""
-        if not self._lists:
-            return None, at
-        names = "|".join(map(re.escape, self._lists))
-        found = re.compile(rf'"({names})"\s*:\s*\[').search(self._text, at)
-        sibling = _may_begin(self._text, at)
-        if found is None or (sibling is not None and sibling < found.start()):
-            return None, at
-        values, at = self.array(found.end(), is_open=True)
-        members[found[1]] = [*values, broken]
-        return members, self._end_of_object(at)
-
-    def _end_of_object(self, at: int) -> int:
-        """Where an object ends whose tail is not read."""
-        found = _may_begin(self._text, at)
-        return len(self._text) if found is None else found
-
-    def _next_like(self, at: int, shapes: dict[str, frozenset[str]]) -> int:
-        """Where the next element begins that is like one before it, or like the one that broke."""
-        if self._shape is not None:
-            place = self.next_record(at)
-            return len(self._text) if place is None else place
-        own = _FIRST_KEY.match(self._text, at)
-        anything: int | None = None
-        like_own: list[tuple[int, int]] = []
-        for place, value in self._objects_after(at):
-            first = next(iter(value))
-            if first in shapes and _are_alike(shapes[first], value):
-                return place
-            anything = place if anything is None else anything
-            if not shapes and own is not None and own[1] == first:
-                like_own.append((place, len(value)))
-                if len(like_own) == _MOST_LIKE_OWN:
-                    break
-        if like_own:
-            # objects within the one that broke have fewer keys than one that follows it
-            most = max(n_keys for _, n_keys in like_own)
-            return next(place for place, n_keys in like_own if n_keys >= _LIKENESS * most)
-        return len(self._text) if anything is None else anything
-
-    def next_record(self, at: int) -> int | None:
-        """Where the next record begins that can be read, at whatever depth."""
-        shape = self._shape
-        if shape is None or (shape.mark is not None and not shape.mark.search(self._text, at + 1)):
+def _next_record(text: str, at: int, shape: RecordShape) -> tuple[int, JsonObject, int] | None:
+    """The next record that can be read, at whatever depth: where it begins, and where it ends."""
+    if shape.mark is not None and not shape.mark.search(text, at):
+        return None
+    place = _may_begin(text, at)
+    for _ in range(_MOST_PLACES):
+        if place is None:
             return None
-        places = (place for place, value in self._objects_after(at) if shape.is_record(value))
-        return next(places, None)
-
-    def _objects_after(self, at: int) -> Iterator[tuple[int, JsonObject]]:
-        """Objects that may be elements of an array, wherever they lie, and where they begin."""
-        place = _may_begin(self._text, at + 1)
-        for _ in range(_MOST_PLACES):
-            if place is None:
-                return
-            try:
-                value, _end = DECODER.raw_decode(self._text, place)
-            except NO_JSON:
-                value = None
-            if isinstance(value, dict) and value:
-                yield place, value
-            place = _may_begin(self._text, place)
+        value, end = _decoded(text, place) or (None, place)
+        if isinstance(value, dict) and shape.is_record(value):
+            return place, value, end
+        holds_none = end > place and not records_within(value, shape)
+        place = _may_begin(text, end if holds_none else place + 1)
+    return None
 
 
 def _may_begin(text: str, at: int) -> int | None:
@@ -598,24 +426,20 @@ def _may_begin(text: str, at: int) -> int | None:
         brace = text.find("{", at)
         if brace < 0:
             return None
-        before = text[at:brace].rstrip(_BLANKS)[-2:]
-        if before and (before[-1] in ",[}" or before[0] == "}"):
+        before = (
+            text[at:brace].rstrip(_BLANKS)[-2:] or text[max(at - 40, 0) : at].rstrip(_BLANKS)[-2:]
+        )
+        if not before or before[-1] in ",[}" or before[0] == "}":
             return brace
         at = brace + 1
     found = _MAY_BEGIN.search(text, at)
     return None if found is None else found.end()
 
 
-def _are_alike(shape: frozenset[str], value: JsonObject) -> bool:
-    return len(shape & value.keys()) >= _LIKENESS * max(len(shape), len(value))
-
-
 # -- yAML documents of a log, an object at a time; no tag is obeyed, and aliases are bounded -----
 
 # of a document, or of an item of a list
 PIECE_LIMIT_BYTES = 64 << 20
-# of the same; an alias counts as the values of its anchor
-MOST_VALUES = 1 << 20
 _DEEPEST_YAML = 100
 _DOCUMENT = re.compile(rb"(?:---|\.\.\.)(?:[ \t]|\Z)")
 _DASH = re.compile(rb" {0,8}-(?= |\Z)")
@@ -676,19 +500,17 @@ def yaml_records(origin: Origin) -> Iterator[JsonRecord]:
         ) from None
     parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C where PyYAML was built with it
     nameless: list[JsonRecord] = []
-    anchors: dict[str, tuple[Json, int]] = {}
     for piece in _pieces(origin):
+        value, error = None, None
         try:
-            record = JsonRecord(piece.line, _value(piece, parser, anchors), "", None)
-        except yaml.YAMLError as error:
-            mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+            value = _value(piece, parser)
+        except yaml.YAMLError as why:
+            mark, what = getattr(why, "problem_mark", None), getattr(why, "problem", None)
             line = f" in line {piece.line + mark.line}" if mark else ""
-            record = JsonRecord(piece.line, None, "", f"no YAML: {what or 'characters'}{line}")
-        except ValueError as error:
-            record = JsonRecord(piece.line, None, "", f"no YAML: {error}")
-        value = record.value
-        if piece.of != "item":
-            anchors.clear()
+            error = f"no YAML: {what or 'characters'}{line}"
+        except ValueError as why:
+            error = f"no YAML: {why}"
+        record = JsonRecord(piece.line, value, "", error)
         if piece.of == "item" and isinstance(value, dict) and "kind" not in value:
             nameless.append(record)
             continue
@@ -696,8 +518,7 @@ def yaml_records(origin: Origin) -> Iterator[JsonRecord]:
             of_list = value if isinstance(value, dict) else {}
             yield from (one._replace(value=of_kind(one.value, of_list)) for one in nameless)
             nameless.clear()
-            value = None
-        if value is not None or record.error:  # no document that is a comment
+        if error or (value is not None and piece.of != "list"):  # no document that is a comment
             yield record
     yield from nameless
 
@@ -744,7 +565,7 @@ def _pieces(origin: Origin) -> Iterator[_Piece]:
     yield from around.pieces(of)
 
 
-def _value(piece: _Piece, parser: Any, anchors: dict[str, tuple[Json, int]]) -> Json:
+def _value(piece: _Piece, parser: Any) -> Json:
     """The value of a piece.
 
     Raises:
@@ -760,45 +581,28 @@ def _value(piece: _Piece, parser: Any, anchors: dict[str, tuple[Json, int]]) -> 
             pass
     next_event = parser(piece.text).get_event
     begin = [next_event() for _ in range(3)][2]  # behind those of the stream and the document
-    value = _Building(next_event, anchors).value(begin) if hasattr(begin, "anchor") else None
+    value = _built(begin, next_event) if hasattr(begin, "anchor") else None
     return value[0] if piece.of == "item" and isinstance(value, list) and value else value
 
 
-@dataclass(slots=True)
-class _Building:
-    """Values from the events of a parser; `anchors` are those of the document, with their sizes."""
-
-    next_event: Any
-    anchors: dict[str, tuple[Json, int]]
-    n_values: int = 0
-
-    def value(self, event: Any, depth: int = 0) -> Json:
-        """The value that begins with an event."""
-        kind, before = type(event).__name__, self.n_values
-        if kind == "AliasEvent" and event.anchor not in self.anchors:
-            raise ValueError("an alias without an anchor before it")
-        found, size = self.anchors[event.anchor] if kind == "AliasEvent" else (None, 1)
-        self.n_values += size
-        if self.n_values > MOST_VALUES or depth > _DEEPEST_YAML:
-            raise ValueError(f"over {MOST_VALUES:,} values or {_DEEPEST_YAML} levels in one object")
-        if kind == "AliasEvent":
-            return found
-        value: Json
-        if kind == "ScalarEvent":
-            value = _plain(event.value) if event.implicit[0] else event.value
-        elif kind == "SequenceStartEvent":
-            value = []
-            while type(inner := self.next_event()).__name__ != "SequenceEndEvent":
-                value.append(self.value(inner, depth + 1))
-        else:
-            value = {}
-            while type(key := self.next_event()).__name__ != "MappingEndEvent":
-                if type(key).__name__ != "ScalarEvent":
-                    raise ValueError("a key that is no text")
-                value[key.value] = self.value(self.next_event(), depth + 1)
-        if event.anchor:
-            self.anchors[event.anchor] = value, self.n_values - before
-        return value
+def _built(event: Any, next_event: Callable[[], Any], depth: int = 0) -> Json:
+    """The value that begins with an event of a parser; no alias, which could stand for a bomb."""
+    kind = type(event).__name__
+    if kind == "AliasEvent" or depth > _DEEPEST_YAML:
+        raise ValueError(f"an alias, or over {_DEEPEST_YAML} levels in one object")
+    if kind == "ScalarEvent":
+        return _plain(event.value) if event.implicit[0] else str(event.value)
+    if kind == "SequenceStartEvent":
+        values: list[Json] = []
+        while type(inner := next_event()).__name__ != "SequenceEndEvent":
+            values.append(_built(inner, next_event, depth + 1))
+        return values
+    members: JsonObject = {}
+    while type(key := next_event()).__name__ != "MappingEndEvent":
+        if type(key).__name__ != "ScalarEvent":
+            raise ValueError("a key that is no text")
+        members[key.value] = _built(next_event(), next_event, depth + 1)
+    return members
 
 
 @lru_cache(1 << 12)

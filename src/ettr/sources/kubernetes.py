@@ -25,7 +25,7 @@ from types import GenericAlias
 from typing import Any, TypedDict
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.json_records import Json, json_records, of_kind, yaml_records
+from ettr.sources.json_records import Json, RecordShape, json_records, of_kind, yaml_records
 from ettr.sources.lines import integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
@@ -53,6 +53,8 @@ _KEPT = _OWNERS | {"Pod", "Node", "Event", "Workload"}
 # pods of services, which run as long as they may: no attempts
 _SERVICES = frozenset(("DaemonSet", "ReplicaSet", "Deployment", "Node"))
 _NO_ATTEMPTS = _SERVICES | {"StatefulSet"}
+# an object, or an item of a list of the API, which has no kind
+_SHAPE = RecordShape(lambda one: "metadata" in one or "object" in one, None, ("items",))
 _KIND = re.compile(rb'"kind"\s*:\s*"(\w{1,60}?)(?:List)?"')
 _YAML = re.compile(rb"^(?:- |  )?(?:apiVersion|kind): \S", re.MULTILINE)
 _GPU = re.compile(
@@ -292,7 +294,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     seen, place = _Seen(rows), 0
     is_json = json_part(origin.head) or not _YAML.search(origin.head)
-    records = json_records(origin, ("items",), wanted=_WANTED) if is_json else yaml_records(origin)
+    records = json_records(origin, _SHAPE, _WANTED) if is_json else yaml_records(origin)
     for record in records:
         if not isinstance(record.value, dict):
             place = max(place + 1, record.line)

@@ -84,7 +84,7 @@ class LogRows(BatchBuilder):
                 raise BadRecordError("bad-json", record.error or "no JSON object")
             keep(line, record.value)
 
-        records = ((record.line, record) for record in json_records(self.origin, (), shape))
+        records = ((record.line, record) for record in json_records(self.origin, shape))
         yield from self.each(records, checked, attrgetter("raw"))
 
     def each_row(

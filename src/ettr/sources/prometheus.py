@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.json_records import Json, json_records, short
+from ettr.sources.json_records import Json, RecordShape, json_records, short
 from ettr.sources.lines import json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
@@ -46,6 +46,7 @@ _NODES = (
 )
 _PORT = re.compile(r":\d{1,5}\Z")
 _HEAD = re.compile(rb'"resultType"\s*:\s*"(?:matrix|vector)"')
+_SHAPE = RecordShape(lambda one: "metric" in one, re.compile('"metric"'), ("result",))
 # a gap of so many steps is one in which nobody asked
 _GAP_STEPS = 3.0
 
@@ -67,7 +68,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """States of nodes and events from all series whose metric is known; the others are skipped."""
     rows = LogRows(NAME, origin, options)
     line, held = 0, dict[tuple[tuple[str, str], ...], _Series]()
-    for record in json_records(origin, lists=("result",)):
+    for record in json_records(origin, _SHAPE):
         value = record.value
         data = value.get("data") if isinstance(value, dict) else None
         found = data.get("result") if isinstance(data, dict) else None

@@ -173,7 +173,7 @@ def shipped_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
             break
         yield b"".join(_line(_values(line, quick)) for line in lines)
     if held.strip():
-        values = salvage(text_of(held[: 64 * LINE_LIMIT_BYTES]), (), _SHAPE)
+        values = salvage(text_of(held[: 64 * LINE_LIMIT_BYTES]), _SHAPE)
         yield b"".join(_line([value]) for value in values)
 
 
@@ -199,7 +199,7 @@ def _values(line: bytes, quick: Callable[[bytes], Json]) -> list[Json]:
     """The records of a line, those within a damaged one too."""
     value = quick(line)
     is_whole = isinstance(value, dict) and not records_within(value, _SHAPE)
-    return [value] if is_whole else salvage(text_of(line), (), _SHAPE)
+    return [value] if is_whole else salvage(text_of(line), _SHAPE)
 
 
 def _line(values: list[Json]) -> bytes:

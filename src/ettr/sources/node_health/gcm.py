@@ -83,7 +83,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         else:
             file.count_skipped()
 
-    for record in json_records(origin, shape=_SHAPE):
+    for record in json_records(origin, _SHAPE):
         yield from file.each([(record.line, record)], keep, attrgetter("raw"))
         if jobs.is_full:
             yield jobs.batch()

@@ -54,7 +54,7 @@ def _is_record(value: JsonObject) -> bool:
     return (timed and bool(_OF_AN_EVENT & value.keys())) or _inner(value) is not None
 
 
-_SHAPE = RecordShape(_is_record, re.compile('"time(?:stamp)?"'))
+_SHAPE = RecordShape(_is_record, re.compile('"time(?:stamp)?"'), _LISTS)
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
@@ -64,7 +64,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     items = enumerate(
         (
             item
-            for record in json_records(origin, lists=_LISTS, shape=_SHAPE)
+            for record in json_records(origin, _SHAPE)
             for item in _items(record, record.value, {})
         ),
         1,

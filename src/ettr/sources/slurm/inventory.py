@@ -87,7 +87,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     head = origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")
     inventory = _Inventory(LogRows(NAME, origin, options))
     if head.startswith(b"{"):
-        inventory.read_json(load_json(origin, lists=("nodes",), shape=_SHAPE))
+        inventory.read_json(load_json(origin, "nodes", _SHAPE))
     elif b"NodeName=" in head:
         inventory.read_blocks()
     elif _TABLE_HEAD.match(head):

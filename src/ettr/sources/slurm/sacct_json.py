@@ -50,7 +50,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     Raises:
         SourceError: the file is no JSON, or holds no list of jobs.
     """
-    document = load_json(origin, lists=("jobs",), shape=_SHAPE)
+    document = load_json(origin, "jobs", _SHAPE)
     jobs = document.get("jobs")
     if not isinstance(jobs, list):
         raise SourceError(f'{origin}: holds no "jobs" list; is it the output of sacct --json?')
