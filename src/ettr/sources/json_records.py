@@ -253,11 +253,11 @@ def load_json(origin: Origin, name: str, shape: RecordShape) -> JsonObject:
     document: Json = quick_json()(data)
     if document is _UNREAD:
         text = text_of(data).removeprefix("\ufeff")
-        document, error = _load(text.strip())
-        if error is not None:
+        document, wrong = _load(text.strip())
+        if wrong is not None:
             records = _salvaged(text, shape, "the document ends before its list does")
             if not any(isinstance(one, dict) for one in records):
-                raise SourceError(f"{origin}: is not a complete JSON document: {error}")
+                raise SourceError(f"{origin}: is not a complete JSON document: {wrong}")
             document = {name: records}
             if begin := _META.search(text):
                 with contextlib.suppress(*NO_JSON):
@@ -378,7 +378,7 @@ def salvage(text: str, shape: RecordShape) -> list[Json]:
     """The records of a text that is no JSON as a whole; `Broken` where some are lost."""
     # what comes first may be whole, and only what follows it be damaged
     first, at = _decoded(text, len(text) - len(text.lstrip())) or ([], 0)
-    found = list(first) if isinstance(first, list) else [first]
+    found: list[Json] = [*first] if isinstance(first, list) else [first]
     while (record := _next_record(text, at, shape)) is not None:
         begin, value, end = record
         found += _lost(text, at, begin, shape, is_between=bool(found))
@@ -586,7 +586,7 @@ def _value(piece: _Piece, parser: Any) -> Json:
 
 
 def _built(event: Any, next_event: Callable[[], Any], depth: int = 0) -> Json:
-    """The value that begins with an event of a parser; no alias, which could stand for a bomb."""
+    """The value that begins with an event of a parser; an alias, which may be huge, is refused."""
     kind = type(event).__name__
     if kind == "AliasEvent" or depth > _DEEPEST_YAML:
         raise ValueError(f"an alias, or over {_DEEPEST_YAML} levels in one object")
