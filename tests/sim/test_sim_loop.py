@@ -153,7 +153,6 @@ def test_arrays_that_are_too_short_are_made_longer(monkeypatch: pytest.MonkeyPat
     expected = tables_of(SimulatedCluster(scenario, 1, "x"))
     monkeypatch.setattr("ettr.sim.cluster.play.SLOTS", 80)
     monkeypatch.setattr("ettr.sim.cluster.play.ROWS", 90)
-    monkeypatch.setattr("ettr.sim.cluster.play.NOTES", 80)
     found = tables_of(LoopCluster(scenario, 1, "x", DRAWN))
     assert [name for name in expected if not found[name].equals(expected[name])] == []
 

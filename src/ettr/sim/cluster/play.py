@@ -36,9 +36,9 @@ AT_LIMIT, NO_JOBS, FULL, TOO_SHORT, EMPTIED = range(5)
 
 # what `Board.cell` holds
 NOW, EVENTS, SUBMITTED, LINE, NEXT_PASS, LAST_PASS, REMINDER_S, N_HEAP, SERIAL = range(9)
-QUEUE_BEGIN, QUEUE_END, N_FREE_SLOTS, N_ROWS, N_ROW_NODES, N_NOTES, N_EMPTIED = range(9, 16)
-FEED_AT, N_FEED, IS_ALL_FED, IS_STEP_OVER = range(16, 20)
-STAMP, PROMISED_S, LEFT_S, N_CELLS = range(20, 24)
+QUEUE_BEGIN, QUEUE_END, N_FREE_SLOTS, N_ROWS, N_ROW_NODES, N_EMPTIED = range(9, 15)
+FEED_AT, N_FEED, IS_ALL_FED, IS_STEP_OVER = range(15, 19)
+PROMISED_S, LEFT_S, N_CELLS = range(19, 22)
 # columns of `Board.feed`, and the first of `Board.job`
 GPUS, WORK_S, LIMIT_S, OUTCOME, USER, ACCOUNT, PRIORITY, PATIENCE_S = range(8)
 REQUEUE_S, SUBMIT_S, N_FEED_COLUMNS = range(8, 11)
@@ -52,8 +52,6 @@ ROW_SAVED_S, ROW_LOST_S, ROW_RESTART_S, ROW_WRITE_S, N_ROW = range(30, 35)
 TIME_S, KEY, PUT, SLOT, OF_ATTEMPT, N_HEAP_COLUMNS = range(6)
 KIND = 1 << 40
 """A key is the kind of an event times this, and the number of its job."""
-# columns of `Board.notes`, the lines of the controller on preemptions
-NOTE_TIME_S, NOTE_LINE, NOTE_JOB, NOTE_FOR_JOB, N_NOTE_COLUMNS = range(5)
 # the first of what GPUs and nodes do, as in `log.Use`
 GPUS_HELD, GPUS_FREE, GPUS_DRAINING = range(3)
 N_HOURS = 7
@@ -79,7 +77,6 @@ class Rules(NamedTuple):
     write_s: int
     is_easy: bool
     preempts: bool
-    step_events: int
     batch_rows: int
 
 
@@ -91,7 +88,7 @@ class Board(NamedTuple):
         by_free: Sets of open nodes by their free GPUs, shape (GPUs of a node + 1, words).
         ready_s: As `room.Room.ready_s`, transposed.
         place_job: Slot that holds each place of a node, or -1, shape (nodes x GPUs of a node,).
-        oldest: Of each rank, the running job that started first, or -1.
+        newest: Of each rank, the running job that started last, or -1.
         hours: As `Hours.counts`; `hours_s` as `Hours.sums_s`.
     """
 
@@ -104,7 +101,6 @@ class Board(NamedTuple):
     feed: Numbers
     row: Numbers
     row_nodes: Numbers
-    notes: Numbers
     free: Numbers
     is_open: Numbers
     by_free: Numbers
@@ -112,7 +108,6 @@ class Board(NamedTuple):
     ready_s: Numbers
     place_job: Numbers
     place_next: Numbers
-    oldest: Numbers
     newest: Numbers
     hours: Numbers
     hours_s: Numbers
@@ -121,12 +116,11 @@ class Board(NamedTuple):
     chosen: Numbers
     victims: Numbers
     left: Numbers
-    left_stamp: Numbers
 
 
 EVENTS_A_STEP = 2000
 """Every so many events it is looked whether enough has been logged for a batch."""
-SLOTS, ROWS, NOTES = 4096, BATCH_ROWS + 8 * EVENTS_A_STEP, 1 << 14
+SLOTS, ROWS = 4096, BATCH_ROWS + 8 * EVENTS_A_STEP
 
 
 def new_board(rules: Rules, rank_of: list[int], hours: Hours) -> Board:
@@ -155,7 +149,6 @@ def new_board(rules: Rules, rank_of: list[int], hours: Hours) -> Board:
         feed=numbers(1, N_FEED_COLUMNS),
         row=numbers(ROWS, N_ROW),
         row_nodes=numbers(ROWS + 2 * n_nodes * per_node),
-        notes=numbers(NOTES, N_NOTE_COLUMNS),
         free=numbers(n_nodes, value=per_node),
         is_open=numbers(n_nodes, value=1),
         by_free=by_free,
@@ -163,7 +156,6 @@ def new_board(rules: Rules, rank_of: list[int], hours: Hours) -> Board:
         ready_s=numbers(per_node + 1, n_nodes),
         place_job=numbers(n_nodes * per_node, value=-1),
         place_next=numbers(n_nodes * per_node, value=-1),
-        oldest=numbers(rules.n_ranks, value=-1),
         newest=numbers(rules.n_ranks, value=-1),
         hours=hours.counts,
         hours_s=hours.sums_s,
@@ -172,7 +164,6 @@ def new_board(rules: Rules, rank_of: list[int], hours: Hours) -> Board:
         chosen=numbers(n_nodes),
         victims=numbers(SLOTS),
         left=numbers(n_nodes),
-        left_stamp=numbers(n_nodes),
     )
 
 
@@ -186,7 +177,7 @@ def longer(board: Board) -> Board:
 
     n_slots = len(board.job)
     board.cell[N_FREE_SLOTS] += n_slots
-    names = ("job", "heap", "queue", "row", "notes", "row_nodes", "victims")
+    names = ("job", "heap", "queue", "row", "row_nodes", "victims")
     return board._replace(
         free_slots=np.append(np.arange(n_slots, 2 * n_slots)[::-1], board.free_slots),
         **{name: twice(getattr(board, name)) for name in names},
@@ -596,8 +587,6 @@ def join(board: Board, slot: int) -> None:
     job[slot, OLDER], job[slot, NEWER] = older, newer
     if older >= 0:
         job[older, NEWER] = slot
-    else:
-        board.oldest[rank] = slot
     if newer >= 0:
         job[newer, OLDER] = slot
     else:
@@ -611,8 +600,6 @@ def part(board: Board, slot: int) -> None:
     rank, older, newer = job[slot, RANK], job[slot, OLDER], job[slot, NEWER]
     if older >= 0:
         job[older, NEWER] = newer
-    else:
-        board.oldest[rank] = newer
     if newer >= 0:
         job[newer, OLDER] = older
     else:
@@ -872,13 +859,7 @@ def preempt(board: Board, rules: Rules, now_s: int) -> bool:
             n_victims = whole_victims(board, rules, head, now_s)
     for i in range(n_victims):
         victim = board.victims[i]
-        cell[LINE] += 1
-        notes = board.notes[cell[N_NOTES]]
-        cell[N_NOTES] += 1
-        notes[NOTE_TIME_S] = now_s
-        notes[NOTE_LINE] = cell[LINE]
-        notes[NOTE_JOB] = job[victim, NUMBER]
-        notes[NOTE_FOR_JOB] = job[head, NUMBER]
+        cell[LINE] += 1  # of the controller, before that of the attempt
         interrupt(board, rules, victim, PREEMPTED, now_s, 0, -1, job[head, NUMBER])
     if n_victims > 0:
         return True
@@ -931,39 +912,15 @@ def one_victim(board: Board, rules: Rules, head: int, now_s: int) -> int:
 
 
 @compiled
-def left_on(board: Board, node: int) -> int:
-    """GPUs that are free on a node in the thought of this stamp."""
-    if board.left_stamp[node] != board.cell[STAMP]:
-        board.left_stamp[node] = board.cell[STAMP]
-        board.left[node] = board.free[node]
-    return int(board.left[node])
-
-
-@compiled
 def without(board: Board, rules: Rules, slot: int, sign: int) -> int:
-    """Take a job from its open nodes in thought, or put it back (-1); those that become empty."""
+    """Take a job from its nodes in thought, put it back (-1) or neither (0); those then empty."""
     on_each = min(board.job[slot, GPUS], rules.per_node)
     n_empty = 0
     place = board.job[slot, FIRST_PLACE]
     while place >= 0:
         node = place // rules.per_node
-        if board.is_open[node]:
-            board.left[node] = left_on(board, node) + sign * on_each
-            if board.left[node] == rules.per_node:
-                n_empty += 1
-        place = board.place_next[place]
-    return n_empty
-
-
-@compiled
-def n_emptied_by(board: Board, rules: Rules, slot: int) -> int:
-    """Open nodes of a job that are empty in thought."""
-    n_empty = 0
-    place = board.job[slot, FIRST_PLACE]
-    while place >= 0:
-        node = place // rules.per_node
-        if board.is_open[node] and left_on(board, node) == rules.per_node:
-            n_empty += 1
+        board.left[node] += sign * on_each
+        n_empty += int(board.left[node] == rules.per_node)
         place = board.place_next[place]
     return n_empty
 
@@ -973,7 +930,8 @@ def whole_victims(board: Board, rules: Rules, head: int, now_s: int) -> int:
     """As `policies.newest_first` for several nodes: the first jobs that leave enough empty."""
     job, victims = board.job, board.victims
     needed = job[head, GPUS] // rules.per_node - board.n_by_free[rules.per_node]
-    board.cell[STAMP] += 1
+    for node in range(rules.n_nodes):  # a closed one never becomes empty
+        board.left[node] = board.free[node] if board.is_open[node] else -FAR_S
     n_empty, n_chosen = 0, 0
     for rank in range(job[head, RANK]):
         slot = newest_ready(board, rules, rank, now_s)
@@ -986,7 +944,7 @@ def whole_victims(board: Board, rules: Rules, head: int, now_s: int) -> int:
         return 0
     n_kept = 0
     for i in range(n_chosen):
-        gives = n_emptied_by(board, rules, victims[i])
+        gives = without(board, rules, victims[i], 0)
         if n_empty - gives >= needed:
             n_empty -= gives
             without(board, rules, victims[i], -1)
@@ -1064,7 +1022,6 @@ def is_short(board: Board) -> bool:
         or cell[N_HEAP] + 2 * n_jobs + 128 > len(board.heap)
         or cell[QUEUE_END] - cell[QUEUE_BEGIN] + 64 > board.queue.size
         or cell[N_ROWS] + n_jobs + 64 > len(board.row)
-        or cell[N_NOTES] + n_jobs + 64 > len(board.notes)
         or cell[N_ROW_NODES] + n_places + 64 > board.row_nodes.size
     )
 
@@ -1078,7 +1035,7 @@ def happen(board: Board, rules: Rules, now_s: int) -> None:
     drop_first(board)
     cell[EVENTS] += 1
     cell[NOW] = now_s
-    cell[IS_STEP_OVER] = cell[EVENTS] % rules.step_events == 0
+    cell[IS_STEP_OVER] = cell[EVENTS] % EVENTS_A_STEP == 0
     if kind == PASS:
         do_pass(board, rules, now_s)
     elif kind == END:

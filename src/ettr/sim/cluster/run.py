@@ -60,14 +60,17 @@ class LoopLog(SiteLog):
     def __init__(self, scenario: ClusterScenario, file_id: str, owners: Owners, loop: Loop) -> None:
         super().__init__(scenario, file_id, owners)
         self._loop = loop
+        self._n_noted = 0
 
     def log_notes(self) -> None:
         """Log the controller's lines on preemptions, before anything later is logged."""
-        n_notes = int(self._loop.board.cell[play.N_NOTES])
-        self._loop.board.cell[play.N_NOTES] = 0
-        for time_s, line, job, for_job in self._loop.board.notes[:n_notes].tolist():
-            self.preempted(str(job), str(for_job), time_s, line)
-        self._rows.count_read(n_notes)
+        n_rows = int(self._loop.board.cell[play.N_ROWS])
+        rows = self._loop.board.row[self._n_noted : n_rows]
+        self._n_noted = n_rows
+        for row in rows[rows[:, play.ROW_STATE] == play.PREEMPTED].tolist():
+            job_id, for_job_id = str(row[play.NUMBER]), str(row[play.ROW_FOR_JOB])
+            self.preempted(job_id, for_job_id, row[play.ROW_END_S], row[play.ROW_LINE] - 1)
+            self._rows.count_read()
 
     def next_line(self) -> int:
         """The number of the next line."""
@@ -103,6 +106,7 @@ class LoopLog(SiteLog):
 
     def _forget(self) -> None:
         self._loop.board.cell[play.N_ROWS] = self._loop.board.cell[play.N_ROW_NODES] = 0
+        self._n_noted = 0
 
 
 _COLUMNS = (
@@ -132,7 +136,6 @@ def rules_of(scenario: ClusterScenario) -> Rules:
         write_s=scenario.checkpoints.write_s,
         is_easy=scheduling.waiting == "easy-backfill",
         preempts=scheduling.preemption == "newest-first",
-        step_events=EVENTS_A_STEP,
         batch_rows=BATCH_ROWS,
     )
 
