@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ettr.errors import UsageError
-from ettr.sources.lines import json_part, node_of_name
+from ettr.sources.lines import json_part, lines_with, node_of_name
 from ettr.sources.log_rows import OF_FILE, LogDays, LogRows
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.shippers import is_shipped, shipped_lines
@@ -458,15 +458,6 @@ def groups(block: bytes) -> Iterator[Group]:
         places.tolist(), sizes.tolist(), begins.tolist(), until.tolist(), strict=True
     ):
         yield Group(block[start:end], place, size)
-
-
-def lines_with(block: bytes, mark: bytes) -> Iterator[int]:
-    """Where each line begins that holds the mark; `find` is many times as fast as a regex."""
-    found = block.find(mark)
-    while found >= 0:
-        yield block.rfind(b"\n", 0, found) + 1
-        end = block.find(b"\n", found)
-        found = block.find(mark, end) if end >= 0 else -1
 
 
 def _layout(block: bytes, starts: Places) -> _Layout | None:

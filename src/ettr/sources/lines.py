@@ -108,6 +108,30 @@ def numbered_texts(origin: Origin) -> Iterator[tuple[int, str]]:
         yield number, text_of(line)
 
 
+def lines_with(block: bytes, mark: bytes) -> Iterator[int]:
+    """Where each line begins that holds the mark; `find` is many times as fast as a regex."""
+    found = block.find(mark)
+    while found >= 0:
+        yield block.rfind(b"\n", 0, found) + 1
+        end = block.find(b"\n", found)
+        found = block.find(mark, end) if end >= 0 else -1
+
+
+def paragraphs(origin: Origin, begins: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Lines up to an empty one or one that begins so, with the number of the first."""
+    block: list[str] = []
+    first = 0
+    for number, line in numbered_texts(origin):
+        if block and (line.startswith(begins) or not line.strip()):
+            yield first, "\n".join(block)
+            block = []
+        if line.strip():
+            first = first if block else number
+            block.append(line)
+    if block:
+        yield first, "\n".join(block)
+
+
 def not_blank(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """The numbered lines that hold more than blanks."""
     return ((number, text) for number, text in lines if text.strip())

@@ -25,12 +25,11 @@ from ettr.sources.kernel_lines import (
     KernelDays,
     is_journal,
     is_of_kernel,
-    lines_with,
     message_of,
     plain_head,
     wrapping_of,
 )
-from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts
+from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts, lines_with
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
@@ -45,38 +44,24 @@ _ARRAYS = (b'"MESSAGE":[', b'"MESSAGE": [', b'"MESSAGE" : [')
 _LINES_OF_ONE = 4
 
 
-@dataclass(slots=True)
-class _Clock:
-    """Turns the stamps of one file into UTC, and says what it assumed."""
-
-    file: LogRows
-
-    def time(self, found: re.Match[str], number: int, line: str) -> datetime | None:
-        parts = found.groupdict()
-        if parts.get("uptime"):
-            return self._since_boot(float(parts["uptime"]))
-        if parts.get("iso"):
-            if parts["offset"]:
-                return time_of(parts["iso"] + parts["offset"])
-            return self.file.local_time(parts["iso"])
-        return self._of_parts(parts, number, line)
-
-    def _since_boot(self, seconds: float) -> datetime | None:
-        start = self.file.options.start
+def _time_of(file: LogRows, found: re.Match[str], number: int, line: str) -> datetime | None:
+    """The moment of a line's stamp in UTC; what is assumed is noted."""
+    parts, start = found.groupdict(), file.options.start
+    if parts.get("uptime"):
         if start is None:
             return None
-        self.file.note("stamps are seconds since boot; the boot was taken from the start given")
+        file.note("stamps are seconds since boot; the boot was taken from the start given")
         try:
-            return start.astimezone(UTC) + timedelta(seconds=seconds)
+            return start.astimezone(UTC) + timedelta(seconds=float(parts["uptime"]))
         except OverflowError:
             return None
-
-    def _of_parts(self, parts: dict[str, str | None], number: int, line: str) -> datetime | None:
-        text = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}T"
-        text += (parts["clock"] or "").zfill(8)
-        if parts.get("year"):
-            return self.file.local_time(f"{parts['year']}-{text}")
-        return self.file.time_without_year(text, number, line)
+    if parts.get("iso"):
+        iso, offset = parts["iso"], parts["offset"]
+        return time_of(iso + offset) if offset else file.local_time(iso)
+    text = f"{MONTHS[parts['month']]:02d}-{int(parts['day']):02d}T{parts['clock'].zfill(8)}"
+    if parts.get("year"):
+        return file.local_time(f"{parts['year']}-{text}")
+    return file.time_without_year(text, number, line)
 
 
 @dataclass(slots=True)
@@ -92,7 +77,7 @@ class _Kernel:
     """Turns the lines of one log that hold a mark into events."""
 
     def __init__(self, file: LogRows) -> None:
-        self._file, self._clock = file, _Clock(file)
+        self._file = file
         self.forms = Forms(file.options.kernel) if file.options.kernel else package_forms()
         self._named: dict[str | None, _Named] = {}
         self._seen: set[tuple[str | None, str, str | None]] = set()
@@ -116,7 +101,7 @@ class _Kernel:
         if not seen and gpu is None:
             self._nothing(number, line, seen)
             return
-        time = self._clock.time(found, number, text)
+        time = _time_of(self._file, found, number, text)
         if time is None:
             reason = "no-boot-time" if parts.get("uptime") else "bad-timestamp"
             detail = (

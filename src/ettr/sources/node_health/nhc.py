@@ -77,17 +77,16 @@ class _Times:
         return self._last
 
     def _time(self, parts: dict[str, str | None], number: int, line: str) -> datetime | None:
-        if parts.get("iso") and parts.get("offset"):
-            return time_of(f"{parts['iso']}{parts['offset']}")
-        if iso := parts.get("iso"):
-            return self._file.local_time(iso)
+        iso, year, clock = parts.get("iso"), parts.get("year"), parts.get("clock")
+        if iso:
+            offset = parts.get("offset")
+            return time_of(iso + offset) if offset else self._file.local_time(iso)
         if ymd := parts.get("ymd"):
-            return self._file.local_time(f"{ymd[:4]}-{ymd[4:6]}-{ymd[6:]}T{parts['clock']}")
-        rest = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}"
-        rest += f"T{parts['clock']}"
-        if parts.get("year"):
-            return self._file.local_time(f"{parts['year']}-{rest}")
-        return self._file.time_without_year(rest, number, line)
+            return self._file.local_time(f"{ymd[:4]}-{ymd[4:6]}-{ymd[6:]}T{clock}")
+        day = f"{MONTHS[parts['month'] or 'Jan']:02d}-{int(parts['day'] or 0):02d}T{clock}"
+        if year:
+            return self._file.local_time(f"{year}-{day}")
+        return self._file.time_without_year(day, number, line)
 
 
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:

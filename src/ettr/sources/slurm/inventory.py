@@ -22,7 +22,13 @@ from ettr.sources.json_records import (
     number,
 )
 from ettr.sources.limits import LONGEST_NAME, MOST_GPUS_PER_NODE, most_listed
-from ettr.sources.lines import first_texts, integer_of, numbered_texts
+from ettr.sources.lines import (
+    BadRecordError,
+    first_texts,
+    integer_of,
+    numbered_texts,
+    paragraphs,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.node_lists import FileNodeLists, listed_nodes
 from ettr.sources.origin import Origin
@@ -87,11 +93,11 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     head = origin.head.lstrip(b"\xef\xbb\xbf \t\r\n")
     inventory = _Inventory(LogRows(NAME, origin, options))
     if head.startswith(b"{"):
-        inventory.read_json(load_json(origin, "nodes", _SHAPE))
+        yield from inventory.read_json(load_json(origin, "nodes", _SHAPE))
     elif b"NodeName=" in head:
-        inventory.read_blocks()
+        yield from inventory.read_blocks()
     elif _TABLE_HEAD.match(head):
-        inventory.read_table()
+        yield from inventory.read_table()
     else:
         raise SourceError(
             f"{origin}: is not the output of scontrol show node, sinfo -N -l or sinfo --json"
@@ -112,7 +118,7 @@ class _Inventory:
         self._future = 0
         self._accelerators = rows.options.accelerators or ()
 
-    def read_json(self, document: JsonObject) -> None:
+    def read_json(self, document: JsonObject) -> Iterator[Batch]:
         """`scontrol show node --json`, or `sinfo --json` of old versions."""
         entries = document.get("nodes")
         if not isinstance(entries, list):
@@ -120,16 +126,16 @@ class _Inventory:
                 f'{self._rows.origin}: holds no "nodes" list; scontrol show nodes --json writes '
                 "one (sinfo --json of Slurm 23.02 and later does not)"
             )
-        for place, entry in enumerate(entries, 1):
-            self._rows.count_read()
-            if isinstance(entry, Broken):
-                self._rows.reject(place, "bad-json", entry.error, entry.raw)
-                continue
-            try:
-                self._one_json(place, as_object(entry))
-            except (TypeError, ValueError, KeyError, OverflowError, OSError) as why:
-                detail = f"no node as Slurm writes it: {why}"
-                self._rows.reject(place, "bad-node", detail, str(entry))
+        yield from self._rows.each(enumerate(entries, 1), self._entry, _raw)
+
+    def _entry(self, place: int, entry: Json) -> None:
+        if isinstance(entry, Broken):
+            raise BadRecordError("bad-json", entry.error)
+        try:
+            self._one_json(place, as_object(entry))
+        except (TypeError, ValueError, KeyError, OverflowError, OSError) as why:
+            detail = f"no node as Slurm writes it: {why}"
+            raise BadRecordError("bad-node", detail) from why
 
     def _one_json(self, place: int, entry: JsonObject) -> None:
         name = entry["name"]
@@ -160,31 +166,18 @@ class _Inventory:
             state = _state("+".join(states), clean(reason) or "", clean(user) or "", moment)
         self._keep(node, state)
 
-    def read_blocks(self) -> None:
+    def read_blocks(self) -> Iterator[Batch]:
         """`scontrol show node`: blocks of key=value, or one line each with -o."""
-        block: list[str] = []
-        first = 0
-        for line_number, line in numbered_texts(self._rows.origin):
-            if line.startswith("NodeName=") or not line.strip():
-                self._block(first, block)
-                block = []
-            if line.strip():
-                first = first if block else line_number
-                block.append(line)
-        self._block(first, block)
+        blocks = paragraphs(self._rows.origin, ("NodeName=",))
+        yield from self._rows.each(blocks, self._block)
 
-    def _block(self, line_number: int, block: list[str]) -> None:
-        if not block:
-            return
-        self._rows.count_read()
-        text = "\n".join(block)
+    def _block(self, line_number: int, text: str) -> None:
         keys: dict[str, str] = {}
         for key, value in _PAIR.findall(text):
             keys.setdefault(key, value)  # reasons and comments, which may hold pairs, come last
         name = keys.get("NodeName", "")
-        if not block[0].startswith("NodeName=") or not name:
-            self._rows.reject(line_number, "bad-node", "no NodeName=", text)
-            return
+        if not text.startswith("NodeName=") or not name:
+            raise BadRecordError("bad-node", "no NodeName=")
         try:
             if self._is_future(keys.get("State", "")):
                 return
@@ -201,7 +194,7 @@ class _Inventory:
             )
             self._keep(node, self._block_state(text, keys))
         except (ValueError, OverflowError) as why:
-            self._rows.reject(line_number, "bad-node", str(why), text)
+            raise BadRecordError("bad-node", str(why)) from why
 
     def _is_future(self, spelled: str) -> bool:
         """Count a node that is defined and does not exist yet; False for all others."""
@@ -226,32 +219,32 @@ class _Inventory:
             raise ValueError(f"{reason.since!r:.100} is not a time")
         return _state(keys["State"], reason.text, reason.user, moment)
 
-    def read_table(self) -> None:
+    def read_table(self) -> Iterator[Batch]:
         """`sinfo -N -l`: one line for each node and partition; it has no GPUs."""
         expand = FileNodeLists()
         columns: list[str] = []
-        for line_number, line in numbered_texts(self._rows.origin):
+
+        def keep(line_number: int, line: str) -> None:
             words = line.split()
-            if words[:1] == ["NODELIST"]:
-                columns = words
-                continue
-            if not columns and line_number == 1:
-                continue  # the date
-            self._rows.count_read()
             if not words:
                 self._rows.count_skipped()
-                continue
+                return
             row = dict(zip(columns, words, strict=False))
+            if len(words) < min(len(columns) - 1, 4):
+                raise BadRecordError("bad-node", "no line of sinfo -N -l")
             try:
-                if len(words) < min(len(columns) - 1, 4):
-                    raise ValueError("no line of sinfo -N -l")
                 nodes = self._table_nodes(line_number, row, expand)
             except ValueError as why:
-                self._rows.reject(line_number, "bad-node", str(why), line)
-                continue
+                raise BadRecordError("bad-node", str(why)) from why
             are_new = [self._add(node) for node in nodes]
             if not any(are_new):
                 self._rows.count_folded()
+
+        for line_number, line in numbered_texts(self._rows.origin):
+            if line.split()[:1] == ["NODELIST"]:
+                columns = line.split()
+            elif columns or line_number > 1:  # the first line is the date
+                yield from self._rows.each([(line_number, line)], keep)
 
     def _table_nodes(
         self, line_number: int, row: dict[str, str], expand: FileNodeLists
@@ -408,6 +401,10 @@ def _words(value: Json) -> list[str]:
     if isinstance(value, str):
         return value.split(",")
     return [str(word) for word in value] if isinstance(value, list) else []
+
+
+def _raw(entry: Json) -> str:
+    return entry.raw if isinstance(entry, Broken) else str(entry)
 
 
 def _known(text: str | None) -> str:

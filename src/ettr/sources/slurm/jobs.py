@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ettr.errors import SourceError
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import BadRecordError, first_texts, numbered_texts
+from ettr.sources.lines import BadRecordError, first_texts, paragraphs
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.attempts import FieldRecords
@@ -89,28 +89,13 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         else:
             raise BadRecordError("bad-job", "no JobId=")
 
-    for block in _blocks(origin):
+    for block in paragraphs(origin, (_START, _NO_JOBS)):
         yield from rows.each([block], keep)
         if jobs.is_full:
             yield jobs.batch()
     if not begun:
         raise SourceError(f"{origin}: is not the output of scontrol show job")
     yield jobs.batch(is_last=True)
-
-
-def _blocks(origin: Origin) -> Iterator[tuple[int, str]]:
-    """The text of each job with the line on which it begins."""
-    block: list[str] = []
-    first = 0
-    for number, line in numbered_texts(origin):
-        if block and (line.startswith((_START, _NO_JOBS)) or not line.strip()):
-            yield first, "\n".join(block)
-            block = []
-        if line.strip():
-            first = first if block else number
-            block.append(line)
-    if block:
-        yield first, "\n".join(block)
 
 
 def _record(text: str) -> dict[str, str]:

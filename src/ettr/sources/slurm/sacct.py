@@ -25,6 +25,7 @@ from pyarrow import csv
 
 from ettr.errors import SourceError, UsageError
 from ettr.sources.base import READERS, ReadOptions, Source, Spreading
+from ettr.sources.lines import lines_with
 from ettr.sources.node_lists import NodeLists
 from ettr.sources.origin import READ_ERRORS, Origin
 from ettr.sources.slurm import fields as words
@@ -43,47 +44,17 @@ _STAND_IN = b"\x1f"
 INNER_MARK, INNER_BREAK = b"\x1e", b"\x1d"
 _START = re.compile(rb"\d+(?:_(?:\d+|\[[^\]|]{0,400}\]))?(?:\+\d+)?(?:\.[A-Za-z0-9_+\-]+)?\Z")
 _NUMBER = re.compile(rb"\d*\Z")
-_TIMES = frozenset({"submit", "start", "end", "eligible"})
-_NUMBERS = frozenset(
-    {
-        "uid",
-        "gid",
-        "elapsedraw",
-        "nnodes",
-        "ncpus",
-        "alloccpus",
-        "allocnodes",
-        "reqcpus",
-        "reqnodes",
-        "priority",
-        "cputimeraw",
-    }
+_TIMES = ("submit", "start", "end", "eligible")
+_NUMBERS = (
+    *("uid", "gid", "elapsedraw", "nnodes", "ncpus", "alloccpus", "allocnodes", "reqcpus"),
+    *("reqnodes", "priority", "cputimeraw"),
 )
 _ALWAYS_FILLED = frozenset(
     {"state", "elapsed", "elapsedraw", "suspended", "exitcode", "submit", "start", "end"}
 )
-_DURATIONS = frozenset(
-    {
-        "elapsed",
-        "timelimit",
-        "suspended",
-        "systemcpu",
-        "usercpu",
-        "totalcpu",
-        "cputime",
-        "mincpu",
-        "avecpu",
-        "planned",
-        "reserved",
-    }
-)
-_EXITS = frozenset({"exitcode", "derivedexitcode"})
-_CHECKED = (
-    _TIMES
-    | _NUMBERS
-    | _DURATIONS
-    | _EXITS
-    | {"jobid", "jobidraw", "state", "submitline", "alloctres", "reqtres", "workdir"}
+_DURATIONS = (
+    *("elapsed", "timelimit", "suspended", "systemcpu", "usercpu", "totalcpu", "cputime"),
+    *("mincpu", "avecpu", "planned", "reserved"),
 )
 # separators in a name, and in all texts of a record, that are put together again
 _MOST_IN_A_NAME, _MOST_IN_TEXTS = 16, 32
@@ -314,44 +285,25 @@ def _join(lines: _BlockLines, group: list[int], found: Records) -> bytes | None:
     layout = lines.layout
     n_marks = text.count(layout.mark)
     excess = n_marks - layout.separators
+    problem = None
     if excess < 0:
-        found.broken.append(
-            (
-                group[0],
-                "too-few-fields",
-                f"{n_marks + 1} fields where the header has {len(layout.fields)}",
-                text,
-            )
-        )
-        return None
-    if excess and layout.delimiter == b"," and _LISTS & set(layout.fields):
-        found.broken.append(
-            (
-                group[0],
-                "too-many-fields",
-                f"{n_marks + 1} fields where the header has {len(layout.fields)}; lists of nodes "
-                "and of resources hold commas: dump with another --delimiter",
-                text,
-            )
-        )
-        return None
-    if excess:
+        problem = "too-few-fields", ""
+    elif excess and layout.delimiter == b"," and _LISTS & set(layout.fields):
+        hint = "; lists of nodes and of resources hold commas: dump with another --delimiter"
+        problem = "too-many-fields", hint
+    elif excess:
         merged = _merge(text, layout)
         if merged is None:
-            found.broken.append(
-                (
-                    group[0],
-                    "too-many-fields",
-                    f"{n_marks + 1} fields where the header has {len(layout.fields)}, "
-                    "and no single way to join them",
-                    text,
-                )
-            )
-            return None
-        parts, disputed = merged
-        found.disputed += disputed
-        mark = layout.mark
-        text = mark.join(part.replace(mark, INNER_MARK) for part in parts)
+            problem = "too-many-fields", ", and no single way to join them"
+        else:
+            parts, disputed = merged
+            found.disputed += disputed
+            text = layout.mark.join(part.replace(layout.mark, INNER_MARK) for part in parts)
+    if problem is not None:
+        reason, more = problem
+        detail = f"{n_marks + 1} fields where the header has {len(layout.fields)}{more}"
+        found.broken.append((group[0], reason, detail, text))
+        return None
     found.repaired += 1
     return text.replace(b"\n", INNER_BREAK)
 
@@ -384,7 +336,7 @@ def _in_one_text(text: bytes, layout: RecordLayout) -> list[list[bytes]]:
     n, fields = layout.separators, layout.fields
     first_parts = text.split(layout.mark, n + 1)[:-1]
     last_parts = text.rsplit(layout.mark, n + 1)[1:]
-    checked = [k for k, name in enumerate(fields) if name in _CHECKED]
+    checked = [k for k, name in enumerate(fields) if name in _CHECKS]
     # fields before the text fit as the first parts, those behind it as the last
     latest = next((k for k in checked if not _fits(fields[k], first_parts[k])), n)
     earliest = next((k for k in reversed(checked) if not _fits(fields[k], last_parts[k])), 0)
@@ -441,44 +393,41 @@ def _in_several_texts(text: bytes, layout: RecordLayout) -> list[list[bytes]]:
 
 
 def _fits(name: str, part: bytes) -> bool:
-    if name in {"jobid", "jobidraw"}:
-        return _START.match(part) is not None
-    if name == "state":
-        return _reads(words.state_and_user, part)
-    if name in _TIMES:
-        return _is_time(part)
-    if name in _EXITS:
-        return _reads(words.exit_code, part)
-    if name in _NUMBERS:
-        return _NUMBER.match(part) is not None
-    if name in _DURATIONS:
-        return _reads(words.duration_s, part)
-    if name == "submitline":
-        return not part or _COMMANDS.match(part) is not None
-    if name in {"alloctres", "reqtres"}:
-        return not part or b"=" in part
-    if name == "workdir":
-        return not part or part.startswith(b"/")
-    return True
+    """Whether a field may be so."""
+    return name not in _CHECKS or _CHECKS[name](part)
 
 
-def _reads(parse: Callable[[str], object], part: bytes) -> bool:
-    try:
-        parse(part.decode("utf-8", "replace"))
-    except ValueError:
-        return False
-    return True
+def _readable(parse: Callable[[str], object]) -> Callable[[bytes], bool]:
+    """Whether a function of a text takes a field."""
 
-
-def _is_time(part: bytes) -> bool:
-    text = part.decode("utf-8", "replace")
-    if text in words.NOTHING or re.fullmatch(r"\d{9,11}", text):
+    def is_readable(part: bytes) -> bool:
+        try:
+            parse(part.decode("utf-8", "replace"))
+        except ValueError:
+            return False
         return True
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return len(text) >= len("2026-01-01T00:00")
+
+    return is_readable
+
+
+def _time_or_nothing(text: str) -> None:
+    if text in words.NOTHING or re.fullmatch(r"\d{9,11}", text):
+        return
+    if datetime.fromisoformat(text) is None or len(text) < len("2026-01-01T00:00"):
+        raise ValueError(text)
+
+
+_CHECKS: dict[str, Callable[[bytes], bool]] = {
+    **dict.fromkeys(("jobid", "jobidraw"), lambda part: _START.match(part) is not None),
+    **dict.fromkeys(_TIMES, _readable(_time_or_nothing)),
+    **dict.fromkeys(_NUMBERS, lambda part: _NUMBER.match(part) is not None),
+    **dict.fromkeys(_DURATIONS, _readable(words.duration_s)),
+    **dict.fromkeys(("exitcode", "derivedexitcode"), _readable(words.exit_code)),
+    **dict.fromkeys(("alloctres", "reqtres"), lambda part: not part or b"=" in part),
+    "state": _readable(words.state_and_user),
+    "submitline": lambda part: not part or _COMMANDS.match(part) is not None,
+    "workdir": lambda part: not part or part.startswith(b"/"),
+}
 
 
 def fields_of_header(line: bytes, delimiter: bytes) -> tuple[str, ...]:
@@ -508,12 +457,9 @@ _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _ZONED_ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?!\d)")
 _JOB_ID = b"JobID"
 _LINE_BREAK, _FIRST_NON_ASCII = 10, 128
-# of a block that are looked through at once
-_WINDOW_BYTES = 1 << 20
 _HEADER_SHARE = 0.8
 # `sacct -o ALL` has a header of less than half of this
 _MOST_HEADER_BYTES = 4096
-_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read(origin: Origin, options: ReadOptions, spread: Spreading | None = None) -> Iterator[Batch]:
@@ -738,31 +684,16 @@ def _is_ascii(column: pa.Array) -> bool:
 def _other_headers(block: bytes, layout: RecordLayout, header: bytes | None) -> int:
     """How many lines are headers of other columns than the first line's: of another dump."""
     own = {header, (header or b"").removeprefix(b"\xef\xbb\xbf")}
-    count, end = 0, -1
-    for at in _places(block, _JOB_ID):
-        if at < end:
-            continue
-        begin = block.rfind(b"\n", 0, at) + 1
-        end = block.find(b"\n", at)
-        end = end if end >= 0 else len(block)
-        line = block[begin : min(end, begin + _MOST_HEADER_BYTES)]
-        if block[at - 1 : at] in {b"", b"\n", layout.mark} and line not in own:
+    count = 0
+    for begin in lines_with(block, _JOB_ID):
+        line = block[begin : begin + _MOST_HEADER_BYTES].partition(b"\n")[0]
+        at = line.find(_JOB_ID)
+        if line[at - 1 : at] in {b"", layout.mark} and line not in own:
             # a dump of another form may have another separator, too
             parts = [line.split(mark) for mark in (layout.mark, b"|", b",")]
             names = [part.decode("utf-8", "replace").lower() for part in max(parts, key=len)]
             count += len(names) > 1 and known_share(names) >= _HEADER_SHARE
     return count
-
-
-def _places(block: bytes, text: bytes) -> Iterator[int]:
-    """Where a text stands whose first byte is rare; `find` takes three times as long."""
-    raw = np.frombuffer(block, dtype=np.uint8)
-    for begin in range(0, len(raw), _WINDOW_BYTES):
-        places = begin + np.flatnonzero(raw[begin : begin + _WINDOW_BYTES] == text[0])
-        places = places[places + len(text) <= len(raw)]
-        for k in range(1, len(text)):
-            places = places[raw[places + k] == text[k]]
-        yield from places.tolist()
 
 
 def _blocks(file: BinaryIO, layout: RecordLayout, name: str) -> Iterator[tuple[bytes, int]]:
@@ -820,8 +751,6 @@ def _cut(text: bytes, layout: RecordLayout, n_before: int = 0) -> int:
 
 
 def _layout(head: bytes, name: str, options: ReadOptions) -> tuple[RecordLayout, bytes | None]:
-    if head.startswith(_BOMS):
-        raise SourceError(f"{name}: is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8 {name}")
     lines = [line.rstrip(b"\r") for line in head.split(b"\n") if line.strip()]
     if not lines:
         raise SourceError(f"{name}: is empty")
@@ -899,17 +828,12 @@ def matches(head: bytes, file_name: str) -> float:
     if _is_xdmod(lines, match[1]):
         return 0.9
     parts = first.split(match[1])
-    has_state = any(_is_state(part) for part in parts)
+    has_state = any(len(part) > 3 and _is_state(part) for part in parts)
     has_time = any(_ISO.match(part) for part in parts)
     return 0.6 if len(parts) >= 5 and has_state and has_time else 0.0
 
 
-def _is_state(part: bytes) -> bool:
-    try:
-        words.state_and_user(part.decode("utf-8", "replace"))
-    except ValueError:
-        return False
-    return len(part) > 3
+_is_state = _readable(words.state_and_user)
 
 
 def prints_local(head: bytes) -> bool:
