@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ettr.errors import AccountingError, NoRecordError, SourceError, StoreError, UsageError
@@ -145,15 +144,9 @@ def task_of(
 
 def unchanged(log: LogFile, source: str, known: IngestedFile) -> Ingested:
     """The outcome for a log that the store has already."""
+    counts = ("rows_read", "rows_rejected", "rows_skipped", "rows_kept", "rows_folded")
     return Ingested(
-        log.name,
-        source,
-        unchanged=True,
-        rows_read=known.rows_read,
-        rows_rejected=known.rows_rejected,
-        rows_skipped=known.rows_skipped,
-        rows_kept=known.rows_kept,
-        rows_folded=known.rows_folded,
+        log.name, source, unchanged=True, **{name: getattr(known, name) for name in counts}
     )
 
 
@@ -249,21 +242,14 @@ class IngestTask:
         n_kept = written.rows_kept + written.rows_folded
         if written.rows_rejected <= n_kept or (self.forced and n_kept):
             return
-        n_records = counted(
-            written.rows_rejected + n_kept if n_kept else written.rows_read, "record"
-        )
-        read = f"it was read as {self.source.name}, and of {n_records} {written.rows_rejected:,}"
-        if not n_kept:
-            yield (
-                f"NO RECORD WAS KEPT: {read} could not be used ({_why(written)}); if it is another "
-                "kind of log, name that with --source"
-            )
-            return
-        others = runners_up(self.origin.head, self.log.name, self.source)
+        n_records = written.rows_rejected + n_kept if n_kept else written.rows_read
+        others = runners_up(self.origin.head, self.log.name, self.source) if n_kept else ()
         looks = f"; it looks like {' and '.join(others)}, too" if others else ""
         yield (
-            f"MOST RECORDS WERE REJECTED: {read} could not be used ({_why(written)}){looks}; if it "
-            "is another kind of log, name it with --source"
+            f"{'MOST RECORDS WERE REJECTED' if n_kept else 'NO RECORD WAS KEPT'}: it was read as "
+            f"{self.source.name}, and of {counted(n_records, 'record')} "
+            f"{written.rows_rejected:,} could not be used ({_why(written)}){looks}; if it is "
+            "another kind of log, name it with --source"
         )
 
     def _refuse_rowless(self, written: Written) -> None:
@@ -275,11 +261,9 @@ class IngestTask:
             looks = recognise(head, log.name).name
         except SourceError:
             looks = ""
-        hint = (
-            f"it looks like {looks}: leave out --source, or give --source {looks}"
-            if looks and looks != source.name
-            else "check that it is a log of this kind (ettr sources lists them) and is complete"
-        )
+        hint = "check that it is a log of this kind (ettr sources lists them) and is complete"
+        if looks not in ("", source.name):
+            hint = f"it looks like {looks}: leave out --source, or give --source {looks}"
         why = f" ({_why(written)})" if written.rejected else ""
         raise SourceError(
             f"{log}: no row could be made of it as {source.name}: {written.rows_read:,} records "
@@ -359,12 +343,9 @@ def _file_id(path: Path, source: Source, table: str | None) -> str:
 
 
 def _options_text(options: ReadOptions) -> str:
-    given: dict[str, Any] = {
-        field.name: getattr(options, field.name)
-        for field in fields(options)
-        if getattr(options, field.name) is not None
-    }
-    return json.dumps(given, default=_plain, sort_keys=True)
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    stated = {name: value for name, value in given.items() if value is not None}
+    return json.dumps(stated, default=_plain, sort_keys=True)
 
 
 def _plain(value: object) -> str:

@@ -40,7 +40,6 @@ _ONE_FOLD = re.compile(
     r"([A-Za-z0-9_.+\-]+)\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]"
 )
 _ENDS = re.compile(r"([0-9]+)-?([0-9]*)")
-_ONE_RANGE = re.compile(r"([A-Za-z0-9_.+\-]+)\[([0-9]{1,9})-([0-9]{1,9})\]")
 _PLAIN = re.compile(r"[A-Za-z0-9_.+\-]+(?:,[A-Za-z0-9_.+\-]+)*")
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 # what a list is made of; others in it are a sign of another column, as in `gres/gpu=8`
@@ -59,8 +58,6 @@ class _Family:
 Families = dict[tuple[str, int], _Family]
 # first and last number and the width of each range
 Ranges = list[tuple[int, int, int]]
-# prefix, ranges, and how many nodes they list
-Folded = tuple[str, Ranges, int]
 
 
 def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]:
@@ -74,26 +71,11 @@ def expand_nodes(text: str, families: Families | None = None) -> tuple[str, ...]
     """
     if _PLAIN.fullmatch(text):
         return tuple(dict.fromkeys(text.split(",")))
-    if fold := _fold(text):
-        prefix, numbers, _ = fold
-        return _names(prefix, numbers, {} if families is None else families)
-    return _by_clustershell(text)
-
-
-def _fold(text: str) -> Folded | None:
-    """What `prefix[ranges]` says; None where ClusterShell must decide."""
-    if (one := _ONE_RANGE.fullmatch(text)) and len(one[2]) == len(one[3]):  # most are so
-        first, last = int(one[2]), int(one[3])
-        if first <= last < MOST_NODES and len(one[1]) <= LONGEST_NAME:
-            return one[1], [(first, last, len(one[3]))], last - first + 1
     match = _ONE_FOLD.fullmatch(text)
     numbers = _numbers(match[2]) if match else None
-    if match is None or not numbers or len(match[1]) > LONGEST_NAME:
-        return None
-    n_listed = 0
-    for first, last, _ in numbers:
-        n_listed += last - first + 1
-    return match[1], numbers, n_listed
+    if match is not None and numbers and len(match[1]) <= LONGEST_NAME:
+        return _names(match[1], numbers, {} if families is None else families)
+    return _by_clustershell(text)
 
 
 def _names(prefix: str, numbers: Ranges, families: Families) -> tuple[str, ...]:
@@ -393,7 +375,6 @@ class NodeLists:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, ...] | None] = {}
-        self._folds: dict[str, Folded | None] = {}
         self._families: Families = {}
         self._kept = 0
         self._read: tuple[pa.Array, RangeLists] | None = None
@@ -407,13 +388,13 @@ class NodeLists:
         wrong = np.zeros(len(texts), dtype=bool)
         for k, text in zip(others.tolist(), texts.take(others).to_pylist(), strict=True):
             wrong[k] = self(text) is None
-            counts[k] = 0 if wrong[k] else self.listed(text)
+            counts[k] = 0 if wrong[k] else listed_nodes(text)
         return counts, wrong
 
     def all_listed(self, texts: pa.Array) -> Ints:
         """How many nodes each text lists, be it a list of nodes or not."""
         counts, others = self._counts(texts)
-        counts[others] = [*map(self.listed, texts.take(others).to_pylist())]
+        counts[others] = [*map(listed_nodes, texts.take(others).to_pylist())]
         return counts
 
     def _counts(self, texts: pa.Array) -> tuple[Ints, Ints]:
@@ -427,18 +408,12 @@ class NodeLists:
             self._read = (texts, range_lists(texts))
         return self._read[1]
 
-    def listed(self, text: str) -> int:
-        """How many nodes a text lists, as `listed_nodes` counts them, be it a list or not."""
-        fold = self._folds.get(text) or self._fold(text)
-        return listed_nodes(text) if fold is None else fold[2]
-
     def __call__(self, text: str) -> tuple[str, ...] | None:
         """The names, or None where the text is not a list of nodes."""
         if text not in self._known:
             self._make_room()
-            fold = self._fold(text)
             try:
-                names = _names(fold[0], fold[1], self._families) if fold else expand_nodes(text)
+                names = expand_nodes(text, self._families)
             except ValueError:
                 names = None
             self._known[text] = names
@@ -506,18 +481,9 @@ class NodeLists:
         begins[plain] = begin_of[family_of[plain]]
         return begins
 
-    def _fold(self, text: str) -> Folded | None:
-        if "[" not in text:
-            return None
-        if text not in self._folds:
-            self._make_room()
-            fold = self._folds[text] = _fold(text)
-            self._kept += 1 + len(fold[1] if fold else ())
-        return self._folds[text]
-
     def _make_room(self) -> None:
         if self._kept > _MOST_KEPT:
-            self._known, self._folds, self._families, self._kept = {}, {}, {}, 0
+            self._known, self._families, self._kept = {}, {}, 0
 
 
 class FileNodeLists:
@@ -539,7 +505,7 @@ class FileNodeLists:
             ValueError: no list of nodes, or one with which the file names too many.
         """
         # without brackets a file cannot name more than it has bytes for
-        n_named = self._expand.listed(text) if "[" in text else 0
+        n_named = listed_nodes(text) if "[" in text else 0
         if self._n_named + n_named > MOST_NAMED:
             raise ValueError(f"the lists of the file name more than {MOST_NAMED:,} nodes in all")
         names = self._expand(text)
