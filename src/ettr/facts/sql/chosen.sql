@@ -5,7 +5,7 @@
 -- early, backward: began before their submission, ended before their start; mismatch: their runtime
 -- is not the time from start to end. no_nodes, no_gpus: ran, and no node or number of GPUs is named.
 -- node_s: node-seconds of those that name their number of nodes.
--- events_before, events_after: events before the first start, and after the last end or start.
+-- first_us, last_us: the first start, and the last end or start; null without any.
 -- keep: no
 CREATE TABLE attempt_checks AS
 WITH judged AS (
@@ -26,21 +26,14 @@ counted AS (
          sum(CASE WHEN ran AND n_gpus IS NULL THEN 1 END) AS no_gpus,
          sum(node_s) AS node_s, min(start_us) AS first_us,
          max(start_us) AS last_start_us, max(end_us) AS last_end_us
-  FROM judged),
-spans AS (
-  SELECT first_us, CASE WHEN last_end_us IS NULL OR last_start_us > last_end_us THEN last_start_us
-                        ELSE last_end_us END AS last_us
-  FROM counted),
-outside AS (
-  SELECT count(CASE WHEN e.time_us < s.first_us THEN 1 END) AS events_before,
-         count(CASE WHEN e.time_us > s.last_us THEN 1 END) AS events_after
-  FROM events e CROSS JOIN spans s)
+  FROM judged)
 SELECT coalesce(started, 0) AS started, coalesce(running, 0) AS running,
        coalesce(pending, 0) AS pending, coalesce(early, 0) AS early,
        coalesce(backward, 0) AS backward, coalesce(mismatch, 0) AS mismatch,
-       coalesce(no_nodes, 0) AS no_nodes, coalesce(no_gpus, 0) AS no_gpus, node_s, events_before,
-       events_after
-FROM counted CROSS JOIN outside;
+       coalesce(no_nodes, 0) AS no_nodes, coalesce(no_gpus, 0) AS no_gpus, node_s, first_us,
+       CASE WHEN last_end_us IS NULL OR last_start_us > last_end_us THEN last_start_us
+            ELSE last_end_us END AS last_us
+FROM counted;
 
 -- One row is an end state of the chosen attempts; those that have not ended stand as they are.
 -- gpu_s, node_s: seconds of chosen GPUs and nodes held; null where some ran and none says how many.

@@ -1,12 +1,11 @@
 -- Attempts that hung, and those that no log ends.
 
--- One row is a selected attempt that probably hung: it was cancelled, or ran into its time limit, or put
+-- One row is an attempt that probably hung, in all of the logs: it was cancelled, or ran into its time limit, or put
 -- itself back into the queue, after a fault on one of its nodes (node), which was then taken out of service
 -- for no planned work before $hung_out_us after the end had passed.
 -- fault_us: when the fault was first seen in the run, symptom: which; out_us: since when the node was out.
 -- last_step_us: the last step that progress records of the attempt, null without any.
--- keep: no
-CREATE TABLE hung_runs AS
+CREATE TABLE hung_attempts AS
 WITH outs AS (
   SELECT s.cluster, s.node, s.start_us
   FROM node_states s JOIN reasons r ON coalesce(s.reason, '') = r.reason_key
@@ -14,8 +13,8 @@ WITH outs AS (
     AND NOT (r.planned AND r.reason_key <> '')),
 ends AS (
   SELECT c.attempt_id, c.job_id, c.state, c.end_us, c.n_nodes, c.n_gpus, a.cluster, a.node, a.start_us
-  FROM chosen c JOIN allocations a ON c.attempt_id = a.attempt_id
-  WHERE c.belongs AND c.end_us IS NOT NULL AND a.start_us IS NOT NULL
+  FROM attempts c JOIN allocations a ON c.attempt_id = a.attempt_id
+  WHERE c.end_us IS NOT NULL AND a.start_us IS NOT NULL
     AND (c.state IN ('CANCELLED', 'TIMEOUT', 'DEADLINE')
          OR (c.state IN ('REQUEUED', 'REQUEUE_HOLD') AND coalesce(c.exit_code > 0, FALSE)))),
 near AS (
@@ -43,6 +42,14 @@ SELECT h.attempt_id, h.cluster, h.job_id, h.state, h.end_us, h.n_nodes, h.n_gpus
 FROM hung h LEFT JOIN stepped t ON h.attempt_id = t.attempt_id
 LEFT JOIN all_failures f ON h.attempt_id = f.attempt_id
 WHERE f.attempt_id IS NULL AND (t.last_step_us IS NULL OR t.last_step_us <= h.end_us - $hung_silent_us);
+
+-- One row is a selected attempt that probably hung, as in hung_attempts.
+-- keep: no
+CREATE TABLE hung_runs AS
+SELECT h.attempt_id, h.cluster, h.job_id, h.state, h.end_us, h.n_nodes, h.n_gpus, h.node, h.symptom,
+       h.fault_us, h.out_us, h.last_step_us
+FROM hung_attempts h JOIN chosen c ON h.attempt_id = c.attempt_id
+WHERE c.belongs;
 
 -- One row is an attempt without an end that is over: more than a day (86,400 s) beyond its limit, or on
 -- a node where an attempt that began later, and more than a day before the last time that this one is
