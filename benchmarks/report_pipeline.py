@@ -388,7 +388,7 @@ def generate(folder: Path, scale: float = 1.0, threads: int = 2) -> None:
     files_part(to)
     to.duck.close()
     add_summaries(to)
-    manifest = {"format": "ettr-store", "version": 3, "ingested": 2, "parts": to.parts}
+    manifest = {"format": "ettr-store", "version": 4, "ingested": 2, "parts": to.parts}
     (folder / "store.json").write_text(json.dumps(manifest, indent=1))
     shutil.rmtree(folder / "spill", ignore_errors=True)
 

@@ -73,6 +73,25 @@ def agrees(store: Store) -> bool:
     )
 
 
+def busy_days(rows: pa.Table) -> set[tuple[str, str, int]]:
+    """Nodes on days in more than five hours of which they logged what is not ok."""
+    hours: dict[tuple[str, str, int], set[int]] = {}
+    for row in rows.to_pylist():
+        if row["node"] and row["check"] != "slurmctld" and row["severity"] != "ok":
+            day = (row["time"] - datetime(1970, 1, 1, tzinfo=UTC)).days
+            hours.setdefault((row["cluster"], row["node"], day), set()).add(row["time"].hour)
+    return {key for key, found in hours.items() if len(found) > 5}
+
+
+def test_busy_days_are_those_with_events_in_more_than_five_hours(place: Path) -> None:
+    with open_store(place, create=True) as store:
+        ingest_tables(store, "one", {"events": events(1, "one", n=220, ids=10_000)})
+        expected = busy_days(store.rows("events"))
+        found = {tuple(row.values()) for row in Analysis(store).facts.rows("busy_days")}
+        assert found == expected
+        assert 0 < len(expected) < 21
+
+
 def summaries_in(place: Path) -> dict[str, set[str]]:
     """Names of the files of each summary, and of the parts of the events."""
     held = json.loads((place / "store.json").read_text())["parts"]

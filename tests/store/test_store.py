@@ -428,7 +428,7 @@ def test_an_older_store_takes_new_rows(old_store: Path) -> None:
         assert progress_rows(store)[0] == ("end", None, "new")
         assert len(progress_rows(store)) == 3
     if old_store.is_dir():
-        assert json.loads((old_store / "store.json").read_text())["version"] == 3
+        assert json.loads((old_store / "store.json").read_text())["version"] == 4
 
 
 @pytest.mark.slow

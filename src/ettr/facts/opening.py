@@ -8,6 +8,7 @@ events for a few thousand numbers. The facts are counted in the events where not
   `time_end`, null where none has one.
 - `event_days` is one row a node that events name and UTC day: `errors`, how many of them its own
   logs hold; 0 where only the controller names the node.
+- `busy_days` are nodes on days on which they logged much; none where nothing is kept.
 - `event_node_kinds` is one row a node and kind (`check`, `code`, `severity`): `events`, `first_us`,
   `last_us`.
 """
@@ -21,7 +22,7 @@ from typing import Any
 from ettr.errors import UsageError
 from ettr.facts.duck import Duck
 from ettr.facts.facts import Deferred, Facts
-from ettr.facts.files import FactEngine, made
+from ettr.facts.files import FactEngine, Rows, made
 from ettr.facts.het_jobs import PARTS_HELD_S, het_jobs_of
 from ettr.facts.naming import naming_of, under_one_name
 from ettr.facts.stored import gpuless_of, kept, narrow_columns, raw_sql, selected
@@ -38,15 +39,17 @@ _SUMMARIES = {
     "event_node_kinds": "event_node_kinds",
 }
 """Names of the facts, and of the tables that a store keeps for them."""
+_BUSY = "event_busy_days"
 
 
 def _register() -> None:
     takes = ("kept_summary", "naming")
     days = _SUMMARIES["event_days"]
     made("logged_nodes", (), reads=("cluster_name", "placed_events"), takes=takes)(_nodes(days))
+    of_names = ("cluster_name", "node_aliases")
+    made("busy_days_parts", (), reads=of_names, takes=takes)(_parts(_BUSY))
     for name, summary in _SUMMARIES.items():
-        reads = ("cluster_name", "node_aliases")
-        made(f"{name}_parts", (), reads=reads, takes=takes)(_parts(summary))
+        made(f"{name}_parts", (), reads=of_names, takes=takes)(_parts(summary))
         either = (f"{name}_counted", f"{name}_summed")
         made(name, (), reads=either, takes=takes)(_whole(name, summary))
 
@@ -112,6 +115,19 @@ def _whole(name: str, summary: str) -> Callable[[Facts], str]:
 
 
 _register()
+
+
+@made(
+    "busy_days",
+    (("cluster", "VARCHAR"), ("node", "VARCHAR"), ("day", "BIGINT")),
+    reads=("busy_days_parts",),
+    takes=("kept_summary", "naming"),
+)
+def _busy_days(facts: Facts) -> Rows | str:
+    """One row is a node on a UTC day in more than five hours of which its own logs have an event
+    that is not ok, where a store keeps that: without rows nothing is known. Rows may repeat.
+    """
+    return [] if _place(facts, _BUSY) is None else facts.table("busy_days_parts")
 
 
 # -- the facts of a store, and its tables under their own names ----------------------------------

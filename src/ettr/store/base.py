@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 STORE_FORMAT = "ettr-store"
 # 2: attempts hold what was requested, nodes their switch, and a step of progress may be null.
-# 3: large parts of the events have summaries. An older store is read as it is; its next ingestion
-# makes it one of the latest version.
-STORE_VERSION = 3
+# 3: large parts of the events have summaries; 4: one more, of busy days. An older store is read as
+# it is; its next ingestion makes it one of the latest version.
+STORE_VERSION = 4
 
 
 class Ingestion(ABC):

@@ -694,4 +694,23 @@ EVENT_NODE_KINDS = EventSummary(
         'GROUP BY cluster, node, "check", code, severity'
     ),
 )
-EVENT_SUMMARIES = {one.table.name: one for one in (EVENT_CENSUS, EVENT_NODE_DAYS, EVENT_NODE_KINDS)}
+EVENT_BUSY_DAYS = EventSummary(
+    Table(
+        "event_busy_days",
+        "a node on a UTC day in more than five hours of which its own logs hold an event that is "
+        "not ok",
+        ("cluster", "node", "day"),
+        (_COLUMNS["cluster"], _NODE_NAME, _DAY),
+    ),
+    (
+        'SELECT cluster, node, epoch_us("time") // 86400000000 AS day FROM {events} '
+        "WHERE node IS NOT NULL AND \"check\" <> 'slurmctld' AND severity <> 'ok' "
+        'GROUP BY cluster, node, epoch_us("time") // 86400000000 '
+        # a bit for each hour of the day
+        "HAVING bit_count(bit_or(1::BIGINT << date_part('hour', \"time\"))) > 5"
+    ),
+)
+EVENT_SUMMARIES = {
+    one.table.name: one
+    for one in (EVENT_CENSUS, EVENT_NODE_DAYS, EVENT_NODE_KINDS, EVENT_BUSY_DAYS)
+}

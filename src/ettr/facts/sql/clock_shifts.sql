@@ -42,9 +42,12 @@ WHERE s.state = 'DOWN'
 -- keep: no
 CREATE TABLE event_ends AS
 WITH gone AS (
-  SELECT cluster, node, start_us, min(file_id) AS end_file FROM node_states
-  WHERE state IN ('DOWN', 'DRAIN', 'FAIL') AND source <> 'slurm-inventory' AND node IS NOT NULL
-  GROUP BY cluster, node, start_us),
+  SELECT s.cluster, s.node, s.start_us, min(s.file_id) AS end_file
+  FROM node_states s LEFT JOIN busy_days b  -- more than five hours of that day have one
+    ON s.cluster = b.cluster AND s.node = b.node AND s.start_us // 86400000000 = b.day
+  WHERE s.state IN ('DOWN', 'DRAIN', 'FAIL') AND s.source <> 'slurm-inventory' AND s.node IS NOT NULL
+    AND b.node IS NULL
+  GROUP BY s.cluster, s.node, s.start_us),
 -- stretches of 26 hours, each of whole hours: most events lie in none that counts
 reach AS (
   SELECT cluster, node, start_us // 93600000000 AS stretch FROM gone
