@@ -27,11 +27,13 @@ met AS (
   FROM began b JOIN days d ON b.cluster = d.cluster AND b.node = d.node AND b.day = d.day
   WHERE b.began_us > d.start_us AND b.began_us <= d.end_us
   GROUP BY d.cluster, d.node, d.start_us, d.end_us, b.symptom, b.began_us, b.length_s, b.episodes),
+met_runs AS (SELECT DISTINCT cluster, node, start_us, end_us FROM met),
 suspects AS (
-  SELECT cluster, node, start_us, end_us, count(*) AS n_suspect
-  FROM interrupted_held
-  WHERE kind = 'hardware-candidate' AND start_us IS NOT NULL AND end_us IS NOT NULL AND elapsed_s > 0
-  GROUP BY cluster, node, start_us, end_us),
+  SELECT h.cluster, h.node, h.start_us, h.end_us, count(*) AS n_suspect
+  FROM interrupted_held h
+  JOIN met_runs r ON h.cluster = r.cluster AND h.node = r.node AND h.start_us = r.start_us AND h.end_us = r.end_us
+  WHERE h.kind = 'hardware-candidate' AND h.elapsed_s > 0
+  GROUP BY h.cluster, h.node, h.start_us, h.end_us),
 counted AS (
   SELECT m.cluster, m.node, m.symptom, m.length_s, m.episodes * (
            (m.runs - coalesce(s.n_suspect, 0))

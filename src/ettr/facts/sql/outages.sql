@@ -12,7 +12,7 @@ met AS (
          coalesce(s.flags, '') LIKE '%NOT_RESPONDING%' AS silent,
          min(s.start_us) OVER (PARTITION BY f.attempt_id) AS first_us
   FROM failed f
-  JOIN allocations a ON f.attempt_id = a.attempt_id
+  JOIN interrupted_held a ON f.attempt_id = a.attempt_id
   JOIN node_states s ON a.cluster = s.cluster AND a.node = s.node
   LEFT JOIN set_by h ON s.cluster = h.cluster AND coalesce(s."user", '') = h.user_key
     AND coalesce(s.reason, '') = h.reason_key
