@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 N_RUNS = 6_000
 
 
-def simulated_s(run: PlannedRun, queue_law: str, rng: np.random.Generator) -> np.ndarray:
+def simulated_s(run: PlannedRun, rng: np.random.Generator) -> np.ndarray:
     clock = np.zeros(N_RUNS)
     saved = np.zeros(N_RUNS)
     active = np.arange(N_RUNS)
@@ -26,10 +26,7 @@ def simulated_s(run: PlannedRun, queue_law: str, rng: np.random.Generator) -> np
         done = fails >= whole
         trained = np.maximum(fails - run.restart_s, 0)
         kept = np.floor(trained / (run.interval_s + run.write_s)) * run.interval_s
-        waits = (
-            rng.exponential(run.queue_s, active.size) if queue_law == "exponential" else run.queue_s
-        )
-        clock[active] += waits + np.where(done, whole, fails)
+        clock[active] += run.queue_s + np.where(done, whole, fails)
         saved[active] += np.where(done, left, np.minimum(kept, left))
         active = active[~done]
     return clock
@@ -37,8 +34,7 @@ def simulated_s(run: PlannedRun, queue_law: str, rng: np.random.Generator) -> np
 
 @pytest.mark.parametrize("n_gpus", [8, 1_024, 16_384, 131_072])
 @pytest.mark.parametrize("hours", [0.6, 8.0, 30.0])
-@pytest.mark.parametrize("queue_law", ["fixed", "exponential"])
-def test_distribution_is_that_of_simulated_runs(n_gpus: int, hours: float, queue_law: str) -> None:
+def test_distribution_is_that_of_simulated_runs(n_gpus: int, hours: float) -> None:
     run = PlannedRun(
         failures_per_node_day=6.5e-3,
         n_nodes=nodes_of(n_gpus),
@@ -48,8 +44,8 @@ def test_distribution_is_that_of_simulated_runs(n_gpus: int, hours: float, queue
         queue_s=120.0,
         productive_s=hours * 3600,
     )
-    clocks_s = simulated_s(run, queue_law, np.random.default_rng(11))
-    law = wallclock(run, queue_law)
+    clocks_s = simulated_s(run, np.random.default_rng(11))
+    law = wallclock(run)
     error = 4 * math.sqrt(0.25 / N_RUNS)
     for p in (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99):
         at_s = law.quantile_s(p)
@@ -101,8 +97,6 @@ def test_what_has_no_distribution_gets_a_sentence() -> None:
     run = PlannedRun(failures_per_node_day=6.5e-3, n_nodes=2048, interval_s=600.0, write_s=0.0)
     with pytest.raises(UsageError, match="give productive_s"):
         wallclock(run)
-    with pytest.raises(UsageError, match="fixed or exponential"):
-        wallclock(replace(run, productive_s=1e5), "weibull")
     with pytest.raises(UsageError, match="will not end; shorten the interval"):
         wallclock(replace(run, productive_s=1e9, interval_s=1e8))
     with pytest.raises(UsageError, match=r"not a probability; give 0.9"):
@@ -121,14 +115,11 @@ def hard_run(load: float, queue_s: float = 0.0) -> PlannedRun:
     )
 
 
-@pytest.mark.parametrize("queue_law", ["fixed", "exponential"])
 @pytest.mark.parametrize("queue_s", [0.0, 7200.0])
 @pytest.mark.parametrize("load", [12.0, 16.0, 19.9])
-def test_a_run_that_is_hard_to_end_takes_an_exponential_time(
-    load: float, queue_s: float, queue_law: str
-) -> None:
+def test_a_run_that_is_hard_to_end_takes_an_exponential_time(load: float, queue_s: float) -> None:
     """A rare end among many tries: the law tends to the exponential one (Renyi 1956)."""
-    law = wallclock(hard_run(load, queue_s), queue_law)
+    law = wallclock(hard_run(load, queue_s))
     for p in (0.1, 0.5, 0.9, 0.99):
         assert law.quantile_s(p) == pytest.approx(-law.mean_s * math.log1p(-p), rel=3e-4)
     assert law.sd_s == pytest.approx(law.mean_s, rel=1e-4)

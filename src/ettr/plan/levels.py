@@ -275,6 +275,23 @@ def _lost_per_stretch_s(at: Levels, failures: _Failures) -> float:
     return length_s * (failures.lost_per_s + failures.stale_per_s * stale_s)
 
 
+def golden_section(of: Callable[[float], float], low: float, high: float, steps: int) -> float:
+    """Where a function with one peak is largest between two ends, after so many steps."""
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = of(left), of(right)
+    for _ in range(steps):
+        if at_left >= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = of(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = of(right)
+    return (low + high) / 2.0
+
+
 def best_interval(
     ettr_at: Callable[[float], float], lowest_s: float, highest_s: float
 ) -> tuple[float, float]:
@@ -290,19 +307,6 @@ def best_interval(
     grid = [low + (high - low) * i / 24 for i in range(25)]
     at_grid = [ettr(log_s) for log_s in grid]
     peak = max(range(25), key=at_grid.__getitem__)
-    low, high = grid[max(peak - 1, 0)], grid[min(peak + 1, 24)]
-    golden = (math.sqrt(5.0) - 1.0) / 2.0
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = ettr(left), ettr(right)
-    for _ in range(40):
-        if at_left >= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = ettr(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = ettr(right)
-    middle = (low + high) / 2.0
+    middle = golden_section(ettr, grid[max(peak - 1, 0)], grid[min(peak + 1, 24)], 40)
     best = middle if ettr(middle) > at_grid[peak] else grid[peak]
     return math.exp(best), ettr(best)

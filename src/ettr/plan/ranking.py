@@ -22,7 +22,13 @@ from ettr.plan.assumed import (
     assumptions_of,
     values_of,
 )
-from ettr.plan.levels import Levels, best_interval, ettr_by_interval, levels_ettr
+from ettr.plan.levels import (
+    Levels,
+    best_interval,
+    ettr_by_interval,
+    golden_section,
+    levels_ettr,
+)
 from ettr.plan.schemes import SCHEMES, Domain, JobShape, Scheme, Terms, terms_for
 from ettr.plan.schemes.base import (
     durable_every_s,
@@ -378,27 +384,11 @@ def _retuned(
     shortest_s = terms.shortest_interval_s
     of = _by_interval(setting, terms, per_node_day)
     held_s = max(interval_s or 0.0, shortest_s)
-    tuned_s = _golden(of, shortest_s, max(longest_interval_s(terms), shortest_s))
+    longest_s = max(longest_interval_s(terms), shortest_s)
+    ends = math.log(shortest_s), math.log(longest_s)
+    tuned_s = math.exp(golden_section(lambda log_s: of(math.exp(log_s)), *ends, _GOLDEN_STEPS))
     held, tuned = of(held_s), of(tuned_s)
     return (held_s, held) if held >= tuned else (tuned_s, tuned)
-
-
-def _golden(of: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function is largest between two ends, by golden section over the logarithm."""
-    golden = (math.sqrt(5.0) - 1.0) / 2.0
-    begin, end = math.log(low), math.log(high)
-    left, right = end - golden * (end - begin), begin + golden * (end - begin)
-    at_left, at_right = of(math.exp(left)), of(math.exp(right))
-    for _ in range(_GOLDEN_STEPS):
-        if at_left >= at_right:
-            end, right, at_right = right, left, at_left
-            left = end - golden * (end - begin)
-            at_left = of(math.exp(left))
-        else:
-            begin, left, at_left = left, right, at_right
-            right = begin + golden * (end - begin)
-            at_right = of(math.exp(right))
-    return math.exp((begin + end) / 2.0)
 
 
 def _concerns(assumption: Assumption, setting: Setting) -> bool:

@@ -23,7 +23,6 @@ QUANTILES = (0.1, 0.5, 0.9, 0.99)
 ENDLESS = 1000.0
 """A run expected to take this many times its productive time is said not to end."""
 
-QUEUE_LAWS = ("fixed", "exponential")
 _LOG_TAIL = math.log(1e-10)
 _MOST_TERMS = 8192
 _ROUNDING = 1e-3
@@ -38,7 +37,7 @@ class Wallclock:
     Probabilities are right to about 1e-4, and to 1e-8 where tens of failures are expected.
 
     Attributes:
-        shortest_s: Without a failure and, for a queue of random length, without a wait.
+        shortest_s: Without a failure.
     """
 
     mean_s: float
@@ -88,20 +87,17 @@ class Wallclock:
         return self.shortest_s + (low_s + high_s) / 2.0
 
 
-def wallclock(run: PlannedRun, queue_law: str = "fixed") -> Wallclock:
+def wallclock(run: PlannedRun) -> Wallclock:
     """The distribution of the wall-clock of `run`, under the assumptions of the exact form.
 
-    Args:
-        queue_law: Each wait is `fixed` at queue_s, or `exponential` with that mean.
+    Each wait takes `queue_s`.
 
     Raises:
-        UsageError: a run without end, one that will not end, or an unknown law.
+        UsageError: a run without end, or one that will not end.
 
     **Source**: derived in docs/explanation/ettr-models.md; the inversion is that of Abate and
     Whitt (1992), Queueing Systems 10, without damping, on a window from Chernoff's bound.
     """
-    if queue_law not in QUEUE_LAWS:
-        raise UsageError(f"queue_law {queue_law!r} is unknown; give {' or '.join(QUEUE_LAWS)}")
     if math.isinf(run.productive_s):
         raise UsageError("a run without end has no wall-clock; give productive_s")
     rate = run.failures_per_s
@@ -111,7 +107,7 @@ def wallclock(run: PlannedRun, queue_law: str = "fixed") -> Wallclock:
             f"{significant(load)} failures are expected in a single interval or restart, so the "
             "run will not end; shorten the interval or the restart, or use fewer nodes"
         )
-    return _invert(_Excess.of(run, queue_law == "exponential"), run)
+    return _invert(_Excess.of(run), run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,32 +117,27 @@ class _Excess:
     rate: float
     restart_s: float
     queue_s: float
-    random_queue: bool
     lengths: tuple[tuple[int, float], ...]
 
     @classmethod
-    def of(cls, run: PlannedRun, random_queue: bool) -> _Excess:
+    def of(cls, run: PlannedRun) -> _Excess:
         n_full, last_s = segments(run)
         lengths = ((n_full, run.interval_s + run.write_s), (1, last_s + run.write_s))
-        return cls(run.failures_per_s, run.restart_s, run.queue_s, random_queue, lengths)
+        return cls(run.failures_per_s, run.restart_s, run.queue_s, lengths)
 
     def shortest_s(self) -> float:
-        waits_s = 0.0 if self.random_queue else self.queue_s
-        return waits_s + self.restart_s + sum(n * length_s for n, length_s in self.lengths)
+        return self.queue_s + self.restart_s + sum(n * length_s for n, length_s in self.lengths)
 
     def undisturbed(self) -> float:
-        if self.random_queue and self.queue_s:
-            return 0.0
         return math.exp(-self.rate * (self.restart_s + sum(n * x for n, x in self.lengths)))
 
     def at(self, s: complex) -> complex:
         """E[e^(-s X)]."""
         total_rate = self.rate + s
-        wait = 1.0 / (1.0 + s * self.queue_s) if self.random_queue else cmath.exp(-s * self.queue_s)
+        wait = cmath.exp(-s * self.queue_s)
         fails = wait * self.rate * _held(total_rate, self.restart_s)
-        begun = math.exp(-self.rate * self.restart_s) / (1.0 - fails)
-        value = begun * (wait if self.random_queue else 1.0)
-        recovery = begun * wait * cmath.exp(-s * self.restart_s)
+        value = math.exp(-self.rate * self.restart_s) / (1.0 - fails)
+        recovery = value * wait * cmath.exp(-s * self.restart_s)
         for n, length_s in self.lengths:
             if n:
                 fails = recovery * self.rate * _held(total_rate, length_s)
@@ -155,20 +146,13 @@ class _Excess:
 
     def log_moment(self, tilt: float) -> float:
         """ln E[e^(tilt X)]; infinite where it does not exist."""
-        if self.random_queue and tilt * self.queue_s >= 1.0:
-            return math.inf
         try:
-            wait = (
-                1.0 / (1.0 - tilt * self.queue_s)
-                if self.random_queue
-                else math.exp(tilt * self.queue_s)
-            )
+            wait = math.exp(tilt * self.queue_s)
             left = 1.0 - wait * self.rate * _held(self.rate - tilt, self.restart_s).real
             if left <= 0:
                 return math.inf
             total = -self.rate * self.restart_s - math.log(left)
             recovery = math.exp(total + tilt * self.restart_s) * wait
-            total += math.log(wait) if self.random_queue else 0.0
             for n, length_s in self.lengths:
                 left = 1.0 - recovery * self.rate * _held(self.rate - tilt, length_s).real
                 if n and left <= 0:
@@ -180,17 +164,15 @@ class _Excess:
 
     def variance_s2(self) -> float:
         """Exact variance: geometric numbers of failed attempts, each of independent length."""
-        wait_s2 = self.queue_s**2 if self.random_queue else 0.0
         n_again, n_again2 = _failed_attempts(self.rate * self.restart_s)
         cut_s, cut_s2 = _cut_short(self.rate, self.restart_s)
-        again_s2 = n_again * (cut_s2 + wait_s2) + n_again2 * (cut_s + self.queue_s) ** 2
+        again_s2 = n_again * cut_s2 + n_again2 * (cut_s + self.queue_s) ** 2
         recovery_s = self.queue_s + self.restart_s + n_again * (cut_s + self.queue_s)
-        recovery_s2 = wait_s2 + again_s2
-        total = recovery_s2
+        total = again_s2
         for n, length_s in self.lengths:
             n_failed, n_failed2 = _failed_attempts(self.rate * length_s)
             cut_s, cut_s2 = _cut_short(self.rate, length_s)
-            once_s2 = n_failed * (cut_s2 + recovery_s2) + n_failed2 * (cut_s + recovery_s) ** 2
+            once_s2 = n_failed * (cut_s2 + again_s2) + n_failed2 * (cut_s + recovery_s) ** 2
             total += n * once_s2
         return total
 
@@ -341,6 +323,7 @@ def _quantile_s(law: Wallclock | None, share: float) -> float:
 
 _GROWTH = 1.02
 _LARGEST = 64
+_FULL_SHARE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,20 +509,18 @@ def standstill_share(spares: int, offered: float) -> float:
     return 1.0 / inverse
 
 
-def spares_needed(offered: float, full_share: float = 0.99) -> int:
-    """Fewest spares with which the job has all its nodes for that share of the time.
+def spares_needed(offered: float) -> int:
+    """Fewest spares with which the job has all its nodes for 99 % of the time.
 
     Raises:
-        UsageError: a share outside 0 to 1, or a negative number of nodes.
+        UsageError: a negative number of nodes.
     """
-    if not 0.0 < full_share < 1.0:
-        raise UsageError(f"full_share is {full_share}; give a share between 0 and 1, such as 0.99")
     if offered < 0:
         raise UsageError(f"offered is {offered} nodes; give 0 or more")
     inverse, spares = 1.0, 0
     while offered > 0:
         inverse = 1.0 + inverse * (spares + 1) / offered
-        if 1.0 / inverse <= 1.0 - full_share:
+        if 1.0 / inverse <= 1.0 - _FULL_SHARE:
             break
         spares += 1
     return spares
