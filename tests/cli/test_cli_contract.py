@@ -112,9 +112,6 @@ def test_a_missing_zone_is_wrong_use_and_no_prompt(command: str, logs: list[Path
         (["failures", "{site}", "--window", "1e300,300"], "none above 31622400"),
         (["runs", "{site}", "--interval", "nan"], "give a number with its unit"),
         (["runs", "{site}", "--interval", "0"], "give a positive number of seconds"),
-        (["runs", "{site}", "--checkpoint-min", "60"], "write --interval 60min"),
-        (["goodput", "{site}", "--checkpoint-min=15"], "write --interval 15min"),
-        (["runs", "{site}", "--save-min", "5"], "--save-min: is now called --write"),
         (["runs", "{site}", "--restart", "5"], "give a number with its unit"),
         (
             ["project", "{site}", "--seen-gpus", "64"],

@@ -14,7 +14,6 @@ from ettr.cli.output import (
     Answering,
     check_writable,
     complain_of_selection,
-    end_of_selection,
     say,
     say_csv,
     say_json,
@@ -249,31 +248,12 @@ def node(
     """
     from ettr.analysis import Analysis
     from ettr.analysis.node_history import node_history
-    from ettr.report.parts import part_document, part_rows
-    from ettr.report.rows import plain_fields, summary_rows, with_selection
-    from ettr.report.sections.node_records import node_section, records_section
+    from ettr.report.sections.node_records import node_section
 
     with on.open(store) as opened:
         analysis = Analysis(opened, metric.assumptions(None), selecting.selection())
-        history = None if name is None else node_history(analysis, name)
-        if printing.csv:
-            complain_of_selection(analysis.selection_head)
-            rows = part_rows("node_records", analysis, printing.table)
-            say_csv(rows if history is None else summary_rows(plain_fields(history)))
-            end_of_selection(analysis.selection_head)
+        if name is None:
+            printing.show_part("node_records", analysis)
             return
-        if printing.json:
-            part = (
-                part_document("node_records", analysis)
-                if history is None
-                else {"format": "ettr-node", "version": 1, **plain_fields(history)}
-            )
-            say_json(with_selection(part, analysis.selection_head))
-            end_of_selection(analysis.selection_head)
-            return
-        if history is None:
-            section = records_section(analysis.node_records, analysis.recovery_times)
-        else:
-            section = node_section(history)
-        printing.say_sections([section], analysis.selection_head)
-        end_of_selection(analysis.selection_head)
+        history, head = node_history(analysis, name), analysis.selection_head
+    printing.show("ettr-node", history, node_section, "", head)

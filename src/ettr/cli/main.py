@@ -33,7 +33,7 @@ from ettr.cli.groups import (
     with_help_all,
 )
 from ettr.cli.output import complain, complain_of_use, write_any_text
-from ettr.cli.quantities import check_withdrawn, check_words
+from ettr.cli.quantities import check_words
 from ettr.errors import ChangedStoreError, EttrError, UsageError
 from ettr.report.registry import Command, Registered, registered
 from ettr.version import __version__
@@ -258,7 +258,6 @@ def main(*, alone: bool = False) -> None:
     try:
         check_words(sys.argv[1:])
         site, words = site_file(sys.argv[1:])
-        check_withdrawn(words)
         if words == ["--version"]:
             _version(True)
         name = _named(words)

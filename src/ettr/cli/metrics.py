@@ -17,7 +17,7 @@ import typer
 from ettr.cli import options as opt
 from ettr.cli import quantities as q
 from ettr.cli.groups import Input, Only, TypedOptions
-from ettr.cli.output import Answering, complain_of_selection, end_of_selection, say_csv, say_json
+from ettr.cli.output import Answering
 from ettr.cli.selecting import OnEngine, Pricing, Selecting
 from ettr.errors import UsageError
 from ettr.report.registry import CAUSES, Command, Registered
@@ -67,23 +67,12 @@ def _print_part(
     printing: Answering,
     price: Price | None,
 ) -> None:
-    """Print one part of the report of a selection."""
     from ettr.analysis import Analysis
-    from ettr.report.parts import part_alone, part_document, part_rows
-    from ettr.report.rows import with_price, with_selection
 
     assumptions = metric.assumptions(metric.gpus_per_node)
     with on.open(store) as opened:
         analysis = Analysis(opened, assumptions, selecting.selection(), price)
-        head = analysis.selection_head
-        if printing.csv:
-            complain_of_selection(head)
-            say_csv(part_rows(name, analysis, printing.table))
-        elif printing.json:
-            say_json(with_selection(with_price(part_document(name, analysis), price), head))
-        else:
-            printing.say_sections(part_alone(name, analysis), head)
-    end_of_selection(head)
+        printing.show_part(name, analysis)
 
 
 def failures(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import click
     from _typeshed import DataclassInstance
 
+    from ettr.analysis import Analysis
     from ettr.analysis.selecting import SelectionHead
     from ettr.plan.cost import Price
     from ettr.report.rows import FlatRows, JsonValue
@@ -403,6 +404,22 @@ class Answering(FiledPrinting):
         about = "" if head is None else head.sentence
         notes = () if head is None else head.notes
         say(brief_text(sections, about, notes[0] if notes else ""))
+
+    def show_part(self, name: str, analysis: Analysis) -> None:
+        """Print one part of the report of a selection."""
+        from ettr.report.parts import part_alone, part_document, part_rows
+        from ettr.report.rows import with_price, with_selection
+
+        head = analysis.selection_head
+        if self.csv:
+            complain_of_selection(head)
+            say_csv(part_rows(name, analysis, self.table))
+        elif self.json:
+            part = with_price(part_document(name, analysis), analysis.price)
+            say_json(with_selection(part, head))
+        else:
+            self.say_sections(part_alone(name, analysis), head)
+        end_of_selection(head)
 
 
 @contextmanager

@@ -361,11 +361,6 @@ MOST_NODES = 10**6
 MOST_GPUS_PER_NODE = 1024
 LONGEST_PATTERN = 1000
 _SHOWN = 60
-_WITHDRAWN = {
-    "--checkpoint-min": "--interval",
-    "--restart-min": "--restart",
-    "--save-min": "--write",
-}
 
 
 def check_words(words: Iterable[str]) -> None:
@@ -380,25 +375,6 @@ def check_words(words: Iterable[str]) -> None:
         if len(word) > LONGEST_TEXT:
             raise UsageError(
                 f"{shortened(word)}: has {len(word):,} characters; give {LONGEST_TEXT:,} at most"
-            )
-
-
-def check_withdrawn(words: Iterable[str]) -> None:
-    """Refuse options that had their unit in their name; what follows `--` is not ours.
-
-    Raises:
-        UsageError: names the option that replaces it.
-    """
-    typed = list(words)
-    for place, word in enumerate(typed):
-        if word == "--":
-            return
-        name, _, value = word.partition("=")
-        if name in _WITHDRAWN:
-            minutes = shortened(value or "".join(typed[place + 1 : place + 2]) or "60")
-            raise UsageError(
-                f"{name}: is now called {_WITHDRAWN[name]} and takes a time with its "
-                f"unit; write {_WITHDRAWN[name]} {minutes}min"
             )
 
 

@@ -232,6 +232,19 @@ class Finding:
         return math.inf if self.effect.at_most is None else self.effect.at_most
 
 
+def _moving(
+    code: str,
+    says: str,
+    at_most: float | None = None,
+    rows: int | None = None,
+    *,
+    moves: tuple[str, ...] = ("failure rate",),
+    direction: str = TOO_LOW,
+) -> Finding:
+    """A finding that moves numbers: where nothing else is said, a failure rate that is too low."""
+    return Finding(code, says, Effect(moves, direction, at_most), rows)
+
+
 def findings(analysis: Analysis) -> tuple[Finding, ...]:
     """All findings, those first that may move a number the most."""
     found = [*_of_logs(analysis), *_uncounted(analysis), *_false(analysis), *_by_hand(analysis)]
@@ -240,7 +253,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
     if joined := joined_names(analysis.facts):
         found.append(Finding("joined-names", joined))
     if short := short_logs(analysis):
-        found.append(Finding("short-logs", short, Effect(("every rate",), EITHER, None)))
+        found.append(_moving("short-logs", short, moves=("every rate",), direction=EITHER))
     return tuple(sorted(found, key=lambda one: -one.size))
 
 
@@ -258,12 +271,11 @@ def _of_logs(analysis: Analysis) -> Iterator[Finding]:
     """What the logs lack, or say wrongly."""
     for shift in analysis.clock_shifts:
         most = _with(analysis, analysis.evidence.failed.total - analysis.evidence.failed.uncovered)
-        moved = Effect(("causes", "failure rate"), EITHER, most)
-        yield Finding("clock-shift", shift.sentence, moved, shift.agreeing)
+        says, moves = shift.sentence, ("causes", "failure rate")
+        yield _moving("clock-shift", says, most, shift.agreeing, moves=moves, direction=EITHER)
     if runaway := analysis.runaways:
         most = _without(analysis, runaway.node_days)
-        moved = Effect(("failure rate",), TOO_LOW, most)
-        yield Finding("runaway-jobs", runaway.sentence, moved, runaway.attempts)
+        yield _moving("runaway-jobs", runaway.sentence, most, runaway.attempts)
     if missing := analysis.left_out:
         kinds = ("too-few-states",) * (missing.none_completed + missing.none_failed)
         for code, says in zip((*kinds, "unseen-attempts"), missing.certain, strict=False):
@@ -271,29 +283,28 @@ def _of_logs(analysis: Analysis) -> Iterator[Finding]:
             unseen = code == "unseen-attempts"
             most = _with(analysis, missing.unseen_attempts) if unseen else None
             rows = missing.unseen_attempts if unseen else missing.ended
-            yield Finding(code, says, Effect(("failure rate",), direction, most), rows)
+            yield _moving(code, says, most, rows, direction=direction)
         if missing.doubtful:
-            yield Finding("restarts", missing.doubtful, Effect(("failure rate",), TOO_LOW, None))
+            yield _moving("restarts", missing.doubtful)
     if covered := analysis.covered_time:
-        moved = Effect(("failure rate",), TOO_LOW, None)
-        yield Finding("part-covered", covered.sentence, moved)
+        yield _moving("part-covered", covered.sentence)
     for window in analysis.dump_windows:
         most = _without(analysis, window.node_days_before)
-        yield Finding("dump-window", window.sentence, Effect(("failure rate",), TOO_LOW, most))
+        yield _moving("dump-window", window.sentence, most)
     if early := analysis.early_start:
         known_days = (analysis.period.end - early.known_from).total_seconds() / SECONDS_PER_DAY
         most = analysis.period.days / known_days if known_days > 0 else None
-        moved = Effect(("rates and shares by time in service",), TOO_LOW, most)
-        yield Finding("early-start", early.sentence, moved)
+        moves = ("rates and shares by time in service",)
+        yield _moving("early-start", early.sentence, most, moves=moves)
     if without := without_states(analysis):
-        yield Finding("no-node-states", without, Effect(("outages",), TOO_LOW, None))
+        yield _moving("no-node-states", without, moves=("outages",))
     if analysis.has_unplaced_rows:
-        yield Finding(
+        yield _moving(
             "unplaced-rows",
             "Some logs name no cluster, and several clusters or none have nodes of those "
             f"names. Their rows are kept apart as {DEFAULT_CLUSTER!r} and explain no "
             "failure of another cluster. Read them again with --cluster.",
-            Effect(("causes", "failure rate"), TOO_LOW, None),
+            moves=("causes", "failure rate"),
         )
 
 
@@ -329,32 +340,23 @@ def _typed(options: str) -> Iterator[str]:
 def _of_quality(quality: DataQuality) -> Iterator[Finding]:
     """What single rows lack, or say wrongly."""
     if unended := quality.unended_states:
-        moved = Effect(("outages",), EITHER, None)
-        yield Finding("unended-states", unended.sentence, moved, unended.node_states)
+        yield _moving(
+            "unended-states",
+            unended.sentence,
+            rows=unended.node_states,
+            moves=("outages",),
+            direction=EITHER,
+        )
     clocks = quality.clocks
-    for code, count, noun, what in (
-        (
-            "start-before-submit",
-            clocks.attempts_started_before_submit,
-            "attempt",
-            "started before being submitted",
-        ),
-        (
-            "end-before-start",
-            clocks.attempts_ended_before_start,
-            "attempt",
-            "ended before starting",
-        ),
-        (
-            "elapsed-mismatch",
-            clocks.attempts_elapsed_mismatch,
-            "attempt",
-            "with an elapsed time that is not the time from start to end",
-        ),
-        ("events-before-jobs", clocks.events_before_first_job, "event", "before the first job"),
-        ("events-after-jobs", clocks.events_after_last_job, "event", "after the last job"),
+    for code, count, what in (
+        ("start-before-submit", clocks.attempts_started_before_submit, "started before submission"),
+        ("end-before-start", clocks.attempts_ended_before_start, "ended before their start"),
+        ("elapsed-mismatch", clocks.attempts_elapsed_mismatch, "of another length than they say"),
+        ("events-before-jobs", clocks.events_before_first_job, "before the first job"),
+        ("events-after-jobs", clocks.events_after_last_job, "after the last job"),
     ):
         if count:
+            noun = "event" if code.startswith("events") else "attempt"
             yield Finding(code, f"{counted(count, noun)} {what}.", None, count)
     if clocks.node_down_lag_s is not None:
         yield Finding(
@@ -375,40 +377,36 @@ def _of_quality(quality: DataQuality) -> Iterator[Finding]:
         )
     if quality.attempts_without_nodes:
         share = quality.attempts_without_nodes_share
-        yield Finding(
+        yield _moving(
             "no-node-list",
             f"{counted(quality.attempts_without_nodes, 'attempt')} ({percent(share)} of "
             "those that ran) name no nodes: no event can explain how they ended.",
-            Effect(("failures by cause",), TOO_LOW, _of_rest(share)),
+            _of_rest(share),
             quality.attempts_without_nodes,
+            moves=("failures by cause",),
         )
     if quality.attempts_without_gpu_count:
         share = quality.attempts_without_gpu_count_share
-        yield Finding(
+        yield _moving(
             "no-gpu-count",
             f"{counted(quality.attempts_without_gpu_count, 'attempt')} ({percent(share)} "
             "of those that ran) name no number of GPUs: GPU-hours leave them out.",
-            Effect(("GPU-hours",), TOO_LOW, _of_rest(share)),
+            _of_rest(share),
             quality.attempts_without_gpu_count,
+            moves=("GPU-hours",),
         )
 
 
 def _uncounted(analysis: Analysis) -> Iterator[Finding]:
     """Failures that are not counted, for want of evidence."""
     for hole in analysis.black_holes:
-        moved = Effect(("failure rate",), TOO_LOW, _with(analysis, hole.uncounted))
         says = f"{black_hole_says(hole)} Take {hole.node} out of service and test it."
-        yield Finding("black-hole", says, moved, hole.ended)
+        yield _moving("black-hole", says, _with(analysis, hole.uncounted), hole.ended)
     if hung := analysis.hung_runs:
-        moved = Effect(("failure rate",), TOO_LOW, _with(analysis, len(hung)))
-        yield Finding("hangs", hangs_say(hung), moved, len(hung))
-    why = _why_failures_uncounted(analysis)
-    if why is None:
-        return
-    code, says, rows = why
-    most = _with(analysis, rows)
-    says = says[:1].upper() + says[1:]
-    yield Finding(code, says, Effect(("failure rate",), TOO_LOW, most), rows)
+        yield _moving("hangs", hangs_say(hung), _with(analysis, len(hung)), len(hung))
+    if why := _why_failures_uncounted(analysis):
+        code, says, rows = why
+        yield _moving(code, says[:1].upper() + says[1:], _with(analysis, rows), rows)
 
 
 def _false(analysis: Analysis) -> Iterator[Finding]:
@@ -420,7 +418,7 @@ def _false(analysis: Analysis) -> Iterator[Finding]:
     right, given = rate.without_false_per_1000_node_days.low, rate.per_1000_node_days.estimate
     most = given / right if right and given else None
     rows = round(rate.expected_false.estimate or 0.0)
-    yield Finding("false-failures", says, Effect(("failure rate",), TOO_HIGH, most), rows)
+    yield _moving("false-failures", says, most, rows, direction=TOO_HIGH)
 
 
 def _by_hand(analysis: Analysis) -> Iterator[Finding]:

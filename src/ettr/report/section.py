@@ -7,9 +7,11 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+RowT = TypeVar("RowT")
 Trace = dict[str, object]
 Layout = dict[str, object]
 
@@ -37,6 +39,25 @@ class TextTable:
     gpu_hours: tuple[GpuHours, ...] = ()
     in_brief: bool = False
     detail_columns: tuple[str, ...] = ()
+
+
+def table_of_rows(
+    title: str, rows: Iterable[RowT], *columns: tuple[str, Callable[[RowT], str]], **more: Any
+) -> TextTable:
+    """A table with a row for each of `rows`.
+
+    Args:
+        columns: The heading of each, with `>` in front where it is set flush right, and the text of
+            its cell.
+        more: Further fields of the table.
+    """
+    return TextTable(
+        title,
+        tuple(heading.removeprefix(">") for heading, _ in columns),
+        tuple(tuple(text(row) for _, text in columns) for row in rows),
+        frozenset(at for at, (heading, _) in enumerate(columns) if heading.startswith(">")),
+        **more,
+    )
 
 
 @dataclass(frozen=True, slots=True)

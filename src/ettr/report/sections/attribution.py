@@ -15,7 +15,7 @@ from ettr.report.charts import BarSeries, heat_map, row_chart
 from ettr.report.findings import with_and_without
 from ettr.report.numbers import DASH, between, number, percent, share_between
 from ettr.report.registry import NO_JOBS, Part
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Section, TextTable, table_of_rows
 from ettr.taxonomy import VENDORS
 from ettr.words import by_number, counted
 
@@ -45,29 +45,21 @@ def attribution_section(
     if not logs.errors and not logs.node_states:
         return Section("attribution", _TITLE, _NOT_MEASURED)
     tables = (
-        TextTable(
+        table_of_rows(
             "Critical symptoms near the end of completed attempts",
-            ("symptom", "attempts", "share"),
-            tuple(
-                (one.symptom, number(one.n_attempts), share_between(one.share))
-                for one in chance.by_symptom
-            ),
-            frozenset({1, 2}),
+            chance.by_symptom,
+            ("symptom", lambda one: one.symptom),
+            (">attempts", lambda one: number(one.n_attempts)),
+            (">share", lambda one: share_between(one.share)),
         ),
-        TextTable(
+        table_of_rows(
             "Symptoms seen in the same failure",
-            ("symptom", "failures with it", "also seen", "in both", "share"),
-            tuple(
-                (
-                    pair.symptom,
-                    number(pair.n_symptom),
-                    pair.other,
-                    number(pair.n_both),
-                    share_between(pair.share),
-                )
-                for pair in together.pairs
-            ),
-            frozenset({1, 3, 4}),
+            together.pairs,
+            ("symptom", lambda pair: pair.symptom),
+            (">failures with it", lambda pair: number(pair.n_symptom)),
+            ("also seen", lambda pair: pair.other),
+            (">in both", lambda pair: number(pair.n_both)),
+            (">share", lambda pair: share_between(pair.share)),
         ),
         _coverage(evidence),
     )
@@ -83,22 +75,16 @@ def attribution_section(
 
 
 def _coverage(evidence: EvidenceCoverage) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Was evidence arriving? Node-days by kind of log",
-        ("kind", "node-days", "heard", "silent", "uncovered", "nodes never heard", "such as"),
-        tuple(
-            (
-                kind.kind,
-                number(kind.node_days),
-                number(kind.heard_node_days),
-                number(kind.silent_node_days),
-                number(kind.uncovered_node_days),
-                number(kind.nodes_never_heard),
-                ", ".join(kind.nodes_never_heard_first[:3]) or DASH,
-            )
-            for kind in evidence.kinds
-        ),
-        frozenset(range(1, 6)),
+        evidence.kinds,
+        ("kind", lambda kind: kind.kind),
+        (">node-days", lambda kind: number(kind.node_days)),
+        (">heard", lambda kind: number(kind.heard_node_days)),
+        (">silent", lambda kind: number(kind.silent_node_days)),
+        (">uncovered", lambda kind: number(kind.uncovered_node_days)),
+        (">nodes never heard", lambda kind: number(kind.nodes_never_heard)),
+        ("such as", lambda kind: ", ".join(kind.nodes_never_heard_first[:3]) or DASH),
     )
 
 

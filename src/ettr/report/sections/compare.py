@@ -36,7 +36,7 @@ from ettr.report.numbers import (
     share_between,
 )
 from ettr.report.registry import Part
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Section, TextTable, table_of_rows
 from ettr.report.sections.models import funnel_figure
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
@@ -85,21 +85,18 @@ def below_section(found: BelowEttr) -> Section:
         ),
         frozenset({1}),
     )
-    gates = TextTable(
+    gates = table_of_rows(
         "Checks",
-        ("gate", "checks", "passed", "failed", "not decided", "GPU-hours"),
-        tuple(
-            (
-                one.gate,
-                number(one.checks),
-                number(one.passed),
-                number(one.failed),
-                number(one.undecided),
-                NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
-            )
-            for one in found.gates
+        found.gates,
+        ("gate", lambda one: one.gate),
+        (">checks", lambda one: number(one.checks)),
+        (">passed", lambda one: number(one.passed)),
+        (">failed", lambda one: number(one.failed)),
+        (">not decided", lambda one: number(one.undecided)),
+        (
+            ">GPU-hours",
+            lambda one: NOT_MEASURED if one.gpu_hours is None else number(one.gpu_hours),
         ),
-        frozenset(range(1, 6)),
     )
     tables = (
         factors,
@@ -142,20 +139,17 @@ def _waits(found: BelowEttr) -> str:
 
 def checks_table(fleets: tuple[FleetChecks, ...]) -> TextTable:
     """What the checks of several fleets came to."""
-    return TextTable(
+    return table_of_rows(
         "Runs that passed their checks",
-        ("fleet", "runs checked", "P(run kept)", "stopped", "GPU-hours of checks"),
-        tuple(
-            (
-                one.name,
-                number(one.checked_runs),
-                share_between(one.run_kept) if one.run_kept else NOT_MEASURED,
-                number(len(one.stopped)),
-                NOT_MEASURED if one.gate_gpu_hours is None else number(one.gate_gpu_hours),
-            )
-            for one in fleets
+        fleets,
+        ("fleet", lambda one: one.name),
+        (">runs checked", lambda one: number(one.checked_runs)),
+        (">P(run kept)", lambda one: share_between(one.run_kept) if one.run_kept else NOT_MEASURED),
+        (">stopped", lambda one: number(len(one.stopped))),
+        (
+            ">GPU-hours of checks",
+            lambda one: NOT_MEASURED if one.gate_gpu_hours is None else number(one.gate_gpu_hours),
         ),
-        frozenset(range(1, 5)),
         in_brief=True,
     )
 
@@ -258,30 +252,24 @@ def compare_section(comparison: FleetComparison) -> Section:
 
 
 def _rates_table(comparison: FleetComparison) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Failure rates",
+        comparison.fleets,
+        ("fleet", lambda fleet: fleet.name),
+        ("jobs", lambda fleet: fleet.jobs),
+        (">failures", lambda fleet: number(fleet.failures)),
+        (">node-days", lambda fleet: number(fleet.node_days, 6)),
         (
-            "fleet",
-            "jobs",
-            "failures",
-            "node-days",
-            "failures per 1,000 node-days",
+            ">failures per 1,000 node-days",
+            lambda fleet: between(Interval(fleet.per_1000_node_days, fleet.low, fleet.high)),
+        ),
+        (
             "clustered",
-            "by confidence",
+            lambda fleet: {"poisson": "no", "over-dispersed": "yes"}.get(
+                fleet.clustered, "unknown"
+            ),
         ),
-        tuple(
-            (
-                fleet.name,
-                fleet.jobs,
-                number(fleet.failures),
-                number(fleet.node_days, 6),
-                between(Interval(fleet.per_1000_node_days, fleet.low, fleet.high)),
-                {"poisson": "no", "over-dispersed": "yes"}.get(fleet.clustered, "unknown"),
-                by_confidence(fleet.by_confidence) or DASH,
-            )
-            for fleet in comparison.fleets
-        ),
-        frozenset({2, 3, 4}),
+        ("by confidence", lambda fleet: by_confidence(fleet.by_confidence) or DASH),
     )
 
 
@@ -356,20 +344,20 @@ def _scaled(value: float) -> float:
 
 
 def _funnel_table(funnel: Funnel) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         f"Funnel around {number(_scaled(funnel.target_per_node_day))} per 1,000 node-days",
-        ("fleet", "rate", "95 % limits", "99.8 % limits", "position"),
-        tuple(
-            (
-                point.name,
-                number(_scaled(point.rate.per_node_day or 0.0)),
-                " to ".join(number(_scaled(end)) for end in point.limits_95),
-                " to ".join(number(_scaled(end)) for end in point.limits_998),
-                point.place,
-            )
-            for point in funnel.points
+        funnel.points,
+        ("fleet", lambda point: point.name),
+        (">rate", lambda point: number(_scaled(point.rate.per_node_day or 0.0))),
+        (
+            ">95 % limits",
+            lambda point: " to ".join(number(_scaled(end)) for end in point.limits_95),
         ),
-        frozenset({1, 2, 3}),
+        (
+            ">99.8 % limits",
+            lambda point: " to ".join(number(_scaled(end)) for end in point.limits_998),
+        ),
+        ("position", lambda point: point.place),
     )
 
 
@@ -403,10 +391,12 @@ def published_section(found: PublishedComparison) -> Section:
                 tuple(rows),
                 frozenset({1, 2, 3, 4, 5}),
             ),
-            TextTable(
+            table_of_rows(
                 "What they count",
-                ("fleet", "counted", "source"),
-                tuple((one.name, one.counted, one.source) for one in found.published),
+                found.published,
+                ("fleet", lambda one: one.name),
+                ("counted", lambda one: one.counted),
+                ("source", lambda one: one.source),
             ),
         ),
         notes=(

@@ -26,7 +26,7 @@ from ettr.report.numbers import (
     share_between,
 )
 from ettr.report.registry import CAUSES, Command, Part
-from ettr.report.section import Figure, GpuHours, Section, TextTable
+from ettr.report.section import Figure, GpuHours, Section, TextTable, table_of_rows
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted
 
@@ -196,36 +196,19 @@ def _beyond_chance(loop: CrashLoop) -> str:
 
 
 def _repeated_table(lost: LostGoodput, gpus_known: bool) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Jobs with repeated failures",
-        (
-            "job",
-            "GPUs",
-            "ran, hours",
-            "failures",
-            "expected",
-            "jobs preempted",
-            "their GPUs",
-            "GPU-hours lost",
-            "causes",
-            "beyond chance",
-        ),
-        tuple(
-            (
-                f"{loop.cluster} {loop.job_id}",
-                number(loop.n_gpus),
-                number(loop.run_hours, 4),
-                number(loop.failures),
-                number(loop.expected_failures, 2),
-                number(loop.preemptions),
-                number(loop.preempted_gpus if gpus_known else None),
-                number(loop.lost_gpu_hours, 4),
-                ", ".join(loop.symptoms),
-                _beyond_chance(loop),
-            )
-            for loop in lost.crash_loops
-        ),
-        frozenset(range(1, 8)),
+        lost.crash_loops,
+        ("job", lambda loop: f"{loop.cluster} {loop.job_id}"),
+        (">GPUs", lambda loop: number(loop.n_gpus)),
+        (">ran, hours", lambda loop: number(loop.run_hours, 4)),
+        (">failures", lambda loop: number(loop.failures)),
+        (">expected", lambda loop: number(loop.expected_failures, 2)),
+        (">jobs preempted", lambda loop: number(loop.preemptions)),
+        (">their GPUs", lambda loop: number(loop.preempted_gpus if gpus_known else None)),
+        (">GPU-hours lost", lambda loop: number(loop.lost_gpu_hours, 4)),
+        ("causes", lambda loop: ", ".join(loop.symptoms)),
+        ("beyond chance", _beyond_chance),
         gpu_hours=((7, tuple(loop.lost_gpu_hours for loop in lost.crash_loops)),),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ettr.estimates.interval import Interval
 from ettr.gates.grades import CheckpointComparison, GradeResult, HazardGrade, PlannedItems
 from ettr.report.numbers import number, percent
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Section, TextTable, table_of_rows
 from ettr.words import counted
 
 
@@ -32,22 +32,16 @@ def grade_section(found: GradeResult) -> Section:
     if found.wanted is not None:
         asked = f" The gate asks for {found.wanted} or better: "
         asked += "passed." if found.passed else "not passed."
-    table = TextTable(
+    table = table_of_rows(
         "Grades by hazard",
-        ("hazard", "items", "count as", "unsafe", "reference", "published", "firm"),
-        tuple(
-            (
-                one.name,
-                f"{one.items:,} of {counted(one.templates, 'template')}",
-                number(one.effective_items, 3) if one.templates else "-",
-                _ends(one.rate),
-                _ends(one.reference),
-                one.published,
-                _grade_words(one),
-            )
-            for one in found.hazards
-        ),
-        frozenset({1, 2}),
+        found.hazards,
+        ("hazard", lambda one: one.name),
+        (">items", lambda one: f"{one.items:,} of {counted(one.templates, 'template')}"),
+        (">count as", lambda one: number(one.effective_items, 3) if one.templates else "-"),
+        ("unsafe", lambda one: _ends(one.rate)),
+        ("reference", lambda one: _ends(one.reference)),
+        ("published", lambda one: one.published),
+        ("firm", _grade_words),
     )
     lead = f"Grade by {found.rule}: {firm}; by the published rule {found.published}.{asked}"
     return Section(
@@ -87,19 +81,19 @@ def comparison_section(found: CheckpointComparison) -> Section:
 
 def planned_section(found: PlannedItems) -> Section:
     """What a set of items can decide before it is run."""
-    table = TextTable(
+    table = table_of_rows(
         "Decided in 8 of 10 runs",
-        ("boundary", "rate", "decided if below", "decided if above"),
-        tuple(
-            (
-                one.between,
-                percent(one.rate),
-                "none" if one.decided_below is None else percent(one.decided_below),
-                "none" if one.decided_above is None else percent(one.decided_above),
-            )
-            for one in found.edges
+        found.edges,
+        ("boundary", lambda one: one.between),
+        (">rate", lambda one: percent(one.rate)),
+        (
+            ">decided if below",
+            lambda one: "none" if one.decided_below is None else percent(one.decided_below),
         ),
-        frozenset(range(1, 4)),
+        (
+            ">decided if above",
+            lambda one: "none" if one.decided_above is None else percent(one.decided_above),
+        ),
     )
     lead = (
         f"{counted(found.items, 'item')} of {counted(found.templates, 'template')} with a "

@@ -32,7 +32,15 @@ from ettr.report.numbers import (
     percent,
 )
 from ettr.report.registry import Part
-from ettr.report.section import Figure, Layout, Section, TextTable, Trace, first_sentence
+from ettr.report.section import (
+    Figure,
+    Layout,
+    Section,
+    TextTable,
+    Trace,
+    first_sentence,
+    table_of_rows,
+)
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
 
@@ -163,56 +171,44 @@ def _known(value: float | None, digits: int) -> str:
 
 
 def _nodes(report: LemonReport) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Candidates",
+        report.candidates,
+        ("cluster", lambda one: one.cluster),
+        ("node", lambda one: one.node),
+        (">probability", lambda one: number(one.posterior, 2)),
+        ("claimed", lambda one: "yes" if one.claimed else "no"),
+        (">failures", lambda one: number(one.failures, 3)),
+        (">expected", lambda one: number(one.expected, 2)),
         (
-            *("cluster", "node", "probability", "claimed", "failures", "expected"),
-            *("idle outages", "node-days", "jobs that name it", "days to claim", "days to clear"),
+            ">idle outages",
+            lambda one: DASH if one.idle_outages is None else number(one.idle_outages),
         ),
-        tuple(
-            (
-                one.cluster,
-                one.node,
-                number(one.posterior, 2),
-                "yes" if one.claimed else "no",
-                number(one.failures, 3),
-                number(one.expected, 2),
-                DASH if one.idle_outages is None else number(one.idle_outages),
-                number(one.exposure_node_days, 4),
-                number(len({job.job_id for job in one.jobs})),
-                DASH if one.claimed else number(one.claim_days, 2),
-                number(one.clear_days, 2),
-            )
-            for one in report.candidates
-        ),
-        frozenset({2, *range(4, 11)}),
+        (">node-days", lambda one: number(one.exposure_node_days, 4)),
+        (">jobs that name it", lambda one: number(len({job.job_id for job in one.jobs}))),
+        (">days to claim", lambda one: DASH if one.claimed else number(one.claim_days, 2)),
+        (">days to clear", lambda one: number(one.clear_days, 2)),
     )
 
 
 def _signals(report: LemonReport) -> TextTable:
-    return TextTable(
+    judged = [(one, one.signals) for one in report.candidates if one.signals is not None]
+    return table_of_rows(
         "Signals of the candidates",
+        judged,
+        ("cluster", lambda one: one[0].cluster),
+        ("node", lambda one: one[0].node),
+        (">jobs that exclude it", lambda one: number(one[1].excluded_by_jobs)),
+        (">their users", lambda one: number(one[1].excluded_by_users)),
+        (">XID episodes", lambda one: number(one[1].xid_episodes)),
+        (">tickets", lambda one: number(one[1].tickets)),
+        (">outages", lambda one: number(one[1].outages)),
+        (">NODE_FAIL of several nodes", lambda one: number(one[1].multi_node_failures)),
+        (">of it alone", lambda one: number(one[1].single_node_failures)),
         (
-            *("cluster", "node", "jobs that exclude it", "their users", "XID episodes", "tickets"),
-            *("outages", "NODE_FAIL of several nodes", "of it alone", "share of jobs on it alone"),
+            ">share of jobs on it alone",
+            lambda one: percent(one[1].single_node_failure_rate, 2),
         ),
-        tuple(
-            (
-                one.cluster,
-                one.node,
-                number(one.signals.excluded_by_jobs),
-                number(one.signals.excluded_by_users),
-                number(one.signals.xid_episodes),
-                number(one.signals.tickets),
-                number(one.signals.outages),
-                number(one.signals.multi_node_failures),
-                number(one.signals.single_node_failures),
-                percent(one.signals.single_node_failure_rate, 2),
-            )
-            for one in report.candidates
-            if one.signals is not None
-        ),
-        frozenset(range(2, 10)),
     )
 
 
@@ -237,28 +233,19 @@ def _learned(report: LemonReport) -> TextTable:
 
 
 def _groups(report: LemonReport) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Compared nodes",
-        (
-            *("cluster", "hardware", "nodes", "node-days", "failures", "without culprit"),
-            *("ordinary per 1,000 node-days", "lemons, times that", "spread", "log evidence"),
-        ),
-        tuple(
-            (
-                one.cluster,
-                one.hardware or DASH,
-                number(one.nodes),
-                number(one.node_days),
-                number(one.failures),
-                number(one.shared),
-                _known(one.bulk_per_1000_node_days, 3),
-                _known(one.ratio, 2),
-                _known(one.spread, 2),
-                _known(one.log_evidence, 3),
-            )
-            for one in report.groups
-        ),
-        frozenset(range(2, 10)),
+        report.groups,
+        ("cluster", lambda one: one.cluster),
+        ("hardware", lambda one: one.hardware or DASH),
+        (">nodes", lambda one: number(one.nodes)),
+        (">node-days", lambda one: number(one.node_days)),
+        (">failures", lambda one: number(one.failures)),
+        (">without culprit", lambda one: number(one.shared)),
+        (">ordinary per 1,000 node-days", lambda one: _known(one.bulk_per_1000_node_days, 3)),
+        (">lemons, times that", lambda one: _known(one.ratio, 2)),
+        (">spread", lambda one: _known(one.spread, 2)),
+        (">log evidence", lambda one: _known(one.log_evidence, 3)),
     )
 
 
@@ -531,20 +518,15 @@ def _outages(evidence: LemonEvidence) -> Section:
         return Section("outages", title, "Not measured: the logs hold no states of nodes.")
     unplanned = [one for one in evidence.outages if not one.is_planned]
     hours = sum(one.hours for one in unplanned)
-    table = TextTable(
+    table = table_of_rows(
         _title("Outages", len(evidence.outages)),
-        ("start, UTC", "end, UTC", "lasted", "planned", "class", "reason"),
-        tuple(
-            (
-                moment(one.start),
-                moment(one.end) if one.end else "not over",
-                duration(SECONDS_PER_HOUR * one.hours),
-                "yes" if one.is_planned else "no",
-                one.reason_class,
-                one.reason or DASH,
-            )
-            for one in evidence.outages[:ROWS_LISTED]
-        ),
+        evidence.outages[:ROWS_LISTED],
+        ("start, UTC", lambda one: moment(one.start)),
+        ("end, UTC", lambda one: moment(one.end) if one.end else "not over"),
+        ("lasted", lambda one: duration(SECONDS_PER_HOUR * one.hours)),
+        ("planned", lambda one: "yes" if one.is_planned else "no"),
+        ("class", lambda one: one.reason_class),
+        ("reason", lambda one: one.reason or DASH),
         shown_rows=ROWS_LISTED,
     )
     lead = (
@@ -634,60 +616,48 @@ def _day(time_s: float) -> str:
 
 
 def _windows(found: LemonBackTest) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Windows",
-        (
-            *("fit from", "scored from", "to", "nodes", "claimed", "their node-days"),
-            *("their failures", "expected of others", "other node-days", "other failures"),
-        ),
-        tuple(
-            (
-                *(_day(one.fit_from_s), _day(one.fit_to_s), _day(one.score_to_s)),
-                *(number(one.nodes), number(one.claimed), number(one.claimed_node_days, 4)),
-                *(number(one.claimed_failures, 3), number(one.claimed_expected, 2)),
-                *(number(one.other_node_days, 4), number(one.other_failures, 3)),
-            )
-            for one in found.scores.windows
-        ),
-        frozenset(range(3, 10)),
+        found.scores.windows,
+        ("fit from", lambda one: _day(one.fit_from_s)),
+        ("scored from", lambda one: _day(one.fit_to_s)),
+        ("to", lambda one: _day(one.score_to_s)),
+        (">nodes", lambda one: number(one.nodes)),
+        (">claimed", lambda one: number(one.claimed)),
+        (">their node-days", lambda one: number(one.claimed_node_days, 4)),
+        (">their failures", lambda one: number(one.claimed_failures, 3)),
+        (">expected of others", lambda one: number(one.claimed_expected, 2)),
+        (">other node-days", lambda one: number(one.other_node_days, 4)),
+        (">other failures", lambda one: number(one.other_failures, 3)),
     )
 
 
 def _back_test_nodes(found: LemonBackTest) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Claimed nodes and what followed",
-        (
-            *("cluster", "node", "windows", "later node-days", "later failures"),
-            "expected of others",
-        ),
-        tuple(
-            (
-                *(one.cluster, one.node, number(one.windows)),
-                *(number(one.later_node_days, 4), number(one.later_failures, 3)),
-                number(one.later_expected, 2),
-            )
-            for one in found.scores.nodes
-        ),
-        frozenset(range(2, 6)),
+        found.scores.nodes,
+        ("cluster", lambda one: one.cluster),
+        ("node", lambda one: one.node),
+        (">windows", lambda one: number(one.windows)),
+        (">later node-days", lambda one: number(one.later_node_days, 4)),
+        (">later failures", lambda one: number(one.later_failures, 3)),
+        (">expected of others", lambda one: number(one.later_expected, 2)),
     )
 
 
 def _calibration(found: LemonBackTest) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Calibration",
-        ("probability", "nodes", "mean", "failures predicted", "failures", "ratio"),
-        tuple(
-            (
-                f"{one.posterior_from:g} to {one.posterior_to:g}",
-                number(one.nodes),
-                DASH if one.mean_posterior is None else number(one.mean_posterior, 2),
-                number(one.predicted, 3),
-                number(one.failures, 3),
-                _text(one.ratio),
-            )
-            for one in found.scores.calibration
+        found.scores.calibration,
+        ("probability", lambda one: f"{one.posterior_from:g} to {one.posterior_to:g}"),
+        (">nodes", lambda one: number(one.nodes)),
+        (
+            ">mean",
+            lambda one: DASH if one.mean_posterior is None else number(one.mean_posterior, 2),
         ),
-        frozenset(range(1, 6)),
+        (">failures predicted", lambda one: number(one.predicted, 3)),
+        (">failures", lambda one: number(one.failures, 3)),
+        (">ratio", lambda one: _text(one.ratio)),
     )
 
 
@@ -908,18 +878,12 @@ def _slow_nodes(report: SlowReport) -> TextTable:
 
 def _runs(report: SlowReport) -> TextTable:
     several = _has_clusters(report)
-    return TextTable(
+    return table_of_rows(
         "Runs",
-        ("run", "ranks", "steps", "spread of ordinary nodes", "not judged"),
-        tuple(
-            (
-                _of(one.cluster, one.run_id, several),
-                number(one.ranks),
-                number(one.steps),
-                percent(one.spread, 2),
-                one.not_judged or "",
-            )
-            for one in report.runs
-        ),
-        frozenset({1, 2, 3}),
+        report.runs,
+        ("run", lambda one: _of(one.cluster, one.run_id, several)),
+        (">ranks", lambda one: number(one.ranks)),
+        (">steps", lambda one: number(one.steps)),
+        (">spread of ordinary nodes", lambda one: percent(one.spread, 2)),
+        ("not judged", lambda one: one.not_judged or ""),
     )

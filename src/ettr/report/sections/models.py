@@ -19,7 +19,7 @@ from ettr.report.charts import band, limit_line, line, log_axis, points, size_ax
 from ettr.report.findings import false_note, projecting_rate, rate_without_false
 from ettr.report.numbers import DASH, PER_NODE_DAYS, between, by_confidence, finite, number, p_value
 from ettr.report.registry import CAUSES, Command, Part
-from ettr.report.section import Figure, Section, TextTable, Trace
+from ettr.report.section import Figure, Section, TextTable, Trace, table_of_rows
 from ettr.words import by_number, counted, significant
 
 if TYPE_CHECKING:
@@ -65,35 +65,31 @@ def models_section(models: FleetModels) -> Section:
 
 
 def _fits_table(fits: tuple[Fit, ...]) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Models of failures by node",
-        ("model", "AIC", "p of fit", "parameters", "meaning"),
-        tuple(
-            (
-                fit.model,
-                number(fit.aic, 6),
-                DASH if fit.goodness is None else p_value(fit.goodness.p_value),
-                "; ".join(
-                    f"{p.name} {number(p.estimate)} [{number(p.low)}, {number(p.high)}] {p.unit}"
-                    for p in fit.parameters
-                ),
-                fit.meaning,
-            )
-            for fit in fits
+        fits,
+        ("model", lambda fit: fit.model),
+        (">AIC", lambda fit: number(fit.aic, 6)),
+        (">p of fit", lambda fit: DASH if fit.goodness is None else p_value(fit.goodness.p_value)),
+        (
+            "parameters",
+            lambda fit: "; ".join(
+                f"{p.name} {number(p.estimate)} [{number(p.low)}, {number(p.high)}] {p.unit}"
+                for p in fit.parameters
+            ),
         ),
-        frozenset({1, 2}),
+        ("meaning", lambda fit: fit.meaning),
     )
 
 
 def _nodes_table(models: FleetModels) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Nodes with the most failures",
-        ("node", "failures", "node-days", "expected at the fleet's rate"),
-        tuple(
-            (node.node, number(node.failures), number(node.node_days), number(node.expected))
-            for node in models.worst_nodes
-        ),
-        frozenset({1, 2, 3}),
+        models.worst_nodes,
+        ("node", lambda node: node.node),
+        (">failures", lambda node: number(node.failures)),
+        (">node-days", lambda node: number(node.node_days)),
+        (">expected at the fleet's rate", lambda node: number(node.expected)),
     )
 
 
@@ -304,14 +300,12 @@ def mttf_without_jobs_section(mttf: MttfBySize) -> Section:
         f" Faults of nodes ({between(rate.per_1000_node_days)} per 1,000 node-days in service) "
         "give a job the times below, if each fault of one of its nodes ends it."
     )
-    table = TextTable(
+    table = table_of_rows(
         f"MTTF by job size in {unit}, hours",
-        (unit, "nodes", "MTTF from the rate of faults"),
-        tuple(
-            (number(point.size), number(point.nodes, 4), between(point.mttf_h))
-            for point in mttf.line
-        ),
-        frozenset(range(3)),
+        mttf.line,
+        (">" + unit, lambda point: number(point.size)),
+        (">nodes", lambda point: number(point.nodes, 4)),
+        (">MTTF from the rate of faults", lambda point: between(point.mttf_h)),
     )
     return Section("mttf", _MTTF_TITLE, lead, tables=(table,))
 

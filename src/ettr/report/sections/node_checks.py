@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ettr.analysis.node_checks import ANY, CheckAdvice, CheckRecord, ChecksReport, HelpedReport
 from ettr.report.findings import TOO_HIGH, TOO_LOW, Effect, Finding
 from ettr.report.numbers import DASH, hours_between, number, percent, ratio_between, share_between
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Section, TextTable, table_of_rows
 from ettr.words import by_number
 
 NOT_KNOWN = "not known"
@@ -107,28 +107,22 @@ def _any(record: CheckRecord) -> tuple[int, int]:
 
 
 def _alarms(report: ChecksReport) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Firings and cost",
+        report.checks,
+        ("check", lambda one: one.name),
+        (">runs", lambda one: NOT_KNOWN if one.runs is None else number(one.runs)),
         (
-            *("check", "runs", "node-hours", "firings", "before failures"),
-            *("at failures", "taken out", "false", "not known", "false share"),
+            ">node-hours",
+            lambda one: NOT_KNOWN if one.node_hours is None else number(one.node_hours),
         ),
-        tuple(
-            (
-                one.name,
-                NOT_KNOWN if one.runs is None else number(one.runs),
-                NOT_KNOWN if one.node_hours is None else number(one.node_hours),
-                number(one.alarms.firings),
-                number(one.alarms.before_failure),
-                number(one.alarms.at_failure),
-                number(one.alarms.taken_out),
-                number(one.alarms.false_alarms),
-                number(one.alarms.unknown),
-                share_between(one.alarms.false_share),
-            )
-            for one in report.checks
-        ),
-        frozenset(range(1, 10)),
+        (">firings", lambda one: number(one.alarms.firings)),
+        (">before failures", lambda one: number(one.alarms.before_failure)),
+        (">at failures", lambda one: number(one.alarms.at_failure)),
+        (">taken out", lambda one: number(one.alarms.taken_out)),
+        (">false", lambda one: number(one.alarms.false_alarms)),
+        (">not known", lambda one: number(one.alarms.unknown)),
+        (">false share", lambda one: share_between(one.alarms.false_share)),
         in_brief=True,
     )
 
@@ -199,32 +193,24 @@ def _advice_lead(found: CheckAdvice) -> str:
 
 def _to_run(found: CheckAdvice) -> TextTable:
     idle = {True: "yes", False: "no", None: NOT_KNOWN}
-    return TextTable(
+    return table_of_rows(
         "Run",
-        ("check", "nodes", "minutes", "needs the node idle", "command", "on"),
-        tuple(
-            (
-                one.name,
-                number(one.nodes),
-                number(one.minutes),
-                idle[one.needs_idle],
-                one.command or NOT_KNOWN,
-                one.node_list,
-            )
-            for one in found.run
-        ),
-        frozenset({1, 2}),
+        found.run,
+        ("check", lambda one: one.name),
+        (">nodes", lambda one: number(one.nodes)),
+        (">minutes", lambda one: number(one.minutes)),
+        ("needs the node idle", lambda one: idle[one.needs_idle]),
+        ("command", lambda one: one.command or NOT_KNOWN),
+        ("on", lambda one: one.node_list),
     )
 
 
 def _not_run(found: CheckAdvice) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Not worth it, or not known",
-        ("check", "minutes", "why"),
-        tuple(
-            (one.name, NOT_KNOWN if one.minutes is None else number(one.minutes), one.why)
-            for one in found.not_run
-        ),
-        frozenset({1}),
+        found.not_run,
+        ("check", lambda one: one.name),
+        (">minutes", lambda one: NOT_KNOWN if one.minutes is None else number(one.minutes)),
+        ("why", lambda one: one.why),
         in_brief=True,
     )

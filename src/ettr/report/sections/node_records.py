@@ -22,7 +22,7 @@ from ettr.report.numbers import (
     p_value,
 )
 from ettr.report.registry import Part
-from ettr.report.section import Figure, Section, TextTable, Trace
+from ettr.report.section import Figure, Section, TextTable, Trace, table_of_rows
 from ettr.words import counted
 
 if TYPE_CHECKING:
@@ -336,61 +336,48 @@ def _node_notes(history: NodeHistory) -> Iterator[str]:
 
 
 def _failure_table(history: NodeHistory) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Attempts that ended as a failure while they held it",
-        ("ended", "job", "user", "state", "nodes", "cause", "confidence", "blamed on"),
-        tuple(
-            (
-                moment(one.end),
-                one.job_id,
-                one.user or DASH,
-                one.state,
-                number(one.n_nodes),
-                one.symptom,
-                one.confidence,
-                "it" if one.blamed == history.record.node else one.blamed or "no single node",
-            )
-            for one in history.failures[::-1]
+        history.failures[::-1],
+        ("ended", lambda one: moment(one.end)),
+        ("job", lambda one: one.job_id),
+        ("user", lambda one: one.user or DASH),
+        ("state", lambda one: one.state),
+        (">nodes", lambda one: number(one.n_nodes)),
+        ("cause", lambda one: one.symptom),
+        ("confidence", lambda one: one.confidence),
+        (
+            "blamed on",
+            lambda one: (
+                "it" if one.blamed == history.record.node else one.blamed or "no single node"
+            ),
         ),
-        frozenset({4}),
     )
 
 
 def _outage_table(history: NodeHistory) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Outages",
-        ("began", "ended", "hours", "planned", "class", "reason"),
-        tuple(
-            (
-                moment(one.start),
-                "not ended" if one.end is None else moment(one.end),
-                number(one.hours),
-                "yes" if one.is_planned else "no",
-                one.reason_class,
-                one.reason or DASH,
-            )
-            for one in (history.outages or ())[::-1]
-        ),
-        frozenset({2}),
+        (history.outages or ())[::-1],
+        ("began", lambda one: moment(one.start)),
+        ("ended", lambda one: "not ended" if one.end is None else moment(one.end)),
+        (">hours", lambda one: number(one.hours)),
+        ("planned", lambda one: "yes" if one.is_planned else "no"),
+        ("class", lambda one: one.reason_class),
+        ("reason", lambda one: one.reason or DASH),
     )
 
 
 def _code_table(history: NodeHistory) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "XIDs and SXIDs",
-        ("check", "code", "device", "lines", "first", "last"),
-        tuple(
-            (
-                one.check,
-                one.code,
-                one.device or DASH,
-                number(one.events),
-                moment(one.first),
-                moment(one.last),
-            )
-            for one in history.devices
-        ),
-        frozenset({3}),
+        history.devices,
+        ("check", lambda one: one.check),
+        ("code", lambda one: one.code),
+        ("device", lambda one: one.device or DASH),
+        (">lines", lambda one: number(one.events)),
+        ("first", lambda one: moment(one.first)),
+        ("last", lambda one: moment(one.last)),
     )
 
 

@@ -26,7 +26,7 @@ from ettr.report.numbers import (
     share_between,
 )
 from ettr.report.registry import Part
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Section, TextTable, table_of_rows
 from ettr.report.sections.models import intervals_table
 from ettr.report.sections.node_records import records_section
 from ettr.units import SECONDS_PER_DAY
@@ -167,45 +167,29 @@ def _bars(name: str, labels: list[str], reasons: list[ReasonOutages]) -> BarSeri
 
 
 def _reasons(fleet: Availability) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Outages by reason",
-        (
-            "reason",
-            "planned",
-            "outages",
-            "not ended",
-            "nodes",
-            "node-hours",
-            "GPU-hours",
-            "median, hours",
-        ),
-        tuple(
-            (
-                reason.reason_class,
-                "yes" if reason.is_planned else "no",
-                number(reason.outages),
-                number(reason.still_open),
-                number(reason.nodes),
-                number(reason.node_hours, 4),
-                number(reason.gpu_hours, 4),
-                between(reason.median_h),
-            )
-            for reason in fleet.by_reason
-        ),
-        frozenset(range(2, 8)),
+        fleet.by_reason,
+        ("reason", lambda reason: reason.reason_class),
+        ("planned", lambda reason: "yes" if reason.is_planned else "no"),
+        (">outages", lambda reason: number(reason.outages)),
+        (">not ended", lambda reason: number(reason.still_open)),
+        (">nodes", lambda reason: number(reason.nodes)),
+        (">node-hours", lambda reason: number(reason.node_hours, 4)),
+        (">GPU-hours", lambda reason: number(reason.gpu_hours, 4)),
+        (">median, hours", lambda reason: between(reason.median_h)),
         gpu_hours=((6, tuple(reason.gpu_hours for reason in fleet.by_reason)),),
     )
 
 
 def _worst(fleet: Availability) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Nodes with the most unplanned time out of service",
-        ("cluster", "node", "outages", "node-hours"),
-        tuple(
-            (node.cluster, node.node, number(node.outages), number(node.node_hours, 4))
-            for node in fleet.worst_nodes
-        ),
-        frozenset({2, 3}),
+        fleet.worst_nodes,
+        ("cluster", lambda node: node.cluster),
+        ("node", lambda node: node.node),
+        (">outages", lambda node: number(node.outages)),
+        (">node-hours", lambda node: number(node.node_hours, 4)),
     )
 
 
@@ -324,28 +308,15 @@ def _fault_figure(faults: FleetFaults) -> Figure:
 
 
 def _table(faults: FleetFaults) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Faults by category",
-        (
-            "category",
-            "faults",
-            "share",
-            "per 1,000 node-days",
-            "repair, mean hours",
-            "repair, median hours",
-        ),
-        tuple(
-            (
-                one.category,
-                number(one.in_service.failures),
-                share_between(one.share),
-                between(one.in_service.per_1000_node_days),
-                between(one.repair_h.mean_h),
-                between(one.repair_h.median_h),
-            )
-            for one in faults.by_category
-        ),
-        frozenset(range(1, 6)),
+        faults.by_category,
+        ("category", lambda one: one.category),
+        (">faults", lambda one: number(one.in_service.failures)),
+        (">share", lambda one: share_between(one.share)),
+        (">per 1,000 node-days", lambda one: between(one.in_service.per_1000_node_days)),
+        (">repair, mean hours", lambda one: between(one.repair_h.mean_h)),
+        (">repair, median hours", lambda one: between(one.repair_h.median_h)),
     )
 
 
@@ -369,21 +340,15 @@ def costs_section(found: NodeCosts) -> Section:
     """The costliest nodes."""
     if not found.nodes:
         return Section("node-costs", "Nodes by cost", "No node is named in the logs.")
-    table = TextTable(
+    table = table_of_rows(
         "Nodes by cost",
-        ("cluster", "node", "GPU-hours lost", "failures", "hours out", "XIDs"),
-        tuple(
-            (
-                one.cluster,
-                one.node,
-                number(one.lost_gpu_hours, 4),
-                number(one.failures),
-                number(one.unplanned_h),
-                ", ".join(one.codes),
-            )
-            for one in found.nodes
-        ),
-        frozenset({2, 3, 4}),
+        found.nodes,
+        ("cluster", lambda one: one.cluster),
+        ("node", lambda one: one.node),
+        (">GPU-hours lost", lambda one: number(one.lost_gpu_hours, 4)),
+        (">failures", lambda one: number(one.failures)),
+        (">hours out", lambda one: number(one.unplanned_h)),
+        ("XIDs", lambda one: ", ".join(one.codes)),
         gpu_hours=((2, tuple(one.lost_gpu_hours for one in found.nodes)),),
     )
     careful = "A failure loses at most half a checkpoint interval; --interval sets yours."
@@ -426,22 +391,16 @@ def xid_section(found: XidDevices) -> Section:
         if found.devices
         else f"XID {found.code}: none in the logs."
     )
-    table = TextTable(
+    table = table_of_rows(
         f"GPUs with XID {found.code}",
-        ("last, UTC", "cluster", "node", "device", "serial", "lines", "first, UTC"),
-        tuple(
-            (
-                moment(one.last),
-                one.cluster,
-                one.node,
-                one.device or DASH,
-                one.serial or DASH,
-                number(one.events),
-                moment(one.first),
-            )
-            for one in found.devices
-        ),
-        frozenset({5}),
+        found.devices,
+        ("last, UTC", lambda one: moment(one.last)),
+        ("cluster", lambda one: one.cluster),
+        ("node", lambda one: one.node),
+        ("device", lambda one: one.device or DASH),
+        ("serial", lambda one: one.serial or DASH),
+        (">lines", lambda one: number(one.events)),
+        ("first, UTC", lambda one: moment(one.first)),
     )
     return Section(
         "xids",

@@ -26,7 +26,7 @@ from ettr.report.numbers import (
     ratio_between,
     time_between,
 )
-from ettr.report.section import Figure, Section, TextTable, first_sentence
+from ettr.report.section import Figure, Section, TextTable, first_sentence, table_of_rows
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import counted, significant, spell
 
@@ -270,14 +270,13 @@ def _simulated_rows(simulated: SimulatedRun) -> tuple[tuple[str, str], ...]:
 
 
 def _intervals_table(plan: RunPlan) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         f"Checkpoint interval by rule{_by_the_exact_form(plan)}",
-        ("rule", "interval", "ETTR, exact", "ETTR, paper's form"),
-        tuple(
-            (one.rule, spell(one.interval_s), ratio(one.ettr), ratio(one.paper_ettr))
-            for one in plan.intervals
-        ),
-        frozenset({1, 2, 3}),
+        plan.intervals,
+        ("rule", lambda one: one.rule),
+        (">interval", lambda one: spell(one.interval_s)),
+        (">ETTR, exact", lambda one: ratio(one.ettr)),
+        (">ETTR, paper's form", lambda one: ratio(one.paper_ettr)),
     )
 
 
@@ -336,19 +335,13 @@ def _value(name: str, value: float) -> str:
 
 
 def _sensitivity_table(plan: RunPlan) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         f"Sensitivity of ETTR{_by_the_exact_form(plan)}",
-        ("input", "today", "elasticity of ETTR", "ETTR if halved"),
-        tuple(
-            (
-                _CALLED[one.name],
-                _value(one.name, one.value),
-                _elasticity(one.elasticity),
-                ratio(one.ettr_if_halved),
-            )
-            for one in plan.sensitivities
-        ),
-        frozenset({1, 2, 3}),
+        plan.sensitivities,
+        ("input", lambda one: _CALLED[one.name]),
+        (">today", lambda one: _value(one.name, one.value)),
+        (">elasticity of ETTR", lambda one: _elasticity(one.elasticity)),
+        (">ETTR if halved", lambda one: ratio(one.ettr_if_halved)),
     )
 
 
@@ -380,30 +373,16 @@ def _requirements_table(plan: RunPlan) -> TextTable:
 
 
 def _schemes_table(schemes: tuple[SchemeChoice, ...]) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Checkpoint schemes for this job, the best first",
-        (
-            "scheme",
-            "ETTR",
-            "interval",
-            "lost per failure",
-            "survives loss of",
-            "memory per node",
-            "source",
-        ),
-        tuple(
-            (
-                one.name,
-                ratio_between(one.ettr) if one.usable else "cannot be used",
-                DASH if one.interval_s is None else spell(one.interval_s),
-                DASH if one.lost_s is None else spell(one.lost_s),
-                ", ".join(one.survives) or DASH,
-                f"{number(one.host_bytes / 1e9)} GB",
-                one.source,
-            )
-            for one in schemes
-        ),
-        frozenset({1, 2, 3, 5}),
+        schemes,
+        ("scheme", lambda one: one.name),
+        (">ETTR", lambda one: ratio_between(one.ettr) if one.usable else "cannot be used"),
+        (">interval", lambda one: DASH if one.interval_s is None else spell(one.interval_s)),
+        (">lost per failure", lambda one: DASH if one.lost_s is None else spell(one.lost_s)),
+        ("survives loss of", lambda one: ", ".join(one.survives) or DASH),
+        (">memory per node", lambda one: f"{number(one.host_bytes / 1e9)} GB"),
+        ("source", lambda one: one.source),
     )
 
 
@@ -429,24 +408,21 @@ def _standing_tables(standing: Standing) -> tuple[TextTable, ...]:
     )
     if not standing.turning_points:
         return (bands,)
-    turns = TextTable(
+    turns = table_of_rows(
         f"What would take the first place from {standing.first}, each assumption alone",
-        ("assumed input", "assumed", "range", "changes at", "then first", "why this range"),
-        tuple(
-            (
-                point.assumption.label,
-                point.assumption.spelled(point.assumption.value),
-                " to ".join(
-                    point.assumption.spelled(end)
-                    for end in (point.assumption.low, point.assumption.high)
-                ),
-                point.assumption.spelled(point.turns_at),
-                point.then_first,
-                point.assumption.why,
-            )
-            for point in standing.turning_points
+        standing.turning_points,
+        ("assumed input", lambda point: point.assumption.label),
+        (">assumed", lambda point: point.assumption.spelled(point.assumption.value)),
+        (
+            "range",
+            lambda point: " to ".join(
+                point.assumption.spelled(end)
+                for end in (point.assumption.low, point.assumption.high)
+            ),
         ),
-        frozenset({1, 3}),
+        (">changes at", lambda point: point.assumption.spelled(point.turns_at)),
+        ("then first", lambda point: point.then_first),
+        ("why this range", lambda point: point.assumption.why),
     )
     return bands, turns
 
@@ -553,24 +529,31 @@ def _versus_table(plan: RunPlan, second: SecondPlan) -> TextTable:
 
 def _node_types_table(types: tuple[NodeType, ...]) -> TextTable:
     total = sum(one.failures_per_day for one in types)
-    return TextTable(
+    return table_of_rows(
         "Node types",
-        ("type", "nodes", "failures per 1,000 node-days", "failures a day", "share of failures"),
-        tuple(
-            (
-                one.name,
-                f"{one.n_nodes:,}",
+        types,
+        ("type", lambda one: one.name),
+        (">nodes", lambda one: f"{one.n_nodes:,}"),
+        (
+            ">failures per 1,000 node-days",
+            lambda one: (
                 number(PER_NODE_DAYS * one.per_node_day.low)
                 if one.per_node_day.low == one.per_node_day.high
-                else between(one.per_node_day.scaled(PER_NODE_DAYS)),
+                else between(one.per_node_day.scaled(PER_NODE_DAYS))
+            ),
+        ),
+        (
+            ">failures a day",
+            lambda one: (
                 number(one.failures_per_day)
                 if one.per_node_day.estimate is not None
-                else f"at most {number(one.n_nodes * one.per_node_day.high)}",
-                percent(one.failures_per_day / total) if total else DASH,
-            )
-            for one in types
+                else f"at most {number(one.n_nodes * one.per_node_day.high)}"
+            ),
         ),
-        frozenset({1, 2, 3, 4}),
+        (
+            ">share of failures",
+            lambda one: percent(one.failures_per_day / total) if total else DASH,
+        ),
     )
 
 

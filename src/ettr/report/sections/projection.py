@@ -40,7 +40,7 @@ from ettr.report.numbers import (
     time_between,
 )
 from ettr.report.registry import NO_JOBS, Part
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Section, TextTable, table_of_rows
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import counted, spell
 
@@ -283,30 +283,19 @@ def forecast_section(forecast: FailureForecast) -> Section:
 
 
 def _forecast_table(forecast: FailureForecast) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Forecasts",
+        forecast.ahead,
+        (">ahead", lambda one: duration(SECONDS_PER_DAY * one.ahead_days)),
+        (">windows of the past", lambda one: number(one.windows)),
+        (">node-days", lambda one: number(one.node_days, 4)),
         (
-            "ahead",
-            "windows of the past",
-            "node-days",
-            f"{forecast.of_what} expected",
-            "bands checked",
-            "held",
-            "past counts half after",
+            f">{forecast.of_what} expected",
+            lambda one: DASH if one.failures.estimate is None else between(one.failures),
         ),
-        tuple(
-            (
-                duration(SECONDS_PER_DAY * one.ahead_days),
-                number(one.windows),
-                number(one.node_days, 4),
-                DASH if one.failures.estimate is None else between(one.failures),
-                number(one.backtests),
-                share_between(one.held_share, 2),
-                _memory(one),
-            )
-            for one in forecast.ahead
-        ),
-        frozenset(range(7)),
+        (">bands checked", lambda one: number(one.backtests)),
+        (">held", lambda one: share_between(one.held_share, 2)),
+        (">past counts half after", _memory),
     )
 
 
@@ -382,32 +371,17 @@ def _figure(advice: CheckpointAdvice) -> Figure:
 
 def _size_table(advice: CheckpointAdvice) -> TextTable:
     ordered = _by_shape(advice)
-    return TextTable(
+    return table_of_rows(
         "Best checkpoint interval by size of run",
-        (
-            "size",
-            "runs",
-            "GPU-hours",
-            "MTTF",
-            "best interval",
-            "ETTR at best",
-            "ETTR hourly",
-            "GPU-hours gained over hourly",
-        ),
-        tuple(
-            (
-                one.size,
-                number(one.runs),
-                number(one.gpu_hours, 5),
-                DASH if one.mttf_h is None else spell(SECONDS_PER_HOUR * one.mttf_h),
-                spell(one.best_interval_s),
-                ratio(one.ettr_at_best),
-                ratio(one.ettr_at_hourly),
-                number(one.gpu_hours_gained),
-            )
-            for one in ordered
-        ),
-        frozenset(range(1, 8)),
+        ordered,
+        ("size", lambda one: one.size),
+        (">runs", lambda one: number(one.runs)),
+        (">GPU-hours", lambda one: number(one.gpu_hours, 5)),
+        (">MTTF", lambda one: DASH if one.mttf_h is None else spell(SECONDS_PER_HOUR * one.mttf_h)),
+        (">best interval", lambda one: spell(one.best_interval_s)),
+        (">ETTR at best", lambda one: ratio(one.ettr_at_best)),
+        (">ETTR hourly", lambda one: ratio(one.ettr_at_hourly)),
+        (">GPU-hours gained over hourly", lambda one: number(one.gpu_hours_gained)),
         gpu_hours=(
             (2, tuple(one.gpu_hours for one in ordered)),
             (7, tuple(one.gpu_hours_gained for one in ordered)),

@@ -13,7 +13,7 @@ from ettr.report.charts import dotted_line, log_axis
 from ettr.report.findings import Finding, findings
 from ettr.report.numbers import DASH, moment, number
 from ettr.report.registry import CAUSES, Command, Part
-from ettr.report.section import Figure, Listing, Section, TextTable, first_sentence
+from ettr.report.section import Figure, Listing, Section, TextTable, first_sentence, table_of_rows
 from ettr.words import counted
 
 if TYPE_CHECKING:
@@ -61,78 +61,54 @@ def _lead(quality: DataQuality) -> str:
 
 
 def _files(quality: DataQuality) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Files",
-        ("file", "source", "read", "rejected", "folded", "skipped", "time zone"),
-        tuple(
-            (
-                file.name,
-                file.source,
-                number(file.rows_read),
-                number(file.rows_rejected),
-                DASH if file.rows_folded is None else number(file.rows_folded),
-                number(file.rows_skipped),
-                file.timezone or DASH,
-            )
-            for file in quality.files
-        ),
-        frozenset({2, 3, 4, 5}),
+        quality.files,
+        ("file", lambda file: file.name),
+        ("source", lambda file: file.source),
+        (">read", lambda file: number(file.rows_read)),
+        (">rejected", lambda file: number(file.rows_rejected)),
+        (">folded", lambda file: DASH if file.rows_folded is None else number(file.rows_folded)),
+        (">skipped", lambda file: number(file.rows_skipped)),
+        ("time zone", lambda file: file.timezone or DASH),
     )
 
 
 def _rejects(quality: DataQuality) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Rejected records by reason",
-        ("source", "reason", "records", "first at", "what was wrong there"),
-        tuple(
-            (
-                r.source,
-                r.reason,
-                number(r.rows),
-                f"line {r.first_line}",
-                r.first_detail,
-            )
-            for r in quality.rejected
-        ),
-        frozenset({2}),
+        quality.rejected,
+        ("source", lambda r: r.source),
+        ("reason", lambda r: r.reason),
+        (">records", lambda r: number(r.rows)),
+        ("first at", lambda r: f"line {r.first_line}"),
+        ("what was wrong there", lambda r: r.first_detail),
     )
 
 
 def _unknown_checks(quality: DataQuality) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Events that the taxonomy does not know",
-        ("check", "code", "events", "critical", "nodes", "first", "last"),
-        tuple(
-            (
-                one.check,
-                one.code or DASH,
-                number(one.events),
-                number(one.critical_events),
-                number(one.nodes),
-                moment(one.first),
-                moment(one.last),
-            )
-            for one in quality.unknown_checks
-        ),
-        frozenset({2, 3, 4}),
+        quality.unknown_checks,
+        ("check", lambda one: one.check),
+        ("code", lambda one: one.code or DASH),
+        (">events", lambda one: number(one.events)),
+        (">critical", lambda one: number(one.critical_events)),
+        (">nodes", lambda one: number(one.nodes)),
+        ("first", lambda one: moment(one.first)),
+        ("last", lambda one: moment(one.last)),
     )
 
 
 def _unknown_reasons(quality: DataQuality) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Reasons of nodes that the taxonomy does not know",
-        ("reason", "node states", "nodes", "first", "last"),
-        tuple(
-            (
-                one.reason[:LONGEST_NAME],
-                number(one.node_states),
-                number(one.nodes),
-                moment(one.first),
-                moment(one.last),
-            )
-            for one in quality.unknown_reasons
-        ),
-        frozenset({1, 2}),
+        quality.unknown_reasons,
+        ("reason", lambda one: one.reason[:LONGEST_NAME]),
+        (">node states", lambda one: number(one.node_states)),
+        (">nodes", lambda one: number(one.nodes)),
+        ("first", lambda one: moment(one.first)),
+        ("last", lambda one: moment(one.last)),
     )
 
 
@@ -170,26 +146,25 @@ def _taxonomy_rows(quality: DataQuality) -> tuple[Listing, ...]:
 
 
 def _coverage(coverage: tuple[Coverage, ...]) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Days with rows",
-        ("table", "source", "rows", "first day", "last day", "days with rows", "gaps"),
-        tuple(
-            (
-                c.table,
-                c.source,
-                number(c.rows),
-                c.first_day,
-                c.last_day,
-                number(c.days_with_rows),
+        coverage,
+        ("table", lambda c: c.table),
+        ("source", lambda c: c.source),
+        (">rows", lambda c: number(c.rows)),
+        ("first day", lambda c: c.first_day),
+        ("last day", lambda c: c.last_day),
+        (">days with rows", lambda c: number(c.days_with_rows)),
+        (
+            "gaps",
+            lambda c: (
                 "; ".join(
                     f"{hole.first_day} to {hole.last_day} ({counted(hole.days, 'day')})"
                     for hole in c.holes
                 )
-                or "none",
-            )
-            for c in coverage
+                or "none"
+            ),
         ),
-        frozenset({2, 5}),
     )
 
 

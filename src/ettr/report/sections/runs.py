@@ -22,7 +22,7 @@ from ettr.report.numbers import (
     percent,
 )
 from ettr.report.registry import CAUSES, NO_JOBS, Command, Part
-from ettr.report.section import Figure, Layout, Section, TextTable, Trace
+from ettr.report.section import Figure, Layout, Section, TextTable, Trace, table_of_rows
 from ettr.units import SECONDS_PER_HOUR
 from ettr.words import by_number, counted
 
@@ -105,20 +105,14 @@ def recorded_runs_section(runs: JobRuns) -> Section:
         "their wait in the queue is unknown: ETTR is productive time over the time from a run's "
         "first event to its last, and with the queue it is at most that."
     )
-    table = TextTable(
+    table = table_of_rows(
         "Recorded runs",
-        ("run", "first to last event", "ETTR without queue", "ETTR", "last state"),
-        tuple(
-            (
-                _label(run),
-                _lasting(run.scheduled_h),
-                bounds(run.ettr_without_queue_ratio),
-                bounds(run.ettr_ratio),
-                run.last_state,
-            )
-            for run in measured
-        ),
-        frozenset({1, 2, 3}),
+        measured,
+        ("run", _label),
+        (">first to last event", lambda run: _lasting(run.scheduled_h)),
+        (">ETTR without queue", lambda run: bounds(run.ettr_without_queue_ratio)),
+        (">ETTR", lambda run: bounds(run.ettr_ratio)),
+        ("last state", lambda run: run.last_state),
         in_brief=True,
     )
     notes = (
@@ -382,71 +376,37 @@ def _interruptions(run: JobRun) -> str:
 
 
 def _by_size(runs: JobRuns) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "ETTR by run size",
-        (
-            "GPUs",
-            "runs",
-            "measured",
-            "GPU-hours",
-            "wall clock, hours",
-            "ETTR, mean of runs",
-            "ETTR, all hours together",
-        ),
-        tuple(
-            (
-                size.size.label,
-                number(size.runs),
-                number(size.measured_runs),
-                number(size.gpu_hours, 4),
-                number(size.wallclock_h, 4),
-                bounds(size.mean_ettr_ratio),
-                bounds(size.pooled_ettr_ratio),
-            )
-            for size in runs.by_size
-        ),
-        frozenset(range(7)),
+        runs.by_size,
+        (">GPUs", lambda size: size.size.label),
+        (">runs", lambda size: number(size.runs)),
+        (">measured", lambda size: number(size.measured_runs)),
+        (">GPU-hours", lambda size: number(size.gpu_hours, 4)),
+        (">wall clock, hours", lambda size: number(size.wallclock_h, 4)),
+        (">ETTR, mean of runs", lambda size: bounds(size.mean_ettr_ratio)),
+        (">ETTR, all hours together", lambda size: bounds(size.pooled_ettr_ratio)),
         gpu_hours=((3, tuple(size.gpu_hours for size in runs.by_size)),),
     )
 
 
 def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "Runs with the most GPU-hours",
-        (
-            "run",
-            "began",
-            "user",
-            "GPUs",
-            "attempts",
-            "interruptions",
-            "failures",
-            "wall clock",
-            "queued",
-            "ETTR",
-            "without queue",
-            "basis",
-            "last state",
-        ),
-        tuple(
-            (
-                _label(run),
-                moment(run.first_eligible),
-                run.user or DASH,
-                number(run.n_gpus),
-                number(run.attempts),
-                number(run.interruptions),
-                number(run.failures),
-                _lasting(run.wallclock_h),
-                _lasting(run.queue_h),
-                bounds(run.ettr_ratio),
-                bounds(run.ettr_without_queue_ratio),
-                _BASES.get(run.basis, run.basis),
-                run.last_state,
-            )
-            for run in listed
-        ),
-        frozenset(range(3, 11)),
+        listed,
+        ("run", _label),
+        ("began", lambda run: moment(run.first_eligible)),
+        ("user", lambda run: run.user or DASH),
+        (">GPUs", lambda run: number(run.n_gpus)),
+        (">attempts", lambda run: number(run.attempts)),
+        (">interruptions", lambda run: number(run.interruptions)),
+        (">failures", lambda run: number(run.failures)),
+        (">wall clock", lambda run: _lasting(run.wallclock_h)),
+        (">queued", lambda run: _lasting(run.queue_h)),
+        (">ETTR", lambda run: bounds(run.ettr_ratio)),
+        (">without queue", lambda run: bounds(run.ettr_without_queue_ratio)),
+        ("basis", lambda run: _BASES.get(run.basis, run.basis)),
+        ("last state", lambda run: run.last_state),
         in_brief=True,
         detail_columns=(
             "user",

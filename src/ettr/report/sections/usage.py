@@ -12,7 +12,7 @@ from ettr.metrics.status import StatusMix, StatusShare, Totals, status_mix, tota
 from ettr.report.charts import BarSeries, column_chart, percent_axis, row_chart
 from ettr.report.numbers import DASH, NOT_MEASURED, number, percent
 from ettr.report.registry import CAUSES, Command, Part
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Section, TextTable, table_of_rows
 from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
@@ -68,22 +68,16 @@ def status_section(mix: StatusMix) -> Section:
 
 
 def _status_table(states: tuple[StatusShare, ...]) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         "End states",
-        ("state", "attempts", "share", "GPU-hours", "share", "node-hours", "share"),
-        tuple(
-            (
-                state.state,
-                number(state.attempts),
-                percent(state.share_of_attempts),
-                number(state.gpu_hours, 4),
-                percent(state.share_of_gpu_hours),
-                number(state.node_hours, 4),
-                percent(state.share_of_node_hours),
-            )
-            for state in states
-        ),
-        frozenset(range(1, 7)),
+        states,
+        ("state", lambda state: state.state),
+        (">attempts", lambda state: number(state.attempts)),
+        (">share", lambda state: percent(state.share_of_attempts)),
+        (">GPU-hours", lambda state: number(state.gpu_hours, 4)),
+        (">share", lambda state: percent(state.share_of_gpu_hours)),
+        (">node-hours", lambda state: number(state.node_hours, 4)),
+        (">share", lambda state: percent(state.share_of_node_hours)),
         gpu_hours=((3, tuple(state.gpu_hours for state in states)),),
     )
 
@@ -134,23 +128,17 @@ def _sized(size: SizeClass, unit: str) -> str:
 
 
 def _sizes_table(mix: SizeMix, unit: str) -> TextTable:
-    return TextTable(
+    return table_of_rows(
         f"Job sizes in {unit}",
-        (unit, "attempts", "share", "job-hours", "GPU-hours", "share", "node-hours", "share"),
-        tuple(
-            (
-                one.size.label,
-                number(one.attempts),
-                percent(one.share_of_attempts),
-                number(one.job_hours, 4),
-                number(one.gpu_hours, 4),
-                percent(one.share_of_gpu_hours),
-                number(one.node_hours, 4),
-                percent(one.share_of_node_hours),
-            )
-            for one in mix.classes
-        ),
-        frozenset(range(8)),
+        mix.classes,
+        (">" + unit, lambda one: one.size.label),
+        (">attempts", lambda one: number(one.attempts)),
+        (">share", lambda one: percent(one.share_of_attempts)),
+        (">job-hours", lambda one: number(one.job_hours, 4)),
+        (">GPU-hours", lambda one: number(one.gpu_hours, 4)),
+        (">share", lambda one: percent(one.share_of_gpu_hours)),
+        (">node-hours", lambda one: number(one.node_hours, 4)),
+        (">share", lambda one: percent(one.share_of_node_hours)),
         gpu_hours=((4, tuple(one.gpu_hours for one in mix.classes)),),
     )
 

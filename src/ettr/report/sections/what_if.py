@@ -13,7 +13,7 @@ from ettr.plan.cost import Price
 from ettr.report.charts import BarSeries, row_chart, waits_chart
 from ettr.report.numbers import DASH, between, duration, number, p_value, percent
 from ettr.report.rows import price_words
-from ettr.report.section import Figure, Section, TextTable
+from ettr.report.section import Figure, Section, TextTable, table_of_rows
 from ettr.sim.cluster.run import ClusterHours
 from ettr.sim.cluster.standing import standing_lines, standing_of
 from ettr.sim.cluster.whatif import (
@@ -54,25 +54,16 @@ def what_if_section(
 ) -> Section:
     """The change of most useful work for what it buys first, then all of them."""
     base = found.base
-    table = TextTable(
+    table = table_of_rows(
         "Each change, compared with the scenario as it is",
-        (
-            *("change", "useful GPU-hours, less bought", "more useful", "bought", "less wasted"),
-            *("attempts ended by faults", "preemptions"),
-        ),
-        tuple(
-            (
-                one.change,
-                difference_text(one.net_gpu_hours, 4),
-                difference_text(one.useful_gpu_hours, 4),
-                number(one.bought_gpu_hours, 4),
-                difference_text(one.won_gpu_hours, 4),
-                difference_text(one.failed_attempts),
-                difference_text(one.preemptions),
-            )
-            for one in found.interventions
-        ),
-        frozenset({1, 2, 3, 4, 5, 6}),
+        found.interventions,
+        ("change", lambda one: one.change),
+        (">useful GPU-hours, less bought", lambda one: difference_text(one.net_gpu_hours, 4)),
+        (">more useful", lambda one: difference_text(one.useful_gpu_hours, 4)),
+        (">bought", lambda one: number(one.bought_gpu_hours, 4)),
+        (">less wasted", lambda one: difference_text(one.won_gpu_hours, 4)),
+        (">attempts ended by faults", lambda one: difference_text(one.failed_attempts)),
+        (">preemptions", lambda one: difference_text(one.preemptions)),
         gpu_hours=((1, tuple(one.net_gpu_hours.estimate for one in found.interventions)),),
     )
     waits = TextTable(
@@ -376,21 +367,15 @@ def headlines_section(found: AssumptionSensitivity) -> Section:
 def _headlines_table(found: AssumptionSensitivity) -> TextTable:
     """For each headline the one value that is shown to move it most."""
     first = [one for one in found.effects if one.rank == 1]
-    return TextTable(
+    return table_of_rows(
         f"What each headline owes to assumed values ({counted(len(found.seeds), 'seed')}, "
         f"{counted(found.simulations, 'simulation')}): the one that moves it most",
-        ("headline", "as it is", "value", "change at half or less", "change at half more"),
-        tuple(
-            (
-                _NAMES[one.headline],
-                _now(found, one.headline),
-                one.value if one.shown_change > 0 else f"{one.value} (not shown)",
-                _difference(one.at_less, one.headline),
-                _difference(one.at_more, one.headline),
-            )
-            for one in first
-        ),
-        frozenset({1, 3, 4}),
+        first,
+        ("headline", lambda one: _NAMES[one.headline]),
+        (">as it is", lambda one: _now(found, one.headline)),
+        ("value", lambda one: one.value if one.shown_change > 0 else f"{one.value} (not shown)"),
+        (">change at half or less", lambda one: _difference(one.at_less, one.headline)),
+        (">change at half more", lambda one: _difference(one.at_more, one.headline)),
     )
 
 
@@ -596,11 +581,12 @@ def replayed_waits_section(
         words,
         wait_figures(waits, words, theirs),
         (
-            TextTable(
+            table_of_rows(
                 "Waits",
-                ("quantity", theirs, "simulated"),
-                tuple((one.quantity, _wait(one.real_s), _wait(one.simulated_s)) for one in waits),
-                frozenset({1, 2}),
+                waits,
+                ("quantity", lambda one: one.quantity),
+                (">" + theirs, lambda one: _wait(one.real_s)),
+                (">simulated", lambda one: _wait(one.simulated_s)),
             ),
         ),
         (
