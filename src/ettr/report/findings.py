@@ -271,8 +271,14 @@ def _of_logs(analysis: Analysis) -> Iterator[Finding]:
     """What the logs lack, or say wrongly."""
     for shift in analysis.clock_shifts:
         most = _with(analysis, analysis.evidence.failed.total - analysis.evidence.failed.uncovered)
-        says, moves = shift.sentence, ("causes", "failure rate")
-        yield _moving("clock-shift", says, most, shift.agreeing, moves=moves, direction=EITHER)
+        yield _moving(
+            "clock-shift",
+            shift.sentence,
+            most,
+            shift.agreeing,
+            moves=("causes", "failure rate"),
+            direction=EITHER,
+        )
     if runaway := analysis.runaways:
         most = _without(analysis, runaway.node_days)
         yield _moving("runaway-jobs", runaway.sentence, most, runaway.attempts)

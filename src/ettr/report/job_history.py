@@ -207,7 +207,7 @@ def job_section(history: JobHistory, evidence: Iterable[AttemptEvidence] = ()) -
                         str(place),
                         DASH if one.end is None else moment(one.end),
                         DASH if one.start is None else duration(one.elapsed_s),
-                        DASH if one.n_gpus is None else number(one.n_gpus),
+                        number(one.n_gpus),
                         one.state,
                         one.verdict.symptom if one.verdict else _probably(one) or DASH,
                         (one.verdict and one.verdict.node)
@@ -456,7 +456,7 @@ def _row(task: ArrayTask) -> tuple[str, ...]:
         DASH if task.start is None else moment(task.start),
         DASH if task.end is None else moment(task.end),
         DASH if task.start is None else duration(task.elapsed_s),
-        DASH if task.n_gpus is None else number(task.n_gpus),
+        number(task.n_gpus),
         number(task.failures),
         task.symptom or DASH,
         task.node or DASH,

@@ -61,7 +61,17 @@ def attribution_section(
             (">in both", lambda pair: number(pair.n_both)),
             (">share", lambda pair: share_between(pair.share)),
         ),
-        _coverage(evidence),
+        table_of_rows(
+            "Was evidence arriving? Node-days by kind of log",
+            evidence.kinds,
+            ("kind", lambda kind: kind.kind),
+            (">node-days", lambda kind: number(kind.node_days)),
+            (">heard", lambda kind: number(kind.heard_node_days)),
+            (">silent", lambda kind: number(kind.silent_node_days)),
+            (">uncovered", lambda kind: number(kind.uncovered_node_days)),
+            (">nodes never heard", lambda kind: number(kind.nodes_never_heard)),
+            ("such as", lambda kind: ", ".join(kind.nodes_never_heard_first[:3]) or DASH),
+        ),
     )
     figures = (_co_occurrence(together),) if together.pairs else ()
     notes = (
@@ -71,20 +81,6 @@ def attribution_section(
     )
     return Section(
         "attribution", _TITLE, _lead(together, chance, false, without_false), figures, tables, notes
-    )
-
-
-def _coverage(evidence: EvidenceCoverage) -> TextTable:
-    return table_of_rows(
-        "Was evidence arriving? Node-days by kind of log",
-        evidence.kinds,
-        ("kind", lambda kind: kind.kind),
-        (">node-days", lambda kind: number(kind.node_days)),
-        (">heard", lambda kind: number(kind.heard_node_days)),
-        (">silent", lambda kind: number(kind.silent_node_days)),
-        (">uncovered", lambda kind: number(kind.uncovered_node_days)),
-        (">nodes never heard", lambda kind: number(kind.nodes_never_heard)),
-        ("such as", lambda kind: ", ".join(kind.nodes_never_heard_first[:3]) or DASH),
     )
 
 

@@ -204,7 +204,28 @@ BELOW_ETTR = Part("below_ettr", place=95, question=below_ettr, sections=_section
 def compare_section(comparison: FleetComparison) -> Section:
     """The verdicts first, then rates, ratios and symptoms."""
     lead = " ".join(pair.ratio.meaning for pair in comparison.pairs)
-    tables = [_rates_table(comparison), ratios_table(comparison.pairs)]
+    tables = [
+        table_of_rows(
+            "Failure rates",
+            comparison.fleets,
+            ("fleet", lambda fleet: fleet.name),
+            ("jobs", lambda fleet: fleet.jobs),
+            (">failures", lambda fleet: number(fleet.failures)),
+            (">node-days", lambda fleet: number(fleet.node_days, 6)),
+            (
+                ">failures per 1,000 node-days",
+                lambda fleet: between(Interval(fleet.per_1000_node_days, fleet.low, fleet.high)),
+            ),
+            (
+                "clustered",
+                lambda fleet: {"poisson": "no", "over-dispersed": "yes"}.get(
+                    fleet.clustered, "unknown"
+                ),
+            ),
+            ("by confidence", lambda fleet: by_confidence(fleet.by_confidence) or DASH),
+        ),
+        ratios_table(comparison.pairs),
+    ]
     if len(comparison.pairs) == 1 and comparison.pairs[0].by_symptom:
         tables.append(_symptoms_table(comparison.pairs[0]))
     if comparison.checks:
@@ -248,28 +269,6 @@ def compare_section(comparison: FleetComparison) -> Section:
         tuple(tables),
         notes,
         careful=careful,
-    )
-
-
-def _rates_table(comparison: FleetComparison) -> TextTable:
-    return table_of_rows(
-        "Failure rates",
-        comparison.fleets,
-        ("fleet", lambda fleet: fleet.name),
-        ("jobs", lambda fleet: fleet.jobs),
-        (">failures", lambda fleet: number(fleet.failures)),
-        (">node-days", lambda fleet: number(fleet.node_days, 6)),
-        (
-            ">failures per 1,000 node-days",
-            lambda fleet: between(Interval(fleet.per_1000_node_days, fleet.low, fleet.high)),
-        ),
-        (
-            "clustered",
-            lambda fleet: {"poisson": "no", "over-dispersed": "yes"}.get(
-                fleet.clustered, "unknown"
-            ),
-        ),
-        ("by confidence", lambda fleet: by_confidence(fleet.by_confidence) or DASH),
     )
 
 
@@ -425,7 +424,7 @@ def _row(one: AgainstPublished) -> tuple[str, ...]:
     return (
         one.name,
         DASH if one.failures is None else f"{one.failures:,}",
-        DASH if one.node_days is None else number(one.node_days, 6),
+        number(one.node_days, 6),
         number(rate.estimate) if bare or rate.estimate is None else between(rate),
         DASH
         if one.ratio.estimate is None and one.node_days is None and not bare

@@ -35,7 +35,7 @@ from ettr.report.findings import (
 )
 from ettr.report.numbers import DASH, between, by_confidence, moment, number, percent
 from ettr.report.registry import Part
-from ettr.report.section import Figure, Section, TextTable, first_sentence
+from ettr.report.section import Figure, Section, TextTable, first_sentence, table_of_rows
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import by_number, counted
 
@@ -291,10 +291,6 @@ FAILURES = Part(
 # -- failures one by one: when, whose, where, why, how sure, what it cost, and on what lines -------
 
 
-_HEADERS = (
-    *("time, UTC", "job", "user", "nodes", "cause", "confidence", "GPU-hours lost"),
-    *("in preempted jobs", "evidence"),
-)
 _LONGEST_NODES = 60
 _MOST_LINES = 3
 
@@ -366,11 +362,18 @@ def _not_measured(found: FailureList) -> Iterator[str]:
 def failure_table(found: FailureList) -> TextTable:
     """One row for each failure, the newest first."""
     newest = found.failures[::-1]
-    return TextTable(
+    return table_of_rows(
         "Failures",
-        _HEADERS,
-        tuple(_row(one) for one in newest),
-        frozenset({6, 7}),
+        newest,
+        ("time, UTC", lambda one: moment(one.time)),
+        ("job", lambda one: f"{one.job_id} {one.name}" if one.name else one.job_id),
+        ("user", lambda one: one.user or DASH),
+        ("nodes", _nodes),
+        ("cause", lambda one: one.symptom),
+        ("confidence", lambda one: one.confidence),
+        (">GPU-hours lost", lambda one: number(one.lost_gpu_hours, 4)),
+        (">in preempted jobs", lambda one: number(one.preempted_gpu_hours, 4)),
+        ("evidence", _lines),
         shown_rows=len(found.failures),
         gpu_hours=(
             (6, tuple(one.lost_gpu_hours for one in newest)),
@@ -379,20 +382,6 @@ def failure_table(found: FailureList) -> TextTable:
         detail_columns=("confidence", "in preempted jobs", "evidence"),
         slug="failures",
         lists_all="ettr failures STORE --list",
-    )
-
-
-def _row(one: ListedFailure) -> tuple[str, ...]:
-    return (
-        moment(one.time),
-        f"{one.job_id} {one.name}" if one.name else one.job_id,
-        one.user or DASH,
-        _nodes(one),
-        one.symptom,
-        one.confidence,
-        number(one.lost_gpu_hours, 4),
-        number(one.preempted_gpu_hours, 4),
-        _lines(one),
     )
 
 

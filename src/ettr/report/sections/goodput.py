@@ -54,7 +54,24 @@ def goodput_section(lost: LostGoodput, gpu_hours: float | None) -> Section:
             frozenset(range(6)),
             gpu_hours=_loss_hours(lost.by_size),
         ),
-        _repeated_table(lost, gpu_hours is not None),
+        table_of_rows(
+            "Jobs with repeated failures",
+            lost.crash_loops,
+            ("job", lambda loop: f"{loop.cluster} {loop.job_id}"),
+            (">GPUs", lambda loop: number(loop.n_gpus)),
+            (">ran, hours", lambda loop: number(loop.run_hours, 4)),
+            (">failures", lambda loop: number(loop.failures)),
+            (">expected", lambda loop: number(loop.expected_failures, 2)),
+            (">jobs preempted", lambda loop: number(loop.preemptions)),
+            (
+                ">their GPUs",
+                lambda loop: number(loop.preempted_gpus if gpu_hours is not None else None),
+            ),
+            (">GPU-hours lost", lambda loop: number(loop.lost_gpu_hours, 4)),
+            ("causes", lambda loop: ", ".join(loop.symptoms)),
+            ("beyond chance", _beyond_chance),
+            gpu_hours=((7, tuple(loop.lost_gpu_hours for loop in lost.crash_loops)),),
+        ),
     )
     notes = [
         f"An interruption loses the runtime of its job, at most {number(lost.cap_min)} "
@@ -193,24 +210,6 @@ def _beyond_chance(loop: CrashLoop) -> str:
     if SAME_CAUSE in loop.patterns:
         words.append("always one cause")
     return ", ".join(words) or "no"
-
-
-def _repeated_table(lost: LostGoodput, gpus_known: bool) -> TextTable:
-    return table_of_rows(
-        "Jobs with repeated failures",
-        lost.crash_loops,
-        ("job", lambda loop: f"{loop.cluster} {loop.job_id}"),
-        (">GPUs", lambda loop: number(loop.n_gpus)),
-        (">ran, hours", lambda loop: number(loop.run_hours, 4)),
-        (">failures", lambda loop: number(loop.failures)),
-        (">expected", lambda loop: number(loop.expected_failures, 2)),
-        (">jobs preempted", lambda loop: number(loop.preemptions)),
-        (">their GPUs", lambda loop: number(loop.preempted_gpus if gpus_known else None)),
-        (">GPU-hours lost", lambda loop: number(loop.lost_gpu_hours, 4)),
-        ("causes", lambda loop: ", ".join(loop.symptoms)),
-        ("beyond chance", _beyond_chance),
-        gpu_hours=((7, tuple(loop.lost_gpu_hours for loop in lost.crash_loops)),),
-    )
 
 
 def _links_note(links: PreemptionLinks) -> str:

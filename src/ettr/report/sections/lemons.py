@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ettr.analysis.back_test import FAULTS, LemonBackTest
-from ettr.analysis.lemon_evidence import CheckedThing, FailedJob, LemonEvidence
+from ettr.analysis.lemon_evidence import FailedJob, LemonEvidence
 from ettr.analysis.lemon_nodes import SERIAL, TICKET, lemons
 from ettr.estimates import Interval
 from ettr.lemons.back_test import SizeUplift
@@ -57,7 +57,68 @@ def lemons_section(report: LemonReport) -> Section:
         "Lemon nodes",
         _lead(report),
         (*((_figure(report),) if report.candidates else ()), *_distributions(report)),
-        (_nodes(report), _signals(report), _groups(report), _learned(report)),
+        (
+            table_of_rows(
+                "Candidates",
+                report.candidates,
+                ("cluster", lambda one: one.cluster),
+                ("node", lambda one: one.node),
+                (">probability", lambda one: number(one.posterior, 2)),
+                ("claimed", lambda one: "yes" if one.claimed else "no"),
+                (">failures", lambda one: number(one.failures, 3)),
+                (">expected", lambda one: number(one.expected, 2)),
+                (
+                    ">idle outages",
+                    lambda one: number(one.idle_outages),
+                ),
+                (">node-days", lambda one: number(one.exposure_node_days, 4)),
+                (">jobs that name it", lambda one: number(len({job.job_id for job in one.jobs}))),
+                (">days to claim", lambda one: DASH if one.claimed else number(one.claim_days, 2)),
+                (">days to clear", lambda one: number(one.clear_days, 2)),
+            ),
+            _signals(report),
+            table_of_rows(
+                "Compared nodes",
+                report.groups,
+                ("cluster", lambda one: one.cluster),
+                ("hardware", lambda one: one.hardware or DASH),
+                (">nodes", lambda one: number(one.nodes)),
+                (">node-days", lambda one: number(one.node_days)),
+                (">failures", lambda one: number(one.failures)),
+                (">without culprit", lambda one: number(one.shared)),
+                (
+                    ">ordinary per 1,000 node-days",
+                    lambda one: number(one.bulk_per_1000_node_days, 3),
+                ),
+                (">lemons, times that", lambda one: number(one.ratio, 2)),
+                (">spread", lambda one: number(one.spread, 2)),
+                (">log evidence", lambda one: number(one.log_evidence, 3)),
+            ),
+            TextTable(
+                "What signals are worth",
+                (
+                    "cluster",
+                    "hardware",
+                    "signal",
+                    "seen",
+                    "ordinary per 1,000 node-days",
+                    "lemons, times",
+                ),
+                tuple(
+                    (
+                        group.cluster,
+                        group.hardware or DASH,
+                        one.name,
+                        number(one.count),
+                        number(one.per_1000_node_days, 3),
+                        number(one.ratio, 2),
+                    )
+                    for group in report.groups
+                    for one in group.signals
+                ),
+                frozenset({3, 4, 5}),
+            ),
+        ),
         report.notes,
         careful=_careful(report),
     )
@@ -166,31 +227,6 @@ def _distributions(report: LemonReport) -> tuple[Figure, ...]:
     return (Figure("lemon-signals", "Signals of the nodes", caption, tuple(traces), layout),)
 
 
-def _known(value: float | None, digits: int) -> str:
-    return DASH if value is None else number(value, digits)
-
-
-def _nodes(report: LemonReport) -> TextTable:
-    return table_of_rows(
-        "Candidates",
-        report.candidates,
-        ("cluster", lambda one: one.cluster),
-        ("node", lambda one: one.node),
-        (">probability", lambda one: number(one.posterior, 2)),
-        ("claimed", lambda one: "yes" if one.claimed else "no"),
-        (">failures", lambda one: number(one.failures, 3)),
-        (">expected", lambda one: number(one.expected, 2)),
-        (
-            ">idle outages",
-            lambda one: DASH if one.idle_outages is None else number(one.idle_outages),
-        ),
-        (">node-days", lambda one: number(one.exposure_node_days, 4)),
-        (">jobs that name it", lambda one: number(len({job.job_id for job in one.jobs}))),
-        (">days to claim", lambda one: DASH if one.claimed else number(one.claim_days, 2)),
-        (">days to clear", lambda one: number(one.clear_days, 2)),
-    )
-
-
 def _signals(report: LemonReport) -> TextTable:
     judged = [(one, one.signals) for one in report.candidates if one.signals is not None]
     return table_of_rows(
@@ -209,43 +245,6 @@ def _signals(report: LemonReport) -> TextTable:
             ">share of jobs on it alone",
             lambda one: percent(one[1].single_node_failure_rate, 2),
         ),
-    )
-
-
-def _learned(report: LemonReport) -> TextTable:
-    return TextTable(
-        "What signals are worth",
-        ("cluster", "hardware", "signal", "seen", "ordinary per 1,000 node-days", "lemons, times"),
-        tuple(
-            (
-                group.cluster,
-                group.hardware or DASH,
-                one.name,
-                number(one.count),
-                _known(one.per_1000_node_days, 3),
-                _known(one.ratio, 2),
-            )
-            for group in report.groups
-            for one in group.signals
-        ),
-        frozenset({3, 4, 5}),
-    )
-
-
-def _groups(report: LemonReport) -> TextTable:
-    return table_of_rows(
-        "Compared nodes",
-        report.groups,
-        ("cluster", lambda one: one.cluster),
-        ("hardware", lambda one: one.hardware or DASH),
-        (">nodes", lambda one: number(one.nodes)),
-        (">node-days", lambda one: number(one.node_days)),
-        (">failures", lambda one: number(one.failures)),
-        (">without culprit", lambda one: number(one.shared)),
-        (">ordinary per 1,000 node-days", lambda one: _known(one.bulk_per_1000_node_days, 3)),
-        (">lemons, times that", lambda one: _known(one.ratio, 2)),
-        (">spread", lambda one: _known(one.spread, 2)),
-        (">log evidence", lambda one: _known(one.log_evidence, 3)),
     )
 
 
@@ -485,31 +484,21 @@ def _checks(evidence: LemonEvidence) -> Section:
         f"{counted(sum(one.events for one in failed), 'observation')} of "
         f"{counted(len(failed), 'kind')}, and {counted(passed, 'passed check')}."
     )
-    table = TextTable(
+    table = table_of_rows(
         _title("Observations", len(failed)),
-        (
-            *("check", "code", "part", "severity", "cause", "events", "first, UTC", "last, UTC"),
-            "last line",
-        ),
-        tuple(_check(one) for one in failed[:ROWS_LISTED]),
-        frozenset({5}),
+        failed[:ROWS_LISTED],
+        ("check", lambda one: one.check),
+        ("code", lambda one: one.code or DASH),
+        ("part", lambda one: one.entity or "node"),
+        ("severity", lambda one: one.severity),
+        ("cause", lambda one: one.symptom or DASH),
+        (">events", lambda one: number(one.events)),
+        ("first, UTC", lambda one: moment(one.first)),
+        ("last, UTC", lambda one: moment(one.last)),
+        ("last line", lambda one: f"{one.file}:{one.line}"),
         shown_rows=ROWS_LISTED,
     )
     return Section("checks", title, lead, tables=(table,))
-
-
-def _check(one: CheckedThing) -> tuple[str, ...]:
-    return (
-        one.check,
-        one.code or DASH,
-        one.entity or "node",
-        one.severity,
-        one.symptom or DASH,
-        number(one.events),
-        moment(one.first),
-        moment(one.last),
-        f"{one.file}:{one.line}",
-    )
 
 
 def _outages(evidence: LemonEvidence) -> Section:
@@ -545,7 +534,46 @@ def _title(title: str, rows: int) -> str:
 
 def back_test_section(found: LemonBackTest) -> Section:
     """The lift in a sentence; windows, claimed nodes, calibration and uplift."""
-    tables = [_scores(found), _windows(found), _back_test_nodes(found), _calibration(found)]
+    tables = [
+        _scores(found),
+        table_of_rows(
+            "Windows",
+            found.scores.windows,
+            ("fit from", lambda one: _day(one.fit_from_s)),
+            ("scored from", lambda one: _day(one.fit_to_s)),
+            ("to", lambda one: _day(one.score_to_s)),
+            (">nodes", lambda one: number(one.nodes)),
+            (">claimed", lambda one: number(one.claimed)),
+            (">their node-days", lambda one: number(one.claimed_node_days, 4)),
+            (">their failures", lambda one: number(one.claimed_failures, 3)),
+            (">expected of others", lambda one: number(one.claimed_expected, 2)),
+            (">other node-days", lambda one: number(one.other_node_days, 4)),
+            (">other failures", lambda one: number(one.other_failures, 3)),
+        ),
+        table_of_rows(
+            "Claimed nodes and what followed",
+            found.scores.nodes,
+            ("cluster", lambda one: one.cluster),
+            ("node", lambda one: one.node),
+            (">windows", lambda one: number(one.windows)),
+            (">later node-days", lambda one: number(one.later_node_days, 4)),
+            (">later failures", lambda one: number(one.later_failures, 3)),
+            (">expected of others", lambda one: number(one.later_expected, 2)),
+        ),
+        table_of_rows(
+            "Calibration",
+            found.scores.calibration,
+            ("probability", lambda one: f"{one.posterior_from:g} to {one.posterior_to:g}"),
+            (">nodes", lambda one: number(one.nodes)),
+            (
+                ">mean",
+                lambda one: number(one.mean_posterior, 2),
+            ),
+            (">failures predicted", lambda one: number(one.predicted, 3)),
+            (">failures", lambda one: number(one.failures, 3)),
+            (">ratio", lambda one: _text(one.ratio)),
+        ),
+    ]
     if found.basis != FAULTS:
         tables += [_uplift(found), _price(found)]
     return Section(
@@ -615,52 +643,6 @@ def _day(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d")
 
 
-def _windows(found: LemonBackTest) -> TextTable:
-    return table_of_rows(
-        "Windows",
-        found.scores.windows,
-        ("fit from", lambda one: _day(one.fit_from_s)),
-        ("scored from", lambda one: _day(one.fit_to_s)),
-        ("to", lambda one: _day(one.score_to_s)),
-        (">nodes", lambda one: number(one.nodes)),
-        (">claimed", lambda one: number(one.claimed)),
-        (">their node-days", lambda one: number(one.claimed_node_days, 4)),
-        (">their failures", lambda one: number(one.claimed_failures, 3)),
-        (">expected of others", lambda one: number(one.claimed_expected, 2)),
-        (">other node-days", lambda one: number(one.other_node_days, 4)),
-        (">other failures", lambda one: number(one.other_failures, 3)),
-    )
-
-
-def _back_test_nodes(found: LemonBackTest) -> TextTable:
-    return table_of_rows(
-        "Claimed nodes and what followed",
-        found.scores.nodes,
-        ("cluster", lambda one: one.cluster),
-        ("node", lambda one: one.node),
-        (">windows", lambda one: number(one.windows)),
-        (">later node-days", lambda one: number(one.later_node_days, 4)),
-        (">later failures", lambda one: number(one.later_failures, 3)),
-        (">expected of others", lambda one: number(one.later_expected, 2)),
-    )
-
-
-def _calibration(found: LemonBackTest) -> TextTable:
-    return table_of_rows(
-        "Calibration",
-        found.scores.calibration,
-        ("probability", lambda one: f"{one.posterior_from:g} to {one.posterior_to:g}"),
-        (">nodes", lambda one: number(one.nodes)),
-        (
-            ">mean",
-            lambda one: DASH if one.mean_posterior is None else number(one.mean_posterior, 2),
-        ),
-        (">failures predicted", lambda one: number(one.predicted, 3)),
-        (">failures", lambda one: number(one.failures, 3)),
-        (">ratio", lambda one: _text(one.ratio)),
-    )
-
-
 def _size(one: SizeUplift) -> str:
     if one.size_from is None:
         return "unknown"
@@ -698,9 +680,7 @@ def _price(found: LemonBackTest) -> TextTable:
             ("failures spared", _text(price.failures_spared)),
             (
                 "node-days out of service for each of them",
-                DASH
-                if price.node_days_per_failure is None
-                else number(price.node_days_per_failure, 2),
+                number(price.node_days_per_failure, 2),
             ),
         ]
     return TextTable("Price of the claims", ("", "value"), tuple(rows), frozenset({1}))
@@ -716,7 +696,34 @@ def slow_section(report: SlowReport) -> Section:
         "Slow nodes",
         _slow_lead(report),
         (),
-        (_slow_nodes(report), _runs(report), _by_runs(report), *_by_tests(report)),
+        (
+            _slow_nodes(report),
+            _runs(report),
+            TextTable(
+                "By step times of the runs that a node was in",
+                (
+                    "nodes",
+                    "probability",
+                    "claimed",
+                    "steps longer by",
+                    "interval",
+                    "runs",
+                    "GPU-hours",
+                ),
+                tuple(
+                    (
+                        ", ".join(one.nodes),
+                        *_claim(one),
+                        number(one.runs),
+                        _lost(one),
+                    )
+                    for place, one in enumerate(report.by_runs.candidates)
+                    if one.claimed or place < LISTED
+                ),
+                frozenset({1, 3, 5, 6}),
+            ),
+            *_by_tests(report),
+        ),
         (
             f"Slow is at least {percent(report.min_slowdown, 2)} more work in a step than the "
             "median node of the run. GPU-hours are what all ranks waited for the node over the "
@@ -788,24 +795,6 @@ def _claim(one: SlowByRuns | SlowCandidate) -> tuple[str, str, str, str]:
     low, high = percent(one.slowdown.low, 2), percent(one.slowdown.high, 2)
     claimed = "yes" if one.claimed else "no"
     return number(one.posterior, 2), claimed, percent(one.slowdown.estimate, 2), f"{low} to {high}"
-
-
-def _by_runs(report: SlowReport) -> TextTable:
-    return TextTable(
-        "By step times of the runs that a node was in",
-        ("nodes", "probability", "claimed", "steps longer by", "interval", "runs", "GPU-hours"),
-        tuple(
-            (
-                ", ".join(one.nodes),
-                *_claim(one),
-                number(one.runs),
-                _lost(one),
-            )
-            for place, one in enumerate(report.by_runs.candidates)
-            if one.claimed or place < LISTED
-        ),
-        frozenset({1, 3, 5, 6}),
-    )
 
 
 def _slow_lead(report: SlowReport) -> str:

@@ -13,7 +13,7 @@ from ettr.estimates.spread import FleetSpread, Spread, clustered_interval
 from ettr.metrics.mttf import MttfBySize, SizeMttf
 from ettr.metrics.rates import RateWithoutFalse
 from ettr.metrics.sizes import SIZE_ENDS, SizeUnit
-from ettr.models.base import Fit
+from ettr.models.base import Parameter
 from ettr.models.compare import Funnel, FunnelPoint
 from ettr.report.charts import band, limit_line, line, log_axis, points, size_axis
 from ettr.report.findings import false_note, projecting_rate, rate_without_false
@@ -57,40 +57,36 @@ def models_section(models: FleetModels) -> Section:
         () if models.funnel is None else (node_funnel(models.funnel),),
         (
             intervals_table(spread.rate, found, spread.confidence),
-            _fits_table(models.fits),
-            _nodes_table(models),
+            table_of_rows(
+                "Models of failures by node",
+                models.fits,
+                ("model", lambda fit: fit.model),
+                (">AIC", lambda fit: number(fit.aic, 6)),
+                (
+                    ">p of fit",
+                    lambda fit: DASH if fit.goodness is None else p_value(fit.goodness.p_value),
+                ),
+                (
+                    "parameters",
+                    lambda fit: "; ".join(map(_parameter, fit.parameters)),
+                ),
+                ("meaning", lambda fit: fit.meaning),
+            ),
+            table_of_rows(
+                "Nodes with the most failures",
+                models.worst_nodes,
+                ("node", lambda node: node.node),
+                (">failures", lambda node: number(node.failures)),
+                (">node-days", lambda node: number(node.node_days)),
+                (">expected at the fleet's rate", lambda node: number(node.expected)),
+            ),
         ),
         tuple(notes),
     )
 
 
-def _fits_table(fits: tuple[Fit, ...]) -> TextTable:
-    return table_of_rows(
-        "Models of failures by node",
-        fits,
-        ("model", lambda fit: fit.model),
-        (">AIC", lambda fit: number(fit.aic, 6)),
-        (">p of fit", lambda fit: DASH if fit.goodness is None else p_value(fit.goodness.p_value)),
-        (
-            "parameters",
-            lambda fit: "; ".join(
-                f"{p.name} {number(p.estimate)} [{number(p.low)}, {number(p.high)}] {p.unit}"
-                for p in fit.parameters
-            ),
-        ),
-        ("meaning", lambda fit: fit.meaning),
-    )
-
-
-def _nodes_table(models: FleetModels) -> TextTable:
-    return table_of_rows(
-        "Nodes with the most failures",
-        models.worst_nodes,
-        ("node", lambda node: node.node),
-        (">failures", lambda node: number(node.failures)),
-        (">node-days", lambda node: number(node.node_days)),
-        (">expected at the fleet's rate", lambda node: number(node.expected)),
-    )
+def _parameter(one: Parameter) -> str:
+    return f"{one.name} {number(one.estimate)} [{number(one.low)}, {number(one.high)}] {one.unit}"
 
 
 def node_funnel(funnel: Funnel) -> Figure:

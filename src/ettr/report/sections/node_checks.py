@@ -15,7 +15,27 @@ NOT_KNOWN = "not known"
 
 def checks_section(report: ChecksReport) -> Section:
     """The best check in a sentence, then each with what it covers."""
-    tables = (_alarms(report), _coverage(report))
+    tables = (
+        table_of_rows(
+            "Firings and cost",
+            report.checks,
+            ("check", lambda one: one.name),
+            (">runs", lambda one: NOT_KNOWN if one.runs is None else number(one.runs)),
+            (
+                ">node-hours",
+                lambda one: NOT_KNOWN if one.node_hours is None else number(one.node_hours),
+            ),
+            (">firings", lambda one: number(one.alarms.firings)),
+            (">before failures", lambda one: number(one.alarms.before_failure)),
+            (">at failures", lambda one: number(one.alarms.at_failure)),
+            (">taken out", lambda one: number(one.alarms.taken_out)),
+            (">false", lambda one: number(one.alarms.false_alarms)),
+            (">not known", lambda one: number(one.alarms.unknown)),
+            (">false share", lambda one: share_between(one.alarms.false_share)),
+            in_brief=True,
+        ),
+        _coverage(report),
+    )
     notes = (
         f"Before a failure is a firing that was over at most {number(report.horizon_h)} h before a "
         "job failed by that node. By chance: the share of any moments with such a firing.",
@@ -106,27 +126,6 @@ def _any(record: CheckRecord) -> tuple[int, int]:
     return (found.failures, found.fired_before) if found else (0, 0)
 
 
-def _alarms(report: ChecksReport) -> TextTable:
-    return table_of_rows(
-        "Firings and cost",
-        report.checks,
-        ("check", lambda one: one.name),
-        (">runs", lambda one: NOT_KNOWN if one.runs is None else number(one.runs)),
-        (
-            ">node-hours",
-            lambda one: NOT_KNOWN if one.node_hours is None else number(one.node_hours),
-        ),
-        (">firings", lambda one: number(one.alarms.firings)),
-        (">before failures", lambda one: number(one.alarms.before_failure)),
-        (">at failures", lambda one: number(one.alarms.at_failure)),
-        (">taken out", lambda one: number(one.alarms.taken_out)),
-        (">false", lambda one: number(one.alarms.false_alarms)),
-        (">not known", lambda one: number(one.alarms.unknown)),
-        (">false share", lambda one: share_between(one.alarms.false_share)),
-        in_brief=True,
-    )
-
-
 def _coverage(report: ChecksReport) -> TextTable:
     return TextTable(
         "Coverage",
@@ -160,7 +159,17 @@ def advice_section(found: CheckAdvice, doubts: Iterable[Finding] = ()) -> Sectio
         f"Before {found.nodes:,} nodes for {number(found.hours)} h",
         _advice_lead(found),
         (),
-        (_to_run(found), _not_run(found)),
+        (
+            _to_run(found),
+            table_of_rows(
+                "Not worth it, or not known",
+                found.not_run,
+                ("check", lambda one: one.name),
+                (">minutes", lambda one: NOT_KNOWN if one.minutes is None else number(one.minutes)),
+                ("why", lambda one: one.why),
+                in_brief=True,
+            ),
+        ),
         (
             f"The job is taken to get {found.node_list}: of the nodes in service those least "
             f"likely to be struck. An incident costs it {number(found.incident_h)} h on all nodes "
@@ -202,15 +211,4 @@ def _to_run(found: CheckAdvice) -> TextTable:
         ("needs the node idle", lambda one: idle[one.needs_idle]),
         ("command", lambda one: one.command or NOT_KNOWN),
         ("on", lambda one: one.node_list),
-    )
-
-
-def _not_run(found: CheckAdvice) -> TextTable:
-    return table_of_rows(
-        "Not worth it, or not known",
-        found.not_run,
-        ("check", lambda one: one.name),
-        (">minutes", lambda one: NOT_KNOWN if one.minutes is None else number(one.minutes)),
-        ("why", lambda one: one.why),
-        in_brief=True,
     )

@@ -251,9 +251,43 @@ def node_section(history: NodeHistory) -> Section:
     where = ", ".join(words for words in known if words)
     title = f"Node {one.node} of {one.cluster}{': ' if where else ''}{where}"
     tables = (
-        _failure_table(history),
-        _outage_table(history),
-        _code_table(history),
+        table_of_rows(
+            "Attempts that ended as a failure while they held it",
+            history.failures[::-1],
+            ("ended", lambda one: moment(one.end)),
+            ("job", lambda one: one.job_id),
+            ("user", lambda one: one.user or DASH),
+            ("state", lambda one: one.state),
+            (">nodes", lambda one: number(one.n_nodes)),
+            ("cause", lambda one: one.symptom),
+            ("confidence", lambda one: one.confidence),
+            (
+                "blamed on",
+                lambda one: (
+                    "it" if one.blamed == history.record.node else one.blamed or "no single node"
+                ),
+            ),
+        ),
+        table_of_rows(
+            "Outages",
+            (history.outages or ())[::-1],
+            ("began", lambda one: moment(one.start)),
+            ("ended", lambda one: "not ended" if one.end is None else moment(one.end)),
+            (">hours", lambda one: number(one.hours)),
+            ("planned", lambda one: "yes" if one.is_planned else "no"),
+            ("class", lambda one: one.reason_class),
+            ("reason", lambda one: one.reason or DASH),
+        ),
+        table_of_rows(
+            "XIDs and SXIDs",
+            history.devices,
+            ("check", lambda one: one.check),
+            ("code", lambda one: one.code),
+            ("device", lambda one: one.device or DASH),
+            (">lines", lambda one: number(one.events)),
+            ("first", lambda one: moment(one.first)),
+            ("last", lambda one: moment(one.last)),
+        ),
         _place_table("The places it is in", history.places),
     )
     lead = _node_lead(history)
@@ -333,52 +367,6 @@ def _node_notes(history: NodeHistory) -> Iterator[str]:
         yield "No XID or SXID of it is in the logs."
     if history.failures:
         yield "`ettr explain STORE JOB` shows the evidence behind a failure."
-
-
-def _failure_table(history: NodeHistory) -> TextTable:
-    return table_of_rows(
-        "Attempts that ended as a failure while they held it",
-        history.failures[::-1],
-        ("ended", lambda one: moment(one.end)),
-        ("job", lambda one: one.job_id),
-        ("user", lambda one: one.user or DASH),
-        ("state", lambda one: one.state),
-        (">nodes", lambda one: number(one.n_nodes)),
-        ("cause", lambda one: one.symptom),
-        ("confidence", lambda one: one.confidence),
-        (
-            "blamed on",
-            lambda one: (
-                "it" if one.blamed == history.record.node else one.blamed or "no single node"
-            ),
-        ),
-    )
-
-
-def _outage_table(history: NodeHistory) -> TextTable:
-    return table_of_rows(
-        "Outages",
-        (history.outages or ())[::-1],
-        ("began", lambda one: moment(one.start)),
-        ("ended", lambda one: "not ended" if one.end is None else moment(one.end)),
-        (">hours", lambda one: number(one.hours)),
-        ("planned", lambda one: "yes" if one.is_planned else "no"),
-        ("class", lambda one: one.reason_class),
-        ("reason", lambda one: one.reason or DASH),
-    )
-
-
-def _code_table(history: NodeHistory) -> TextTable:
-    return table_of_rows(
-        "XIDs and SXIDs",
-        history.devices,
-        ("check", lambda one: one.check),
-        ("code", lambda one: one.code),
-        ("device", lambda one: one.device or DASH),
-        (">lines", lambda one: number(one.events)),
-        ("first", lambda one: moment(one.first)),
-        ("last", lambda one: moment(one.last)),
-    )
 
 
 def _sections(analysis: Analysis) -> tuple[Section, ...]:

@@ -45,7 +45,29 @@ def nodes_section(fleet: Availability, caution: str | None = None) -> Section:
         "Nodes",
         _lead(fleet),
         (_figure(fleet),) if fleet.by_reason else (),
-        (_reasons(fleet), _worst(fleet)),
+        (
+            table_of_rows(
+                "Outages by reason",
+                fleet.by_reason,
+                ("reason", lambda reason: reason.reason_class),
+                ("planned", lambda reason: "yes" if reason.is_planned else "no"),
+                (">outages", lambda reason: number(reason.outages)),
+                (">not ended", lambda reason: number(reason.still_open)),
+                (">nodes", lambda reason: number(reason.nodes)),
+                (">node-hours", lambda reason: number(reason.node_hours, 4)),
+                (">GPU-hours", lambda reason: number(reason.gpu_hours, 4)),
+                (">median, hours", lambda reason: between(reason.median_h)),
+                gpu_hours=((6, tuple(reason.gpu_hours for reason in fleet.by_reason)),),
+            ),
+            table_of_rows(
+                "Nodes with the most unplanned time out of service",
+                fleet.worst_nodes,
+                ("cluster", lambda node: node.cluster),
+                ("node", lambda node: node.node),
+                (">outages", lambda node: number(node.outages)),
+                (">node-hours", lambda node: number(node.node_hours, 4)),
+            ),
+        ),
         (*([caution] if caution else ()), *_notes(fleet)),
         gpu_hours=(("of capacity lost to outages", fleet.lost_gpu_hours),),
         answer=_answer(fleet),
@@ -166,33 +188,6 @@ def _bars(name: str, labels: list[str], reasons: list[ReasonOutages]) -> BarSeri
     return BarSeries(name, values, [hover(label) for label in labels])
 
 
-def _reasons(fleet: Availability) -> TextTable:
-    return table_of_rows(
-        "Outages by reason",
-        fleet.by_reason,
-        ("reason", lambda reason: reason.reason_class),
-        ("planned", lambda reason: "yes" if reason.is_planned else "no"),
-        (">outages", lambda reason: number(reason.outages)),
-        (">not ended", lambda reason: number(reason.still_open)),
-        (">nodes", lambda reason: number(reason.nodes)),
-        (">node-hours", lambda reason: number(reason.node_hours, 4)),
-        (">GPU-hours", lambda reason: number(reason.gpu_hours, 4)),
-        (">median, hours", lambda reason: between(reason.median_h)),
-        gpu_hours=((6, tuple(reason.gpu_hours for reason in fleet.by_reason)),),
-    )
-
-
-def _worst(fleet: Availability) -> TextTable:
-    return table_of_rows(
-        "Nodes with the most unplanned time out of service",
-        fleet.worst_nodes,
-        ("cluster", lambda node: node.cluster),
-        ("node", lambda node: node.node),
-        (">outages", lambda node: number(node.outages)),
-        (">node-hours", lambda node: number(node.node_hours, 4)),
-    )
-
-
 def _sections(analysis: Analysis) -> tuple[Section, ...]:
     """Nodes, and the faults of a log that records faults: first where it records nothing else."""
     nodes: tuple[Section, ...] = (nodes_section(analysis.nodes, without_states(analysis)),)
@@ -237,7 +232,19 @@ def faults_section(faults: FleetFaults, confidence: float = CONFIDENCE) -> Secti
         "Faults of the fleet",
         lead,
         (_fault_figure(faults),),
-        (_table(faults), _rates(faults, confidence)),
+        (
+            table_of_rows(
+                "Faults by category",
+                faults.by_category,
+                ("category", lambda one: one.category),
+                (">faults", lambda one: number(one.in_service.failures)),
+                (">share", lambda one: share_between(one.share)),
+                (">per 1,000 node-days", lambda one: between(one.in_service.per_1000_node_days)),
+                (">repair, mean hours", lambda one: between(one.repair_h.mean_h)),
+                (">repair, median hours", lambda one: between(one.repair_h.median_h)),
+            ),
+            _rates(faults, confidence),
+        ),
         notes,
     )
 
@@ -304,19 +311,6 @@ def _fault_figure(faults: FleetFaults) -> Figure:
             )
         ],
         axis=value_axis("faults per 1,000 node-days"),
-    )
-
-
-def _table(faults: FleetFaults) -> TextTable:
-    return table_of_rows(
-        "Faults by category",
-        faults.by_category,
-        ("category", lambda one: one.category),
-        (">faults", lambda one: number(one.in_service.failures)),
-        (">share", lambda one: share_between(one.share)),
-        (">per 1,000 node-days", lambda one: between(one.in_service.per_1000_node_days)),
-        (">repair, mean hours", lambda one: between(one.repair_h.mean_h)),
-        (">repair, median hours", lambda one: between(one.repair_h.median_h)),
     )
 
 

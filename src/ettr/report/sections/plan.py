@@ -43,17 +43,55 @@ _CALLED = {
 
 def plan_section(plan: RunPlan) -> Section:
     """The answer first, then the tables behind it."""
-    tables = [_numbers_table(plan), _intervals_table(plan), _shares_table(plan)]
+    tables = [
+        _numbers_table(plan),
+        table_of_rows(
+            f"Checkpoint interval by rule{_by_the_exact_form(plan)}",
+            plan.intervals,
+            ("rule", lambda one: one.rule),
+            (">interval", lambda one: spell(one.interval_s)),
+            (">ETTR, exact", lambda one: ratio(one.ettr)),
+            (">ETTR, paper's form", lambda one: ratio(one.paper_ettr)),
+        ),
+        _shares_table(plan),
+    ]
     if plan.wallclock is not None:
         table = _wallclock_table(plan.wallclock)
         tables.append(replace(table, title=f"{table.title}{_by_the_exact_form(plan)}"))
     if plan.simulated is not None and plan.simulated.mean_s is not None:
         tables.append(_simulated_table(plan.simulated, plan.run.productive_s))
-    tables.append(_sensitivity_table(plan))
+    tables.append(
+        table_of_rows(
+            f"Sensitivity of ETTR{_by_the_exact_form(plan)}",
+            plan.sensitivities,
+            ("input", lambda one: _CALLED[one.name]),
+            (">today", lambda one: _value(one.name, one.value)),
+            (">elasticity of ETTR", lambda one: _elasticity(one.elasticity)),
+            (">ETTR if halved", lambda one: ratio(one.ettr_if_halved)),
+        )
+    )
     if plan.requirements:
         tables.append(_requirements_table(plan))
     if plan.schemes:
-        tables.append(_schemes_table(plan.schemes))
+        tables.append(
+            table_of_rows(
+                "Checkpoint schemes for this job, the best first",
+                plan.schemes,
+                ("scheme", lambda one: one.name),
+                (">ETTR", lambda one: ratio_between(one.ettr) if one.usable else "cannot be used"),
+                (
+                    ">interval",
+                    lambda one: DASH if one.interval_s is None else spell(one.interval_s),
+                ),
+                (
+                    ">lost per failure",
+                    lambda one: DASH if one.lost_s is None else spell(one.lost_s),
+                ),
+                ("survives loss of", lambda one: ", ".join(one.survives) or DASH),
+                (">memory per node", lambda one: f"{number(one.host_bytes / 1e9)} GB"),
+                ("source", lambda one: one.source),
+            )
+        )
     if plan.standing is not None:
         tables += _standing_tables(plan.standing)
     tables += answer_tables(plan)
@@ -269,17 +307,6 @@ def _simulated_rows(simulated: SimulatedRun) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def _intervals_table(plan: RunPlan) -> TextTable:
-    return table_of_rows(
-        f"Checkpoint interval by rule{_by_the_exact_form(plan)}",
-        plan.intervals,
-        ("rule", lambda one: one.rule),
-        (">interval", lambda one: spell(one.interval_s)),
-        (">ETTR, exact", lambda one: ratio(one.ettr)),
-        (">ETTR, paper's form", lambda one: ratio(one.paper_ettr)),
-    )
-
-
 def _shares_table(plan: RunPlan) -> TextTable:
     parts = _parts(plan.shares)
     return TextTable(
@@ -334,17 +361,6 @@ def _value(name: str, value: float) -> str:
     return f"{int(value):,}" if name == "n_nodes" else spell(value)
 
 
-def _sensitivity_table(plan: RunPlan) -> TextTable:
-    return table_of_rows(
-        f"Sensitivity of ETTR{_by_the_exact_form(plan)}",
-        plan.sensitivities,
-        ("input", lambda one: _CALLED[one.name]),
-        (">today", lambda one: _value(one.name, one.value)),
-        (">elasticity of ETTR", lambda one: _elasticity(one.elasticity)),
-        (">ETTR if halved", lambda one: ratio(one.ettr_if_halved)),
-    )
-
-
 def _elasticity(value: float) -> str:
     if math.isnan(value):
         return DASH
@@ -369,20 +385,6 @@ def _requirements_table(plan: RunPlan) -> TextTable:
         f"{_by_the_exact_form(plan)}",
         ("input", "today", "needed"),
         tuple(rows),
-    )
-
-
-def _schemes_table(schemes: tuple[SchemeChoice, ...]) -> TextTable:
-    return table_of_rows(
-        "Checkpoint schemes for this job, the best first",
-        schemes,
-        ("scheme", lambda one: one.name),
-        (">ETTR", lambda one: ratio_between(one.ettr) if one.usable else "cannot be used"),
-        (">interval", lambda one: DASH if one.interval_s is None else spell(one.interval_s)),
-        (">lost per failure", lambda one: DASH if one.lost_s is None else spell(one.lost_s)),
-        ("survives loss of", lambda one: ", ".join(one.survives) or DASH),
-        (">memory per node", lambda one: f"{number(one.host_bytes / 1e9)} GB"),
-        ("source", lambda one: one.source),
     )
 
 

@@ -270,7 +270,22 @@ def forecast_section(forecast: FailureForecast) -> Section:
         f"{forecast.of_what.capitalize()} to come",
         " ".join(one.meaning for one in forecast.ahead),
         (),
-        (_forecast_table(forecast),),
+        (
+            table_of_rows(
+                "Forecasts",
+                forecast.ahead,
+                (">ahead", lambda one: duration(SECONDS_PER_DAY * one.ahead_days)),
+                (">windows of the past", lambda one: number(one.windows)),
+                (">node-days", lambda one: number(one.node_days, 4)),
+                (
+                    f">{forecast.of_what} expected",
+                    lambda one: DASH if one.failures.estimate is None else between(one.failures),
+                ),
+                (">bands checked", lambda one: number(one.backtests)),
+                (">held", lambda one: share_between(one.held_share, 2)),
+                (">past counts half after", _memory),
+            ),
+        ),
         (
             f"From {number(forecast.events)} {forecast.of_what} in "
             f"{duration(SECONDS_PER_DAY * forecast.history_days)} of logs"
@@ -279,23 +294,6 @@ def forecast_section(forecast: FailureForecast) -> Section:
             *forecast.notes,
         ),
         careful="A forecast assumes that the days to come are like those of the logs.",
-    )
-
-
-def _forecast_table(forecast: FailureForecast) -> TextTable:
-    return table_of_rows(
-        "Forecasts",
-        forecast.ahead,
-        (">ahead", lambda one: duration(SECONDS_PER_DAY * one.ahead_days)),
-        (">windows of the past", lambda one: number(one.windows)),
-        (">node-days", lambda one: number(one.node_days, 4)),
-        (
-            f">{forecast.of_what} expected",
-            lambda one: DASH if one.failures.estimate is None else between(one.failures),
-        ),
-        (">bands checked", lambda one: number(one.backtests)),
-        (">held", lambda one: share_between(one.held_share, 2)),
-        (">past counts half after", _memory),
     )
 
 

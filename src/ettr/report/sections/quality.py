@@ -13,7 +13,7 @@ from ettr.report.charts import dotted_line, log_axis
 from ettr.report.findings import Finding, findings
 from ettr.report.numbers import DASH, moment, number
 from ettr.report.registry import CAUSES, Command, Part
-from ettr.report.section import Figure, Listing, Section, TextTable, first_sentence, table_of_rows
+from ettr.report.section import Figure, Listing, Section, first_sentence, table_of_rows
 from ettr.words import counted
 
 if TYPE_CHECKING:
@@ -31,11 +31,69 @@ def quality_section(quality: DataQuality, findings: Sequence[Finding] = ()) -> S
         _lead(quality),
         (_coverage_figure(quality.coverage),) if _several_days(quality.coverage) else (),
         (
-            _files(quality),
-            _rejects(quality),
-            _unknown_checks(quality),
-            _unknown_reasons(quality),
-            _coverage(quality.coverage),
+            table_of_rows(
+                "Files",
+                quality.files,
+                ("file", lambda file: file.name),
+                ("source", lambda file: file.source),
+                (">read", lambda file: number(file.rows_read)),
+                (">rejected", lambda file: number(file.rows_rejected)),
+                (
+                    ">folded",
+                    lambda file: number(file.rows_folded),
+                ),
+                (">skipped", lambda file: number(file.rows_skipped)),
+                ("time zone", lambda file: file.timezone or DASH),
+            ),
+            table_of_rows(
+                "Rejected records by reason",
+                quality.rejected,
+                ("source", lambda r: r.source),
+                ("reason", lambda r: r.reason),
+                (">records", lambda r: number(r.rows)),
+                ("first at", lambda r: f"line {r.first_line}"),
+                ("what was wrong there", lambda r: r.first_detail),
+            ),
+            table_of_rows(
+                "Events that the taxonomy does not know",
+                quality.unknown_checks,
+                ("check", lambda one: one.check),
+                ("code", lambda one: one.code or DASH),
+                (">events", lambda one: number(one.events)),
+                (">critical", lambda one: number(one.critical_events)),
+                (">nodes", lambda one: number(one.nodes)),
+                ("first", lambda one: moment(one.first)),
+                ("last", lambda one: moment(one.last)),
+            ),
+            table_of_rows(
+                "Reasons of nodes that the taxonomy does not know",
+                quality.unknown_reasons,
+                ("reason", lambda one: one.reason[:LONGEST_NAME]),
+                (">node states", lambda one: number(one.node_states)),
+                (">nodes", lambda one: number(one.nodes)),
+                ("first", lambda one: moment(one.first)),
+                ("last", lambda one: moment(one.last)),
+            ),
+            table_of_rows(
+                "Days with rows",
+                quality.coverage,
+                ("table", lambda c: c.table),
+                ("source", lambda c: c.source),
+                (">rows", lambda c: number(c.rows)),
+                ("first day", lambda c: c.first_day),
+                ("last day", lambda c: c.last_day),
+                (">days with rows", lambda c: number(c.days_with_rows)),
+                (
+                    "gaps",
+                    lambda c: (
+                        "; ".join(
+                            f"{hole.first_day} to {hole.last_day} ({counted(hole.days, 'day')})"
+                            for hole in c.holes
+                        )
+                        or "none"
+                    ),
+                ),
+            ),
         ),
         (*map(_doubt, findings), *quality.assumptions),
         (*_reason_rows(quality), *_taxonomy_rows(quality)),
@@ -58,58 +116,6 @@ def _lead(quality: DataQuality) -> str:
             f"{quality.pending_attempts:,} waited in the queue."
         )
     return lead
-
-
-def _files(quality: DataQuality) -> TextTable:
-    return table_of_rows(
-        "Files",
-        quality.files,
-        ("file", lambda file: file.name),
-        ("source", lambda file: file.source),
-        (">read", lambda file: number(file.rows_read)),
-        (">rejected", lambda file: number(file.rows_rejected)),
-        (">folded", lambda file: DASH if file.rows_folded is None else number(file.rows_folded)),
-        (">skipped", lambda file: number(file.rows_skipped)),
-        ("time zone", lambda file: file.timezone or DASH),
-    )
-
-
-def _rejects(quality: DataQuality) -> TextTable:
-    return table_of_rows(
-        "Rejected records by reason",
-        quality.rejected,
-        ("source", lambda r: r.source),
-        ("reason", lambda r: r.reason),
-        (">records", lambda r: number(r.rows)),
-        ("first at", lambda r: f"line {r.first_line}"),
-        ("what was wrong there", lambda r: r.first_detail),
-    )
-
-
-def _unknown_checks(quality: DataQuality) -> TextTable:
-    return table_of_rows(
-        "Events that the taxonomy does not know",
-        quality.unknown_checks,
-        ("check", lambda one: one.check),
-        ("code", lambda one: one.code or DASH),
-        (">events", lambda one: number(one.events)),
-        (">critical", lambda one: number(one.critical_events)),
-        (">nodes", lambda one: number(one.nodes)),
-        ("first", lambda one: moment(one.first)),
-        ("last", lambda one: moment(one.last)),
-    )
-
-
-def _unknown_reasons(quality: DataQuality) -> TextTable:
-    return table_of_rows(
-        "Reasons of nodes that the taxonomy does not know",
-        quality.unknown_reasons,
-        ("reason", lambda one: one.reason[:LONGEST_NAME]),
-        (">node states", lambda one: number(one.node_states)),
-        (">nodes", lambda one: number(one.nodes)),
-        ("first", lambda one: moment(one.first)),
-        ("last", lambda one: moment(one.last)),
-    )
 
 
 def _reason_rows(quality: DataQuality) -> tuple[Listing, ...]:
@@ -141,29 +147,6 @@ def _taxonomy_rows(quality: DataQuality) -> tuple[Listing, ...]:
             f"{'counts' if events == 1 else 'count'} as no fault. Put these rows into a file, say "
             "in them what each is a sign of, and give the file with `--taxonomy FILE.toml`:",
             "\n\n".join(one.taxonomy_row for one in quality.unknown_checks),
-        ),
-    )
-
-
-def _coverage(coverage: tuple[Coverage, ...]) -> TextTable:
-    return table_of_rows(
-        "Days with rows",
-        coverage,
-        ("table", lambda c: c.table),
-        ("source", lambda c: c.source),
-        (">rows", lambda c: number(c.rows)),
-        ("first day", lambda c: c.first_day),
-        ("last day", lambda c: c.last_day),
-        (">days with rows", lambda c: number(c.days_with_rows)),
-        (
-            "gaps",
-            lambda c: (
-                "; ".join(
-                    f"{hole.first_day} to {hole.last_day} ({counted(hole.days, 'day')})"
-                    for hole in c.holes
-                )
-                or "none"
-            ),
         ),
     )
 

@@ -57,7 +57,22 @@ def runs_section(runs: JobRuns) -> Section:
         return Section("runs", _TITLE, f"No run{_least_size(runs)}.")
     known = [run for run in runs.runs if run.ettr_ratio.estimate is not None]
     tables = (
-        *(_by_size(runs), _runs_table(runs.runs), _split_table(runs.runs)),
+        *(
+            table_of_rows(
+                "ETTR by run size",
+                runs.by_size,
+                (">GPUs", lambda size: size.size.label),
+                (">runs", lambda size: number(size.runs)),
+                (">measured", lambda size: number(size.measured_runs)),
+                (">GPU-hours", lambda size: number(size.gpu_hours, 4)),
+                (">wall clock, hours", lambda size: number(size.wallclock_h, 4)),
+                (">ETTR, mean of runs", lambda size: bounds(size.mean_ettr_ratio)),
+                (">ETTR, all hours together", lambda size: bounds(size.pooled_ettr_ratio)),
+                gpu_hours=((3, tuple(size.gpu_hours for size in runs.by_size)),),
+            ),
+            _runs_table(runs.runs),
+            _split_table(runs.runs),
+        ),
         *_waits_table(runs.runs),
     )
     return Section(
@@ -373,21 +388,6 @@ def _interruptions(run: JobRun) -> str:
     if run.interruptions is None:
         return "unknown interruptions"
     return counted(run.interruptions, "interruption")
-
-
-def _by_size(runs: JobRuns) -> TextTable:
-    return table_of_rows(
-        "ETTR by run size",
-        runs.by_size,
-        (">GPUs", lambda size: size.size.label),
-        (">runs", lambda size: number(size.runs)),
-        (">measured", lambda size: number(size.measured_runs)),
-        (">GPU-hours", lambda size: number(size.gpu_hours, 4)),
-        (">wall clock, hours", lambda size: number(size.wallclock_h, 4)),
-        (">ETTR, mean of runs", lambda size: bounds(size.mean_ettr_ratio)),
-        (">ETTR, all hours together", lambda size: bounds(size.pooled_ettr_ratio)),
-        gpu_hours=((3, tuple(size.gpu_hours for size in runs.by_size)),),
-    )
 
 
 def _runs_table(listed: tuple[JobRun, ...]) -> TextTable:

@@ -10,7 +10,7 @@ from ettr.analysis.timeline import JobEnd, OutageSpan, Timeline, TimelineJob
 from ettr.metrics.outages import IncidentLedger, StatedLoss
 from ettr.report.numbers import DASH, duration, moment, number
 from ettr.report.registry import Part
-from ettr.report.section import Section, TextTable
+from ettr.report.section import Section, TextTable, table_of_rows
 from ettr.words import counted
 
 if TYPE_CHECKING:
@@ -129,27 +129,20 @@ def _outage_row(found: Timeline, one: OutageSpan, several: bool) -> tuple[str, .
 def job_table(found: Timeline) -> TextTable:
     """The attempts that are shown, the largest first."""
     jobs = sorted(found.jobs, key=lambda one: (-(one.n_gpus or 0), -(one.n_nodes or 0), one.start))
-    return TextTable(
+    return table_of_rows(
         "Large jobs",
-        ("job", "name", "user", "GPUs", "nodes", "from, UTC", "to, UTC", "how it ended"),
-        tuple(_job_row(one) for one in jobs),
-        frozenset({3, 4}),
+        jobs,
+        ("job", lambda one: one.job_id),
+        ("name", lambda one: one.name or DASH),
+        ("user", lambda one: one.user or DASH),
+        (">GPUs", lambda one: number(one.n_gpus, 6)),
+        (">nodes", lambda one: number(one.n_nodes, 6)),
+        ("from, UTC", lambda one: moment(one.start)),
+        ("to, UTC", lambda one: STILL if one.end is None else moment(one.end)),
+        ("how it ended", end_words),
         shown_rows=_FIRST,
         slug="jobs",
         lists_all=LISTS_ALL,
-    )
-
-
-def _job_row(one: TimelineJob) -> tuple[str, ...]:
-    return (
-        one.job_id,
-        one.name or DASH,
-        one.user or DASH,
-        number(one.n_gpus, 6),
-        number(one.n_nodes, 6),
-        moment(one.start),
-        STILL if one.end is None else moment(one.end),
-        end_words(one),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ettr.analysis import questions
 from ettr.metrics.sizes import FailureGroup, SizeClass, SizeMix, SizeUnit, UserFailures
-from ettr.metrics.status import StatusMix, StatusShare, Totals, status_mix, totals
+from ettr.metrics.status import StatusMix, Totals, status_mix, totals
 from ettr.report.charts import BarSeries, column_chart, percent_axis, row_chart
 from ettr.report.numbers import DASH, NOT_MEASURED, number, percent
 from ettr.report.registry import CAUSES, Command, Part
@@ -61,24 +61,22 @@ def status_section(mix: StatusMix) -> Section:
         "How jobs end",
         lead,
         (figure,),
-        (_status_table(states),),
+        (
+            table_of_rows(
+                "End states",
+                states,
+                ("state", lambda state: state.state),
+                (">attempts", lambda state: number(state.attempts)),
+                (">share", lambda state: percent(state.share_of_attempts)),
+                (">GPU-hours", lambda state: number(state.gpu_hours, 4)),
+                (">share", lambda state: percent(state.share_of_gpu_hours)),
+                (">node-hours", lambda state: number(state.node_hours, 4)),
+                (">share", lambda state: percent(state.share_of_node_hours)),
+                gpu_hours=((3, tuple(state.gpu_hours for state in states)),),
+            ),
+        ),
         gpu_hours=(("held in all", total),),
         careful="FAILED says that the program failed, not why; `ettr causes` says who caused it.",
-    )
-
-
-def _status_table(states: tuple[StatusShare, ...]) -> TextTable:
-    return table_of_rows(
-        "End states",
-        states,
-        ("state", lambda state: state.state),
-        (">attempts", lambda state: number(state.attempts)),
-        (">share", lambda state: percent(state.share_of_attempts)),
-        (">GPU-hours", lambda state: number(state.gpu_hours, 4)),
-        (">share", lambda state: percent(state.share_of_gpu_hours)),
-        (">node-hours", lambda state: number(state.node_hours, 4)),
-        (">share", lambda state: percent(state.share_of_node_hours)),
-        gpu_hours=((3, tuple(state.gpu_hours for state in states)),),
     )
 
 
