@@ -43,7 +43,7 @@ class LogRows(BatchBuilder):
         self,
         records: Iterable[tuple[int, RecordT]],
         keep: Callable[[int, RecordT], object],
-        raw: Callable[[RecordT], str] = str,
+        raw: Callable[[RecordT], str | bytes] = str,
     ) -> Iterator[Batch]:
         """Count each record, hand it to `keep` and reject it where that raises `BadRecordError`.
 
@@ -64,7 +64,7 @@ class LogRows(BatchBuilder):
         line: int,
         record: RecordT,
         keep: Callable[[int, RecordT], object],
-        raw: Callable[[RecordT], str] = str,
+        raw: Callable[[RecordT], str | bytes] = str,
     ) -> None:
         """Hand a record that was counted to `keep`, and reject it where that raises."""
         try:

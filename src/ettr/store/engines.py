@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from ettr.errors import StoreError, UsageError
@@ -41,66 +40,11 @@ KEPT = (
 )
 
 
-class Engine(ABC):
-    """An open database that keeps the tables of a store."""
+class DuckDBFile:
+    """A DuckDB file; read without a lock on other readers, and written by one process at a time."""
 
     connection: duckdb.DuckDBPyConnection | None = None
-    where: str
     errors: tuple[type[Exception], ...]
-
-    def place(self, name: str) -> str:
-        """The name of one of our tables as statements write it."""
-        return f'"{name}"'
-
-    @abstractmethod
-    def columns(self, name: str) -> dict[str, bool] | None:
-        """Columns of a table, and which may be null; None where there is no such table."""
-
-    @abstractmethod
-    def rows(self, name: str, columns: Sequence[str]) -> pa.Table:
-        """All rows of a table that is there."""
-
-    @abstractmethod
-    def make(self, table: Table) -> None:
-        """Make a table without rows."""
-
-    @abstractmethod
-    def append(self, table: Table, rows: pa.Table) -> None:
-        """Add rows to a table that has every column."""
-
-    @abstractmethod
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Let no other process write until the context is left.
-
-        Raises:
-            StoreError: another one does.
-        """
-
-    @abstractmethod
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All that is written in the context is there after it, or nothing is."""
-
-    @abstractmethod
-    def replace(self, table: Table, rows: pa.Table) -> None:
-        """Let a table hold these rows alone, in columns typed as its schema has them."""
-
-    @abstractmethod
-    def check_integrity(self) -> None:
-        """Read all that is stored, where the engine can separate damage from a bug.
-
-        Raises:
-            StoreError: something is corrupt.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class DuckDBFile(Engine):
-    """A DuckDB file; read without a lock on other readers, and written by one process at a time."""
 
     def __init__(
         self,
@@ -271,8 +215,11 @@ class DuckDBFile(Engine):
         return StoreError(f"{self.where}: cannot be opened: {text}")
 
 
-class Postgres(Engine):
+class Postgres:
     """A schema of a PostgreSQL database; read as of one moment."""
+
+    connection = None
+    errors: tuple[type[Exception], ...]
 
     def __init__(self, url: str, *, create: bool = False) -> None:
         parts = _url_parts(url)
@@ -322,6 +269,10 @@ class Postgres(Engine):
         """One transaction."""
         with self.server.transaction():
             yield
+
+    def place(self, name: str) -> str:
+        """The name of one of our tables as statements write it."""
+        return f'"{name}"'
 
     def columns(self, name: str) -> dict[str, bool] | None:
         """Columns of a table, and which may be null; None where there is no such table."""
@@ -403,6 +354,14 @@ class Postgres(Engine):
     def _value(self, query: str) -> object:
         row = self.server.execute(query).fetchone()
         return row[0] if row else None
+
+
+Engine: TypeAlias = DuckDBFile | Postgres
+"""An open database that keeps the tables of a store.
+
+What is written in a `transaction` is there after it, or nothing is; while one process is `writing`
+no other can, and `check_integrity` raises StoreError where something is corrupt.
+"""
 
 
 def open_url(url: str, *, create: bool, readable_by: Access | None, computing: Computing) -> Engine:

@@ -285,7 +285,9 @@ def parsed(text: str, path: Path | str) -> Manifest:
                 f"{path}: does not match its checksum: it is corrupt or was edited; "
                 "restore it from a backup, or ingest the logs into a new store"
             )
-        held = Manifest(_parts(content), _checksums(content), _ingested(content))
+        held = Manifest(
+            _parts(content), _checksums(content), _whole_number(content, "ingested", least=0)
+        )
         _check_whole(held, sealed)
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, error) from error
@@ -340,9 +342,8 @@ def _check_kind(path: Path | str, content: Json) -> None:
 
 
 def _parts(content: Json) -> dict[str, list[str]]:
-    tables = _object(content, "parts")
     parts: dict[str, list[str]] = {}
-    for table, listed in tables.items():
+    for table, listed in _object(content, "parts").items():
         if table not in TABLES and table not in EVENT_SUMMARIES:
             raise ValueError(f"{table!r} is not a table")
         if not isinstance(listed, list):
@@ -359,15 +360,11 @@ def _parts(content: Json) -> dict[str, list[str]]:
 
 def _checksums(content: Json) -> dict[str, str]:
     checksums: dict[str, str] = {}
-    for part, checksum in _object(content, _OF_PARTS, absent={}).items():
+    for part, checksum in _object({_OF_PARTS: {}, **content}, _OF_PARTS).items():
         if not (isinstance(checksum, str) and _CRC32.fullmatch(checksum)):
             raise ValueError(f"{checksum!r} is not a checksum of {part}")
         checksums[part] = checksum
     return checksums
-
-
-def _ingested(content: Json) -> int:
-    return _whole_number(content, "ingested", least=0)
 
 
 def _check_whole(held: Manifest, sealed: bool) -> None:
@@ -385,8 +382,8 @@ def _check_whole(held: Manifest, sealed: bool) -> None:
         )
 
 
-def _object(content: Json, key: str, absent: Json | None = None) -> Json:
-    value = content.get(key, absent)
+def _object(content: Json, key: str) -> Json:
+    value = content.get(key)
     if not isinstance(value, dict):
         raise ValueError(f"{key!r} is {'absent' if key not in content else 'no object'}")
     return value
@@ -395,11 +392,8 @@ def _object(content: Json, key: str, absent: Json | None = None) -> Json:
 def _whole_number(content: Json, key: str, least: int) -> int:
     value = content.get(key)
     if type(value) is not int or value < least:
-        raise ValueError(
-            f"{key!r} is {value!r}, and should be a whole number, {least} or more"
-            if key in content
-            else f"{key!r} is absent"
-        )
+        given = repr(value) if key in content else "absent"
+        raise ValueError(f"{key!r} is {given}, and should be a whole number, {least} or more")
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -29,10 +29,16 @@ from ettr.sources.kernel_lines import (
     plain_head,
     wrapping_of,
 )
-from ettr.sources.lines import SEARCHED_CHARACTERS, blocks, first_texts, lines_with
+from ettr.sources.lines import (
+    SEARCHED_CHARACTERS,
+    BadRecordError,
+    blocks,
+    first_texts,
+    lines_with,
+)
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
-from ettr.sources.times import MONTHS, has_local_stamps, time_of
+from ettr.sources.times import MONTHS, has_local_stamps, time_in, time_of
 from ettr.tables.rows import Batch, clean, text_of
 from ettr.taxonomy.rules import KERNEL_CHECK, KernelForm, read_kernel_forms
 
@@ -86,7 +92,7 @@ class _Kernel:
         text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd")
         found = next((found for form in PREFIXES if (found := form.match(text))), None)
         if found is None:
-            self._unstamped(number, line, text.strip())
+            self._unstamped(number, text.strip())
             return
         message = text[found.end() :].strip()
         if not KERNEL.match(message) and not _is_dmesg(found):
@@ -94,77 +100,64 @@ class _Kernel:
             self._file.count_skipped()
             return
         parts = found.groupdict()
+
+        def time() -> datetime:
+            stamp = _time_of(self._file, found, number, text)
+            if stamp is None and parts.get("uptime"):
+                raise BadRecordError(
+                    "no-boot-time",
+                    "the stamp is seconds since boot; say when the node booted with --start, or "
+                    "take the log with dmesg -T",
+                )
+            if stamp is None:
+                raise BadRecordError("bad-timestamp", f"no time: {found.group(0)!r}")
+            return stamp
+
         named = clean(parts.get("host")) or clean(parts.get("gathered"))
-        bare = _bare(message)
-        seen = self.forms.observations(bare)
-        gpu = NAMED_GPU.search(bare) if not seen else None
-        if not seen and gpu is None:
-            self._nothing(number, line, seen)
-            return
-        time = _time_of(self._file, found, number, text)
-        if time is None:
-            reason = "no-boot-time" if parts.get("uptime") else "bad-timestamp"
-            detail = (
-                "the stamp is seconds since boot; say when the node booted with --start, or take "
-                "the log with dmesg -T"
-                if reason == "no-boot-time"
-                else f"no time: {found.group(0)!r}"
-            )
-            self._file.reject(number, reason, detail, line)
-            return
-        for node in named.split(",") if named else [self._file.node_of_file()]:
-            if gpu is not None:
-                self._named[node] = _Named(number, time, gpu["pci"])
-            self._keep(number, time, node, bare, seen or [])
+        self._see(number, _bare(message), named, time)
+
+    def _see(self, number: int, text: str, named: str | None, time: Callable[[], datetime]) -> None:
+        """Keep what a message of the kernel reports of the nodes that its line names."""
+        seen = self.forms.observations(text)
+        if seen is None:
+            raise BadRecordError("unknown-form", "a kernel message that holds a mark of an error")
+        gpu = NAMED_GPU.search(text) if not seen else None
+        if seen or gpu is not None:
+            moment = time()
+            for node in named.split(",") if named else [self._file.node_of_file()]:
+                if gpu is not None:
+                    self._named[node] = _Named(number, moment, gpu["pci"])
+                self._keep(number, moment, node, text, seen)
         if not seen:
             self._file.count_skipped()
 
-    def _nothing(self, number: int, line: bytes, seen: list[Observation] | None) -> None:
-        if seen is None:
-            self._file.reject(
-                number, "unknown-form", "a kernel message that holds a mark of an error", line
-            )
-        else:
-            self._file.count_skipped()
-
-    def _unstamped(self, number: int, line: bytes, text: str) -> None:
+    def _unstamped(self, number: int, text: str) -> None:
         """A line without a stamp: of a message over several lines, or of no known wrapping."""
         seen = self.forms.observations(text)
-        node = None
-        before = max(self._named.values(), key=lambda one: one.number, default=None)
-        if before is not None:
-            node = next(name for name, one in self._named.items() if one is before)
-        if seen and before is not None and number - before.number < _LINES_OF_ONE:
-            self._keep(number, before.time, node, text, seen)
-        elif seen:
-            self._file.reject(number, "bad-timestamp", "the line begins with no stamp known", line)
-        else:
+        if not seen:
             self._file.count_skipped()
+            return
+        newest = max(self._named.items(), key=lambda one: one[1].number, default=None)
+        if newest is None or number - newest[1].number >= _LINES_OF_ONE:
+            raise BadRecordError("bad-timestamp", "the line begins with no stamp known")
+        self._keep(number, newest[1].time, newest[0], text, seen)
 
     def journal_line(self, number: int, line: bytes) -> None:
         try:
             record = json.loads(text_of(line))
         except (ValueError, RecursionError) as error:
-            self._file.reject(number, "bad-json", f"no JSON: {error}", line)
-            return
+            raise BadRecordError("bad-json", f"no JSON: {error}") from error
         text = message_of(record.get("MESSAGE")) if isinstance(record, dict) else None
-        seen = self.forms.observations(text) if text and is_of_kernel(record) else []
-        gpu = NAMED_GPU.search(text) if text and not seen else None
-        if not (seen or gpu) or text is None:
-            self._nothing(number, line, seen)
-            return
-        stamp = record.get("_SOURCE_REALTIME_TIMESTAMP") or record.get("__REALTIME_TIMESTAMP")
-        micros = str(stamp)
-        time = time_of(int(micros) / 1e6) if re.fullmatch(r"[0-9]{10,17}", micros) else None
-        if time is None:
-            self._file.reject(number, "bad-timestamp", f"__REALTIME_TIMESTAMP is {stamp!r}", line)
-            return
-        node = clean(record.get("_HOSTNAME")) or self._file.node_of_file()
-        if gpu is not None:
-            self._named[node] = _Named(number, time, gpu["pci"])
-        self._keep(number, time, node, text, seen or [])
-        if not seen:
+        if not text or not is_of_kernel(record):
             self._file.count_skipped()
+            return
+
+        def time() -> datetime:
+            stamp = record.get("_SOURCE_REALTIME_TIMESTAMP") or record.get("__REALTIME_TIMESTAMP")
+            is_micros = re.fullmatch(r"[0-9]{10,17}", str(stamp))
+            return time_in(int(str(stamp)) / 1e6 if is_micros else None, "__REALTIME_TIMESTAMP")
+
+        self._see(number, text, clean(record.get("_HOSTNAME")), time)
 
     def _keep(
         self, number: int, time: datetime, node: str | None, text: str, seen: list[Observation]
@@ -200,6 +193,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     as_json = wrapping is None and is_journal(origin.head)
     days = KernelDays(file, as_json=as_json)
     arrays = _ARRAYS if as_json else ()
+    keep = kernel.journal_line if as_json else kernel.text_line
     number = 0
     for block in wrapping(blocks(origin)) if wrapping else blocks(origin):
         starts = kernel.forms.marks.lines(block)
@@ -209,7 +203,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         file.count_read(n_lines - n_empty)
         file.count_skipped(n_lines - n_empty - len(starts))
         for at, line in _numbered(block, sorted(starts), number):
-            (kernel.journal_line if as_json else kernel.text_line)(at, line)
+            file.keep_or_reject(at, line, keep, bytes)
             if file.is_full:
                 yield file.batch()
         days.see(block, number)
