@@ -11,7 +11,7 @@ import pytest
 
 from ettr.errors import UsageError
 from ettr.sources.ingest import ingest_file
-from ettr.store import merging, open_store, writing
+from ettr.store import open_store, writing
 from ettr.store.computing import Computing, allowed_bytes
 from source_samples import samples
 
@@ -115,7 +115,6 @@ def test_keys_put_aside_count_as_those_in_memory(tmp_path: Path, monkeypatch: py
     found = []
     for most in (1 << 28, 0):
         monkeypatch.setattr(writing, "_MOST_KEY_BYTES", most)
-        monkeypatch.setattr(merging, "_MOST_HASHED", most)
         done, rows = [], {}
         for number, sample in enumerate([*samples("slurm-sacct"), *samples("pbs")]):
             options = replace(sample.options, timezone=sample.options.timezone or "UTC")

@@ -20,13 +20,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import GenericAlias
 from typing import Any, TypedDict
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.json_records import Json, RecordShape, json_records, of_kind, yaml_records
-from ettr.sources.lines import integer_of, json_part
+from ettr.sources.json_records import (
+    Json,
+    JsonRecord,
+    RecordShape,
+    json_records,
+    of_kind,
+    yaml_records,
+)
+from ettr.sources.lines import BadRecordError, integer_of, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import MAY_BE_TELLING, without_secrets
@@ -292,23 +299,23 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         SourceError: the file is corrupt or truncated, or YAML without PyYAML.
     """
     rows = LogRows(NAME, origin, options)
-    seen, place = _Seen(rows), 0
+    seen = _Seen(rows)
     is_json = json_part(origin.head) or not _YAML.search(origin.head)
     records = json_records(origin, _SHAPE, _WANTED) if is_json else yaml_records(origin)
-    for record in records:
-        if not isinstance(record.value, dict):
-            place = max(place + 1, record.line)
-            rows.count_read()
-            # the words of the decoder name a place and quote nothing
-            rows.reject(place, "bad-json", record.error or "no object", NOT_KEPT)
-            continue
-        for value in _items(record.value):
-            place = max(place + 1, record.line)
-            rows.count_read()
-            _take(seen, place, value)
+    yield from rows.each(_objects_in(records), partial(_take, seen), lambda _: NOT_KEPT)
     _emit(seen)
     rows.count_folded(seen.n_records - len(seen.kept))
     yield rows.batch()
+
+
+def _objects_in(records: Iterator[JsonRecord]) -> Iterator[tuple[int, Json | JsonRecord]]:
+    """The objects of lists and others with their places; a record that is no object as it is."""
+    place = 0
+    for record in records:
+        value = record.value
+        for one in _items(value) if isinstance(value, dict) else (record,):
+            place = max(place + 1, record.line)
+            yield place, one
 
 
 def kept_of(value: Any, within: str = "") -> Any:
@@ -330,11 +337,12 @@ def _items(value: Object) -> Iterable[Json]:
     return [of_kind(one, value) for one in items] if isinstance(items, list) else (value,)
 
 
-def _take(seen: _Seen, line: int, value: Json) -> None:
-    """Keep what an object, a watch event or an audit line says; skip or reject it."""
-    if not isinstance(value, dict):
-        seen.rows.reject(line, "bad-json", "no JSON object", NOT_KEPT)
-        return
+def _take(seen: _Seen, line: int, value: Json | JsonRecord) -> None:
+    """Keep what an object, a watch event or an audit line says, or skip it."""
+    if isinstance(value, JsonRecord) or not isinstance(value, dict):
+        # the words of the decoder name a place and quote nothing
+        error = value.error if isinstance(value, JsonRecord) else None
+        raise BadRecordError("bad-json", error or "no JSON object")
     change = value.get("type") if isinstance(value.get("object"), dict) else None
     one = value if change is None else _object(value["object"])
     kind, version = clean(one.get("kind")), clean(one.get("apiVersion")) or ""
@@ -352,14 +360,12 @@ def _take(seen: _Seen, line: int, value: Json) -> None:
     uid, name = clean(meta.get("uid")), clean(meta.get("name"))
     created = seen.time(meta.get("creationTimestamp"))
     if not uid or not name:
-        seen.rows.reject(line, "missing-field", "metadata has no uid or name", NOT_KEPT)
-        return
+        raise BadRecordError("missing-field", "metadata has no uid or name")
     if kind == "Event":
         _keep_event(seen, line, uid, meta, one)
         return
     if created is None:
-        seen.rows.reject(line, "bad-timestamp", "creationTimestamp is not a time", NOT_KEPT)
-        return
+        raise BadRecordError("bad-timestamp", "creationTimestamp is not a time")
     seen.n_records += 1
     if kind == "Node":  # an older version still says when the node was what
         _node_signals(seen, line, name, one)
@@ -385,8 +391,7 @@ def _keep_event(seen: _Seen, line: int, uid: str, meta: Object, one: Object) -> 
         return
     found = _event_fields(one, about)
     if seen.time(found["first"]) is None:
-        seen.rows.reject(line, "bad-timestamp", "an Event without a time", NOT_KEPT)
-        return
+        raise BadRecordError("bad-timestamp", "an Event without a time")
     seen.n_records += 1
     if _is_news(seen, uid, meta):
         seen.events[uid] = {"line": line, **found}

@@ -18,13 +18,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any, TypeVar
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.json_records import Json, RecordShape, json_records, short
-from ettr.sources.lines import json_part
+from ettr.sources.json_records import Json, JsonRecord, RecordShape, json_records, short
+from ettr.sources.lines import BadRecordError, json_part
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import time_of
@@ -67,23 +68,8 @@ class _Series:
 def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """States of nodes and events from all series whose metric is known; the others are skipped."""
     rows = LogRows(NAME, origin, options)
-    line, held = 0, dict[tuple[tuple[str, str], ...], _Series]()
-    for record in json_records(origin, _SHAPE):
-        value = record.value
-        data = value.get("data") if isinstance(value, dict) else None
-        found = data.get("result") if isinstance(data, dict) else None
-        if isinstance(value, dict) and "metric" in value:
-            found = [value]  # a series of an answer that is damaged elsewhere
-        if not isinstance(found, list):
-            line = max(line + 1, record.line)
-            rows.count_read()
-            error = record.error or "no answer with data.result"
-            rows.reject(line, "bad-json", error, record.raw)
-            continue
-        for one in found:
-            line = max(line + 1, record.line)
-            rows.count_read()
-            _take(rows, line, one, held)
+    held = dict[tuple[tuple[str, str], ...], _Series]()
+    yield from rows.each(_series_in(origin), partial(_take, rows, held), _shown)
     for series in held.values():
         series.samples.sort()
         before = len(rows.events)
@@ -92,13 +78,35 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     yield rows.batch()
 
 
+def _series_in(origin: Origin) -> Iterator[tuple[int, Json | JsonRecord]]:
+    """The series of all answers with their places; a record that is no answer as it is."""
+    line = 0
+    for record in json_records(origin, _SHAPE):
+        value = record.value
+        data = value.get("data") if isinstance(value, dict) else None
+        found = data.get("result") if isinstance(data, dict) else None
+        if isinstance(value, dict) and "metric" in value:
+            found = [value]  # a series of an answer that is damaged elsewhere
+        for one in found if isinstance(found, list) else (record,):
+            line = max(line + 1, record.line)
+            yield line, one
+
+
+def _shown(one: Json | JsonRecord) -> str:
+    return one.raw if isinstance(one, JsonRecord) else short(one)
+
+
 def _take(
-    rows: LogRows, line: int, one: Json, held: dict[tuple[tuple[str, str], ...], _Series]
+    rows: LogRows,
+    held: dict[tuple[tuple[str, str], ...], _Series],
+    line: int,
+    one: Json | JsonRecord,
 ) -> None:
+    if isinstance(one, JsonRecord):
+        raise BadRecordError("bad-json", one.error or "no answer with data.result")
     metric = one.get("metric") if isinstance(one, dict) else None
     if not isinstance(one, dict) or not isinstance(metric, dict):
-        rows.reject(line, "bad-json", "no series: it has no metric", short(one))
-        return
+        raise BadRecordError("bad-json", "no series: it has no metric")
     labels = {str(name): text for name, value in metric.items() if (text := clean(value))}
     name = labels.get("__name__", "")
     if name.startswith("slurm_nodes_"):
@@ -110,8 +118,7 @@ def _take(
     samples = _samples(one)
     if node is None or not samples:
         detail = "no label names the node" if node is None else "no sample with a time and a value"
-        rows.reject(line, "missing-field", detail, short(one))
-        return
+        raise BadRecordError("missing-field", detail)
     given = one.get("step")
     gaps = [b[0] - a[0] for a, b in pairwise(samples)]
     step_s = float(given) if isinstance(given, int | float) else median(gaps) if gaps else 0.0

@@ -71,13 +71,6 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-_FEW_SHARED = 1000
-"""Up to so many hashes that come twice the keys themselves are looked at; more are repeats."""
-
-_MOST_HASHED = 1 << 24
-"""Rows whose hashes are compared in memory; of more the engine groups the keys, and can spill."""
-
-
 class Merge:
     """Lets the rows of a new part supersede those of older parts with the same key."""
 
@@ -187,27 +180,8 @@ class Merge:
 
     def _repeats_a_key(self, new: Path) -> bool:
         """Whether two rows have the same key."""
-        if _n_rows(new) > _MOST_HASHED:
-            twice = (
-                f"SELECT 1 FROM read_parquet(?) GROUP BY {self._key} "  # noqa: S608
-                "HAVING count(*) > 1 LIMIT 1"
-            )
-            return bool(self._duck().execute(twice, [str(new)]).fetchall())
-        found = self._duck().execute(
-            f"SELECT hash({self._key}) AS hashed FROM read_parquet(?)",  # noqa: S608
-            [str(new)],
-        )
-        hashed = found.fetchnumpy()["hashed"]
-        hashed.sort()
-        shared = hashed[1:][hashed[1:] == hashed[:-1]]
-        if not 0 < shared.size <= _FEW_SHARED:
-            return bool(shared.size)
-        repeated = self._duck().execute(
-            f"SELECT count(*) FROM read_parquet(?) WHERE hash({self._key}) IN "  # noqa: S608
-            f"(SELECT unnest(?)) GROUP BY {self._key} HAVING count(*) > 1",
-            [str(new), shared.tolist()],
-        )
-        return bool(repeated.fetchall())
+        twice = f"SELECT 1 FROM read_parquet(?) GROUP BY {self._key} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
+        return bool(self._duck().execute(twice, [str(new)]).fetchall())
 
 
 MOST_OF_A_LEVEL = 7

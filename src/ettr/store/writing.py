@@ -117,9 +117,6 @@ def write_batches(
 
 _MOST_KEY_BYTES = 1 << 28
 """Bytes of keys that are remembered in memory; of more the rest is put aside on disk."""
-_FEW_KEY_BYTES = 1 << 25
-"""Bytes of keys that are remembered as they come."""
-_HELD = "held"
 
 
 class _Repeats:
@@ -131,8 +128,6 @@ class _Repeats:
         self._n_bytes = 0
         self._aside: Path | None = None
         self._n_parts = 0
-        # allocations on the lines of their attempts, which are many
-        self._held: list[pa.Table] = []
         self._nodes_once = True
 
     def see(self, batch: Batch) -> None:
@@ -140,14 +135,11 @@ class _Repeats:
         tables = batch.tables
         self._nodes_once &= batch.nodes_once or ALLOCATIONS.name not in tables
         for name, rows in tables.items():
-            if name in NOT_RECORDS:
+            # an allocation is part of its attempt
+            if name in NOT_RECORDS or (name == ALLOCATIONS.name and ATTEMPTS.name in tables):
                 continue
             keys = rows.select([*TABLES[name].key, "line"])
-            if name == ALLOCATIONS.name and ATTEMPTS.name in tables:
-                is_few = self._n_bytes < _FEW_KEY_BYTES
-                self._held.append(keys if is_few else _compact(keys))
-            else:
-                self._keys.setdefault(name, []).append(keys)
+            self._keys.setdefault(name, []).append(keys)
             self._n_bytes += keys.nbytes
         if self._n_bytes > _MOST_KEY_BYTES:
             self._put_aside()
@@ -161,20 +153,14 @@ class _Repeats:
         tables = {name: pa.concat_tables(parts) for name, parts in self._keys.items()}
         last = {name: _last_lines(name, keys) for name, keys in tables.items()}
         distinct = {name for name, keys in tables.items() if len(last[name]) == keys.num_rows}
-        stands = len(distinct) == len(tables)
-        if self._held:
-            once = self._nodes_once and ATTEMPTS.name in distinct
-            distinct -= {ALLOCATIONS.name}
-            distinct |= {ALLOCATIONS.name} if once and ALLOCATIONS.name not in tables else set()
-        if stands:  # every attempt stands, and so does the line of each allocation
-            return 0, frozenset(distinct)
-        every = [keys.column("line") for keys in tables.values()]
-        standing = [*last.values()]
-        if self._held:
-            held = pa.concat_tables([_expanded(keys) for keys in self._held])
-            every.append(held.column("line"))
-            standing.append(_last_lines(ALLOCATIONS.name, held))
-        return _n_distinct(every) - _n_distinct(standing), frozenset(distinct)
+        if len(distinct) == len(tables):
+            repeated = 0
+        else:
+            every = [keys.column("line") for keys in tables.values()]
+            repeated = _n_distinct(every) - _n_distinct([*last.values()])
+        if self._nodes_once and ATTEMPTS.name in distinct and ALLOCATIONS.name not in tables:
+            distinct.add(ALLOCATIONS.name)
+        return repeated, frozenset(distinct)
 
     def _put_aside(self) -> None:
         """Write what is remembered to a temporary folder: a file may be larger than memory."""
@@ -185,12 +171,11 @@ class _Repeats:
             folder, remove = folder_aside()
             self._aside = Path(folder)
             weakref.finalize(self, remove)
-        for name, parts in {**self._keys, _HELD: self._held}.items():
-            if parts:
-                path = self._aside / f"{name}-{self._n_parts}.parquet"
-                pq.write_table(pa.concat_tables(map(_expanded, parts)), path)
+        for name, parts in self._keys.items():
+            path = self._aside / f"{name}-{self._n_parts}.parquet"
+            pq.write_table(pa.concat_tables(parts), path)
         self._n_parts += 1
-        self._keys, self._held, self._n_bytes = {}, [], 0
+        self._keys, self._n_bytes = {}, 0
 
     def _count_aside(self, folder: Path) -> int:
         """The same count, by an engine that can put aside what does not fit its memory."""
@@ -198,8 +183,7 @@ class _Repeats:
         names = sorted({path.stem.rpartition("-")[0] for path in folder.iterdir()})
         every, last = [], []
         for name in names:
-            table = TABLES[ALLOCATIONS.name if name == _HELD else name]
-            key = ", ".join(f'"{column}"' for column in table.key)
+            key = ", ".join(f'"{column}"' for column in TABLES[name].key)
             place = str(folder).replace("'", "''")
             rows = f"read_parquet('{place}/{name}-*.parquet')"
             every.append(f"SELECT line FROM {rows}")  # noqa: S608 - names of ours
@@ -231,28 +215,6 @@ def _is_one(column: pa.ChunkedArray) -> bool:
         return False
     ends = pc.min_max(column)
     return bool(ends["min"] == ends["max"])
-
-
-def _compact(keys: pa.Table) -> pa.Table:
-    """The same with each text held once; ids of attempts come again for every node."""
-    import pyarrow as pa
-
-    columns = [
-        column.dictionary_encode() if pa.types.is_string(column.type) else column
-        for column in keys.columns
-    ]
-    return pa.table(columns, names=keys.column_names)
-
-
-def _expanded(keys: pa.Table) -> pa.Table:
-    """What `_compact` was given."""
-    import pyarrow as pa
-
-    columns = [
-        column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
-        for column in keys.columns
-    ]
-    return pa.table(columns, names=keys.column_names)
 
 
 def _n_distinct(columns: list[pa.ChunkedArray]) -> int:

@@ -53,7 +53,7 @@ _TRES = {"node": "NODE", "cpu": "CPU", "gres/gpu": "GPUS"}
 # Nagios exit codes
 _SEVERITY = {0: "ok", 1: "warning", 2: "critical", 3: "unknown"}
 _XIDS = re.compile(r"\bXID(?: error)?s?:?\s*((?:\d{1,3}(?:\s*,\s*)?)+)", re.IGNORECASE)
-_OTHERS = ("NODE_NAME", "nodes_allocated", "server_thread_count", "BlockName", "SwitchName")
+_OTHERS = {"NODE_NAME", "nodes_allocated", "server_thread_count", "BlockName", "SwitchName"}
 
 
 def _is_record(value: JsonObject) -> bool:
@@ -183,31 +183,30 @@ def _job(body: JsonObject) -> str | None:
 
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are GCM's records."""
-    best = 0.0
-    for value in head_objects(head, shape=_SHAPE):
-        body = _body(value) or {}
-        if (
-            ("health_check" in body and ("result" in body or "_msg" in body))
-            or isinstance(body.get("sacct"), dict)
-            or (_is_queued(body) and "derived_cluster" in body)
-        ):
-            best = max(best, 0.95)
-        elif "derived_cluster" in body and any(key in body for key in _OTHERS):
-            best = max(best, 0.7)
-    return best
+    bodies = [_body(value) or {} for value in head_objects(head, shape=_SHAPE)]
+    ours = any(
+        ("health_check" in body and ("result" in body or "_msg" in body))
+        or isinstance(body.get("sacct"), dict)
+        or (_is_queued(body) and "derived_cluster" in body)
+        for body in bodies
+    )
+    others = any(
+        "derived_cluster" in body and not body.keys().isdisjoint(_OTHERS) for body in bodies
+    )
+    return 0.95 if ours else 0.7 if others else 0.0
 
 
 def prints_local(head: bytes) -> bool:
     """Whether the file holds sacct rows whose times have no offset."""
-    for value in head_objects(head):
-        sacct = (_body(value) or {}).get("sacct")
-        if isinstance(sacct, dict):
-            for name, stamp in sacct.items():
-                if str(name).lower() in {"submit", "start", "end"} and re.fullmatch(
-                    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", str(stamp)
-                ):
-                    return True
-    return False
+    rows = ((_body(value) or {}).get("sacct") for value in head_objects(head))
+    stamps = (
+        str(stamp)
+        for row in rows
+        if isinstance(row, dict)
+        for name, stamp in row.items()
+        if str(name).lower() in {"submit", "start", "end"}
+    )
+    return any(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", stamp) for stamp in stamps)
 
 
 SOURCE = Source(

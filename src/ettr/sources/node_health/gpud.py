@@ -174,19 +174,13 @@ def _action(item: JsonObject) -> str | None:
 
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are gpud's records."""
-    best = 0.0
-    for value in head_objects(head, shape=_SHAPE):
-        component = "component" in value
-        inner = _inner(value)
-        if component and inner is not None:
-            best = max(best, 0.95)
-        elif (component and "time" in value and ({"type", "message"} <= value.keys())) or (
-            component and "health" in value
-        ):
-            best = max(best, 0.9)
-    if not best and b'"component"' in head and re.search(rb'"(events|states)"\s*:\s*\[', head):
-        return 0.85
-    return best
+    found = [value for value in head_objects(head, shape=_SHAPE) if "component" in value]
+    if any(_inner(value) is not None for value in found):
+        return 0.95
+    if any({"time", "type", "message"} <= value.keys() or "health" in value for value in found):
+        return 0.9
+    shows = b'"component"' in head and re.search(rb'"(events|states)"\s*:\s*\[', head)
+    return 0.85 if shows else 0.0
 
 
 SOURCE = Source(

@@ -156,14 +156,11 @@ def _entities(given: Json) -> tuple[str | None, str | None, str | None]:
 
 def matches(head: bytes, _name: str) -> float:
     """How sure it is that these are NVSentinel's health events."""
-    best = 0.0
-    for value in head_objects(head, shape=_SHAPE):
-        event, outer, _ = _unwrapped(value)
-        if "checkname" in event and ("isfatal" in event or "ishealthy" in event):
-            best = max(best, 0.95)
-        elif "checkname" in event and "nodename" in {*event, *outer}:
-            best = max(best, 0.9)
-    return best
+    found = [_unwrapped(value)[:2] for value in head_objects(head, shape=_SHAPE)]
+    found = [(event, outer) for event, outer in found if "checkname" in event]
+    if any(not event.keys().isdisjoint(("isfatal", "ishealthy")) for event, _ in found):
+        return 0.95
+    return 0.9 if any("nodename" in {*event, *outer} for event, outer in found) else 0.0
 
 
 SOURCE = Source(
