@@ -552,22 +552,6 @@ def work_and_writes_s(
 
 
 @compiled
-def split_s(
-    board: Board, rules: Rules, slot: int, now_s: int, until_s: int
-) -> tuple[int, int, int, int]:
-    """Restart, work, written work and writes of an attempt that went on until a time."""
-    job = board.job
-    restart_s = min(restart_of(board, rules, slot), now_s - job[slot, START_S])
-    moved_s = max(0, until_s - job[slot, START_S] - restart_s)
-    if job[slot, GPUS] < rules.per_node:
-        return restart_s, moved_s, 0, 0
-    work_s, kept_s, write_s = work_and_writes_s(
-        rules.interval_s, rules.write_s, job[slot, SAVED_S], moved_s
-    )
-    return restart_s, work_s, kept_s, write_s
-
-
-@compiled
 def comes_back(board: Board, rules: Rules, slot: int) -> bool:
     """Whether a job is still to be put back into the queue as it runs."""
     job = board.job
@@ -608,38 +592,41 @@ def part(board: Board, slot: int) -> None:
 
 @compiled
 def record(
-    board: Board,
-    rules: Rules,
-    slot: int,
-    state: int,
-    end_s: int,
-    now_s: int,
-    saved_s: int,
-    restart_s: int,
-    write_s: int,
+    board: Board, rules: Rules, slot: int, state: int, end_s: int, now_s: int, is_cut: bool
 ) -> int:
-    """Write down an attempt with its nodes; `end_s` and `saved_s` are -1 where there is none."""
+    """Write down an attempt with its nodes and what it came to; its row.
+
+    `end_s` is -1 where it has not ended; of one that `is_cut` counts the work that is written.
+    """
     job, cell = board.job, board.cell
     cell[LINE] += 1
     at = cell[N_ROWS]
     cell[N_ROWS] += 1
     row = board.row[at]
-    for column in range(N_JOB):
-        row[column] = job[slot, column]
+    for column in range(N_ROW):
+        row[column] = job[slot, column] if column < N_JOB else 0
     row[ROW_STATE] = state
     row[ROW_END_S] = end_s
     row[ROW_NOW_S] = now_s
     row[ROW_LINE] = cell[LINE]
-    row[ROW_FAULT] = 0
     row[ROW_NODE] = -1
-    row[ROW_FOR_JOB] = 0
-    row[ROW_SAVED_S] = saved_s
-    row[ROW_LOST_S] = now_s - job[slot, START_S] - restart_s - saved_s - write_s
-    row[ROW_RESTART_S] = restart_s
-    row[ROW_WRITE_S] = write_s
     if job[slot, START_S] < 0:
         row[N_NODES] = 0
         return int(at)
+    elapsed_s = now_s - job[slot, START_S]
+    restart_s = min(restart_of(board, rules, slot), elapsed_s)
+    moved_s = elapsed_s - restart_s
+    if is_cut and job[slot, STUCK_S] >= 0:
+        moved_s = max(0, job[slot, STUCK_S] - job[slot, START_S] - restart_s)
+    work_s, kept_s, write_s = moved_s, 0, 0
+    if job[slot, GPUS] >= rules.per_node:
+        work_s, kept_s, write_s = work_and_writes_s(
+            rules.interval_s, rules.write_s, job[slot, SAVED_S], moved_s
+        )
+    row[ROW_SAVED_S] = kept_s if is_cut else work_s
+    row[ROW_LOST_S] = elapsed_s - restart_s - row[ROW_SAVED_S] - write_s
+    row[ROW_RESTART_S] = restart_s
+    row[ROW_WRITE_S] = write_s
     place = job[slot, FIRST_PLACE]
     while place >= 0:
         board.row_nodes[cell[N_ROW_NODES]] = place // rules.per_node
@@ -652,18 +639,16 @@ def record(
 def end(board: Board, rules: Rules, slot: int, now_s: int) -> None:
     """A running job comes to the end of its work or its time limit, or is put back."""
     job = board.job
-    elapsed_s = now_s - job[slot, START_S]
-    if comes_back(board, rules, slot) and elapsed_s == job[slot, REQUEUE_S]:
+    if comes_back(board, rules, slot) and now_s - job[slot, START_S] == job[slot, REQUEUE_S]:
         job[slot, REQUEUE_S] = 0
         interrupt(board, rules, slot, REQUEUED, now_s, 0, -1, 0)
         return
-    restart_s, done_s, _, write_s = split_s(board, rules, slot, now_s, now_s)
-    state = job[slot, OUTCOME]
-    if job[slot, SAVED_S] + done_s < job[slot, WORK_S]:
-        state = TIMEOUT
-    elif state == TIMEOUT:
-        state = COMPLETED  # what it kept of an interrupted attempt brought it to its end
-    record(board, rules, slot, state, now_s, now_s, done_s, restart_s, write_s)
+    at = record(board, rules, slot, job[slot, OUTCOME], now_s, now_s, False)
+    if job[slot, SAVED_S] + board.row[at, ROW_SAVED_S] < job[slot, WORK_S]:
+        board.row[at, ROW_STATE] = TIMEOUT
+    elif job[slot, OUTCOME] == TIMEOUT:
+        # what it kept of an interrupted attempt brought it to its end
+        board.row[at, ROW_STATE] = COMPLETED
     free_nodes(board, rules, slot, now_s)
     leave_slot(board, slot)
 
@@ -680,16 +665,13 @@ def interrupt(
     for_job: int,
 ) -> None:
     """An attempt ends against its owner's wish; the same id is requeued unless it FAILED."""
-    job = board.job
-    until_s = now_s if job[slot, STUCK_S] < 0 else job[slot, STUCK_S]
-    restart_s, _, kept_s, write_s = split_s(board, rules, slot, now_s, until_s)
-    at = record(board, rules, slot, state, now_s, now_s, kept_s, restart_s, write_s)
-    board.row[at, ROW_FAULT] = fault
-    board.row[at, ROW_NODE] = node
-    board.row[at, ROW_FOR_JOB] = for_job
+    row = board.row[record(board, rules, slot, state, now_s, now_s, True)]
+    row[ROW_FAULT] = fault
+    row[ROW_NODE] = node
+    row[ROW_FOR_JOB] = for_job
     free_nodes(board, rules, slot, now_s)
-    job[slot, SAVED_S] += kept_s
-    if state != FAILED and job[slot, RESTARTS] < rules.most_requeues:
+    board.job[slot, SAVED_S] += row[ROW_SAVED_S]
+    if state != FAILED and board.job[slot, RESTARTS] < rules.most_requeues:
         requeue(board, rules, slot, now_s)
     else:
         leave_slot(board, slot)
@@ -739,24 +721,6 @@ def leave_slot(board: Board, slot: int) -> None:
     board.job[slot, START_S] = -1
     board.free_slots[cell[N_FREE_SLOTS]] = slot
     cell[N_FREE_SLOTS] += 1
-
-
-@compiled
-def give_up(board: Board, rules: Rules, slot: int, now_s: int) -> None:
-    """The owner of a job that waits for its first start cancels it."""
-    record(board, rules, slot, CANCELLED, now_s, now_s, -1, 0, 0)
-    leave_slot(board, slot)
-
-
-@compiled
-def still_open(board: Board, rules: Rules, slot: int, state: int, now_s: int) -> None:
-    """Write down an attempt that runs or waits as the simulation ends."""
-    job = board.job
-    if job[slot, START_S] < 0:
-        record(board, rules, slot, state, -1, now_s, -1, 0, 0)
-        return
-    restart_s, done_s, _, write_s = split_s(board, rules, slot, now_s, now_s)
-    record(board, rules, slot, state, -1, now_s, done_s, restart_s, write_s)
 
 
 # -- passes over the queue, and the events in their order -----------------------------------------
@@ -1051,7 +1015,8 @@ def happen(board: Board, rules: Rules, now_s: int) -> None:
         waits = job[slot, NUMBER] == number and job[slot, START_S] < 0
         if waits and job[slot, RESTARTS] == 0 and job[slot, ATTEMPT] == 0:
             drop(board, place_of(board, slot))
-            give_up(board, rules, slot, now_s)
+            record(board, rules, slot, CANCELLED, now_s, now_s, False)
+            leave_slot(board, slot)
     else:
         request_pass(board, rules, now_s)
 
@@ -1132,7 +1097,7 @@ def ask(
     if what == INTERRUPT:
         interrupt(board, rules, one, other, now_s, more, most, 0)
     elif what == OPEN_ATTEMPT:
-        still_open(board, rules, one, other, now_s)
+        record(board, rules, one, other, -1, now_s, False)
     elif what == CLOSE:
         close(board, rules, one)
     elif what == REOPEN:
