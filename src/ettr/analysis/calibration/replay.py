@@ -27,8 +27,16 @@ from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import Floats, to_seconds
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
-from ettr.sim.cluster.scenario_parts import SimulatedPeriod, lengths_with_writes_s
-from ettr.sim.cluster.workload import COMPLETED, STATES, TIMEOUT, Replay, ReplayedFault, ReplayedJob
+from ettr.sim.cluster.scenario_parts import SimulatedPeriod
+from ettr.sim.cluster.workload import (
+    COMPLETED,
+    STATES,
+    TIMEOUT,
+    Replay,
+    ReplayedFault,
+    ReplayedJob,
+    with_writes_s,
+)
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
@@ -197,7 +205,7 @@ def _job(
     else:
         whole = gpus >= scenario.machines.gpus_per_node
         rules = scenario.checkpoints
-        length_s = int(lengths_with_writes_s(rules, np.array([work]), np.array([whole]))[0])
+        length_s = int(with_writes_s(scenario, np.array([work]), np.array([gpus]))[0])
         limit_s = max(limit_s, length_s + (rules.restart_s if whole else 0))
     user, account, priority = who
     shown = attempts.attempt_id[first].rpartition("@")[0].partition("/")[2]

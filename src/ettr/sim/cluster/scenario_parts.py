@@ -7,9 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ettr.units import SECONDS_PER_DAY
 
 QUOTA_SCOPES = ("user", "account", "qos")
@@ -519,22 +516,3 @@ Part = (
     | NodeCheck
     | Links
 )
-
-
-_MOST_WRITES = 10**13
-"""Their time is a whole number of 64 bits; such a job runs into any time limit."""
-
-
-def lengths_with_writes_s(
-    rules: Checkpoints, work_s: NDArray[np.int64], is_whole: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Lengths of jobs that nothing interrupts, the time of their writes added.
-
-    Args:
-        work_s: Work of each, shape (jobs,).
-    """
-    if not rules.write_s:
-        return work_s
-    writes = np.where(is_whole, np.maximum(0, (work_s - 1) // rules.interval_s), 0)
-    lengths_s: NDArray[np.int64] = work_s + np.minimum(writes, _MOST_WRITES) * rules.write_s
-    return lengths_s

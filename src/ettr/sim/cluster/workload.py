@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from ettr.errors import UsageError
 from ettr.sim.cluster.policies import Limit
 from ettr.sim.cluster.scenario import ClusterScenario, Owners
-from ettr.sim.cluster.scenario_parts import ArrayClass, Outcomes, lengths_with_writes_s
+from ettr.sim.cluster.scenario_parts import ArrayClass, Outcomes
 from ettr.sim.engine import stream
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import counted
 
 _WEEKEND = 5  # Saturday, counted from Monday
 SHORT_OF_TIME = 0.75  # of the length of a job that asked for too little time
+_MOST_WRITES = 10**13
+"""Their time is a whole number of 64 bits; such a job runs into any time limit."""
 COMPLETED, FAILED, CANCELLED, OUT_OF_MEMORY, TIMEOUT = range(5)
 STATES = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
 
@@ -208,8 +210,13 @@ def with_writes_s(
     scenario: ClusterScenario, work_s: NDArray[np.int64], gpus: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Lengths of jobs that nothing interrupts, their writes of checkpoints among them."""
+    rules = scenario.checkpoints
+    if not rules.write_s:
+        return work_s
     is_whole = gpus >= scenario.machines.gpus_per_node
-    return lengths_with_writes_s(scenario.checkpoints, work_s, is_whole)
+    writes = np.where(is_whole, np.maximum(0, (work_s - 1) // rules.interval_s), 0)
+    made: NDArray[np.int64] = work_s + np.minimum(writes, _MOST_WRITES) * rules.write_s
+    return made
 
 
 def _submissions(
