@@ -289,12 +289,7 @@ class LoopCluster(ClusterRun):
             board.cell[play.N_FEED], board.cell[play.IS_ALL_FED] = 0, 1
             return
         jobs = columns_of_day(self._scenario, self._seed, self._days_fed)
-        account = jobs.user % self._scenario.users.accounts
-        columns = (
-            *(jobs.gpus, jobs.work_s, jobs.limit_s, jobs.outcome, jobs.user, account),
-            *(jobs.priority, jobs.patience_s, jobs.requeue_s, jobs.submit_s),
-        )
-        feed = np.ascontiguousarray(np.stack(columns, axis=1))
+        feed = np.ascontiguousarray(np.stack(jobs[: play.N_FEED_COLUMNS], axis=1))
         self._days_fed += 1
         board.cell[play.N_FEED] = len(feed)
         self._loop.board = board._replace(feed=feed)

@@ -95,29 +95,30 @@ class Job:
 
 
 class JobColumns(NamedTuple):
-    """Jobs as columns, each of shape (jobs,); as in `Job`."""
+    """Jobs as columns, each of shape (jobs,); as in `Job`, in the order of the loop's feed."""
 
     gpus: NDArray[np.int64]
     work_s: NDArray[np.int64]
     limit_s: NDArray[np.int64]
     outcome: NDArray[np.int64]
     user: NDArray[np.int64]
+    account: NDArray[np.int64]
     priority: NDArray[np.int64]
     patience_s: NDArray[np.int64]
+    requeue_s: NDArray[np.int64]
     submit_s: NDArray[np.int64]
     job_class: NDArray[np.int64]
-    requeue_s: NDArray[np.int64]
 
 
 def jobs_of_day(scenario: ClusterScenario, seed: int, day: int) -> Iterator[Job]:
     """As `columns_of_day`, as jobs whose numbers are 0."""
     columns = columns_of_day(scenario, seed, day)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for gpus, work_s, limit_s, outcome, user, priority, patience_s, at_s, *more in rows:
-        asked = (gpus, work_s, limit_s, outcome, user, priority, patience_s)
-        job = Job(0, 0, *asked, at_s, at_s, account=user % scenario.users.accounts)
-        job.job_class, job.requeue_s = more
-        job.series = scenario.jobs[job.job_class].series
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        gpus, work_s, limit_s, outcome, user, account, priority, patience_s, *more = row
+        requeue_s, at_s, job_class = more
+        job = Job(0, 0, gpus, work_s, limit_s, outcome, user, priority, patience_s, at_s, at_s)
+        job.account, job.requeue_s, job.job_class = account, requeue_s, job_class
+        job.series = scenario.jobs[job_class].series
         yield job
 
 
@@ -149,9 +150,9 @@ def columns_of_day(scenario: ClusterScenario, seed: int, day: int) -> JobColumns
     requeue_s = np.zeros_like(work_s)
     if any(job.requeued_share for job in scenario.jobs):
         requeue_s = _requeues_s(scenario, stream(seed, "requeues", day), classes, most_s)
-    return JobColumns(
-        gpus, work_s, limit_s, outcome, user, priority, patience, submit_s, classes, requeue_s
-    )
+    owner = (user, user % scenario.users.accounts)
+    asked = (gpus, work_s, limit_s, outcome, *owner, priority, patience, requeue_s)
+    return JobColumns(*asked, submit_s, classes)
 
 
 def _requeues_s(
