@@ -873,12 +873,8 @@ def _held(pods: list[_Pod], close: datetime | None) -> dict[str, list[_Span]]:
 def _allocations(seen: _Seen, line: int, attempt_id: str, held: dict[str, list[_Span]]) -> None:
     """One row a node: the time that any pod of the attempt was on it, with their mean of GPUs."""
     for node, spans in sorted(held.items()):
-        start, last, most, goes_on = spans[0]
-        if len(spans) > 1:
-            start = min(span[0] for span in spans)
-            last = max(span[1] for span in spans)
-            most = max(span[2] for span in spans)
-            goes_on = any(span[3] for span in spans)
+        start, last = min(span[0] for span in spans), max(span[1] for span in spans)
+        most, goes_on = max(span[2] for span in spans), any(span[3] for span in spans)
         held_s = _union_s(spans)
         gpu_s = sum((until - since).total_seconds() * gpus for since, until, gpus, _ in spans)
         seen.rows.add(
@@ -895,8 +891,6 @@ def _allocations(seen: _Seen, line: int, attempt_id: str, held: dict[str, list[_
 
 def _union_s(spans: list[_Span]) -> float:
     """Seconds that any of the spans covers."""
-    if len(spans) == 1:
-        return (spans[0][1] - spans[0][0]).total_seconds()
     total, until = 0.0, datetime.min.replace(tzinfo=UTC)
     for first, last, *_ in sorted(spans, key=lambda one: one[:2]):
         total += max(0.0, (last - max(first, until)).total_seconds())
@@ -906,9 +900,6 @@ def _union_s(spans: list[_Span]) -> float:
 
 def _width(held: dict[str, list[_Span]]) -> tuple[int, int]:
     """The nodes and GPUs that an attempt held at a time for longest."""
-    times = {(first, last) for spans in held.values() for first, last, _, _ in spans}
-    if len(times) == 1 and all(first != last for first, last in times):
-        return len(held), int(sum(gpus for spans in held.values() for _, _, gpus, _ in spans))
     changes = sorted(
         (time, by, node, gpus)
         for node, spans in held.items()

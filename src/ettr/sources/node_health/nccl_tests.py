@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import BadRecordError, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch
@@ -47,8 +47,9 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     rows = LogRows(NAME, origin, options)
     rows.note_time_of_file("tables")
     table, operation = _Table(), ""
-    for number, line in numbered_texts(origin):
-        rows.count_read()
+
+    def keep(number: int, line: str) -> None:
+        nonlocal table, operation
         if found := _COMMAND.search(line):
             operation = found[1]
         if _HEAD.search(line):
@@ -62,11 +63,11 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             _see(table, number, found)
             rows.count_folded()
         elif _TABLE_LINE.match(line):
-            rows.reject(number, "bad-number", "a torn row of the table", line)
+            raise BadRecordError("bad-number", "a torn row of the table")
         else:
             rows.count_skipped()
-        if rows.is_full:
-            yield rows.batch()
+
+    yield from rows.each(numbered_texts(origin), keep)
     _keep(rows, table)
     yield rows.batch()
 

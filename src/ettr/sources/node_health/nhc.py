@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.lines import SEARCHED_CHARACTERS, first_texts, numbered_lines
+from ettr.sources.lines import SEARCHED_CHARACTERS, BadRecordError, first_texts, numbered_lines
 from ettr.sources.log_rows import OF_FILE, LogDays, LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.times import MONTHS, has_local_stamps, time_of
@@ -46,7 +46,6 @@ _HOST = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s+([\w./-]+)(?:\[\d+\])?:")
 # what marks a node names it, as Slurm does or with its domain
 _MARKING = re.compile(rb"node-mark-(?:off|on)line(?:\s+|:\s+Marking\s+)(?P<node>[\w-]+)(?:[\s.]|$)")
 _PROGRAMS = ("nhc", "nhc-wrapper", "nhc-genconf")
-_UNASKED = ""
 _MARKS = (b"Health check failed", b"NHC", b"nhc", b"atchdog", b" | ", b":healthy:")
 
 
@@ -93,9 +92,9 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     """One event for each check that failed."""
     file = LogRows(NAME, origin, options)
     times, days = _Times(file), LogDays(file)
-    marked: str | None = _UNASKED
-    for number, line in numbered_lines(origin):
-        file.count_read()
+    marked: list[str | None] = []  # the node that all marking lines name, once it was asked for
+
+    def keep(number: int, line: bytes) -> None:
         text = text_of(line[:SEARCHED_CHARACTERS]).replace("\x00", "\ufffd").strip()
         at = times.see(text, number) if text else 0
         seen = _observation(text[at:]) if any(mark in line for mark in _MARKS) else None
@@ -105,25 +104,19 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
                 days.see(heard, times.now.date(), number)
         if seen is None:
             file.count_skipped()
-        elif times.now is None:
-            file.reject(
-                number,
-                "no-time",
-                "neither this line nor one before it has a time; say "
-                "when the checks ran with --start",
-                line,
-            )
-        else:
-            node = seen["node"] or _host(text[at:])
-            if node is None:
-                marked = _marked_node(origin) if marked is _UNASKED else marked
-                node = marked or file.node_of_file()
-                if marked:
-                    file.note(f"lines that name no node are of {marked}, which NHC marks in them")
-            seen["node"] = node
-            file.events.add(line=number, time=times.now, **seen)
-        if file.is_full:
-            yield file.batch()
+            return
+        if times.now is None:
+            detail = "neither this line nor one before it has a time; say when the checks ran with"
+            raise BadRecordError("no-time", f"{detail} --start")
+        node = seen["node"] or _host(text[at:])
+        if node is None:
+            marked[:] = marked or [_marked_node(origin)]
+            node = marked[0] or file.node_of_file()
+            if marked[0]:
+                file.note(f"lines that name no node are of {node}, which NHC marks in them")
+        file.events.add(line=number, time=times.now, **{**seen, "node": node})
+
+    yield from file.each(numbered_lines(origin), keep, bytes)
     days.keep()
     yield file.batch()
 
