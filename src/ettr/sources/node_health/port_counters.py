@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from ettr.sources.base import ReadOptions, Source
-from ettr.sources.lines import first_texts, numbered_texts
+from ettr.sources.lines import BadRecordError, first_texts, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.tables.rows import Batch
@@ -50,8 +50,9 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     )
     node, port, first, seen = None, "", 0, dict[str, int]()
     columns: list[str] | None = None
-    for number, line in numbered_texts(origin):
-        rows.count_read()
+
+    def keep(number: int, line: str) -> None:
+        nonlocal node, port, first, seen, columns
         if found := _PORT.search(line):
             _keep(rows, first, node, port, seen)
             node = node or rows.node_of_file()
@@ -66,11 +67,11 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
             seen[found[1].lower()] = int(found[2])
             rows.count_folded()
         elif _TORN.match(line):
-            rows.reject(number, "bad-number", "a torn counter", line)
+            raise BadRecordError("bad-number", "a torn counter")
         else:
             rows.count_skipped()
-        if rows.is_full:
-            yield rows.batch()
+
+    yield from rows.each(numbered_texts(origin), keep)
     _keep(rows, first, node, port, seen)
     yield rows.batch()
 
@@ -82,8 +83,7 @@ def _of_csv(rows: LogRows, number: int, line: str, columns: list[str]) -> list[s
         rows.count_skipped()
         return [one.lower() for one in cells]
     if len(cells) != len(columns):
-        rows.reject(number, "bad-number", f"{len(cells)} cells, not {len(columns)}", line)
-        return columns
+        raise BadRecordError("bad-number", f"{len(cells)} cells, not {len(columns)}")
     values = dict(zip(columns, cells, strict=True))
     seen = {name: int(value) for name, value in values.items() if re.fullmatch(r"\d{1,20}", value)}
     port = f"{values.get('nodeguid', '?')} port {values.get('portnumber', '?')}"

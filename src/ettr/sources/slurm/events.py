@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 
 from ettr.errors import SourceError
 from ettr.sources.base import READERS, ReadOptions, Source
-from ettr.sources.lines import numbered_texts
+from ettr.sources.lines import BadRecordError, numbered_texts
 from ettr.sources.log_rows import LogRows
 from ettr.sources.origin import Origin
 from ettr.sources.slurm.fields import NOTHING, duration_s
@@ -78,7 +79,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
     for number, line in numbered_texts(origin):
         if number == 1 and options.fields is None:
             continue
-        history.add(number, line, header)
+        yield from rows.each([(number, line)], partial(history.add, header))
         if history.is_full:
             history.make_rows()
             yield rows.batch()
@@ -108,25 +109,19 @@ class _NodeHistory:
     @property
     def is_full(self) -> bool:
         """Whether it is time to hand out a batch."""
-        return len(self._records) >= _BATCH_RECORDS or self._rows.is_full
+        return len(self._records) >= _BATCH_RECORDS
 
-    def add(self, number: int, line: str, header: str) -> None:
-        """Take one line: a record for the next batch, a reject, or one to skip."""
-        self._rows.count_read()
+    def add(self, header: str, number: int, line: str) -> None:
+        """Take one line: a record for the next batch, or one to skip."""
         if not line.strip() or line == header:
             self._rows.count_skipped()
             return
         parts = self._parts(line)
         if parts is None:
-            self._rows.reject(
-                number,
-                "bad-fields",
-                f"{line.count('|') + 1} fields where the header has {len(self._fields)}",
-                line,
-            )
-            return
-        fields = {name: part for name, part in zip(self._fields, parts, strict=True) if name}
-        if not fields["node"].strip():
+            detail = f"{line.count('|') + 1} fields where the header has {len(self._fields)}"
+            raise BadRecordError("bad-fields", detail)
+        fields = {name: part.strip() for name, part in zip(self._fields, parts, strict=True)}
+        if not fields["node"]:
             self._rows.count_skipped()
             self._n_cluster_events += 1
             return
@@ -150,48 +145,43 @@ class _NodeHistory:
             return
         starts, bad_start = self._read_times("start", records)
         ends, bad_end = self._read_times("end", records)
-        settled = self._times.settle({"start": starts, "end": ends}, self._durations_s(records))
+        lasted = [_seconds(record.fields.get("duration", "")) for record in records]
+        settled = self._times.settle({"start": starts, "end": ends}, pa.array(lasted, pa.float64()))
         start, end = settled["start"].to_pylist(), settled["end"].to_pylist()
-        for k, record in enumerate(records):
+
+        def keep(k: int, record: _Record) -> None:
             is_backward = start[k] is not None and end[k] is not None and end[k] < start[k]
             if bad_start[k] or bad_end[k] or start[k] is None or is_backward:
-                detail = (
-                    f"start is {record.fields['start']!r}, end is {record.fields.get('end', '')!r}"
-                )
-                self._rows.reject(record.line, "bad-timestamp", detail, record.text)
-                continue
+                given = f"start is {record.fields['start']!r}, end is {record.fields.get('end')!r}"
+                raise BadRecordError("bad-timestamp", given)
+            self._keep(record, start[k], end[k])
+
+        for k, record in enumerate(records):
             try:
-                state, flags = node_state(record.fields["state"])
-            except ValueError as error:
-                self._rows.reject(record.line, "unknown-state", str(error), record.text)
-                continue
-            self._keep(record, state, flags, start[k], end[k])
+                keep(k, record)
+            except BadRecordError as bad:
+                self._rows.reject(record.line, bad.reason, str(bad), record.text)
 
     def _read_times(self, field: str, records: list[_Record]) -> tuple[pa.Array, list[bool]]:
-        texts = [record.fields.get(field, "").strip() for record in records]
+        texts = [record.fields.get(field, "") for record in records]
         found, bad = self._times.read(pa.array(texts, pa.string()), field)
         return found, bad.tolist()
 
-    @staticmethod
-    def _durations_s(records: list[_Record]) -> pa.Array:
-        return pa.array([_seconds(r.fields.get("duration", "")) for r in records], pa.float64())
-
-    def _keep(
-        self, record: _Record, state: str, flags: str | None, start: datetime, end: datetime | None
-    ) -> None:
+    def _keep(self, record: _Record, start: datetime, end: datetime | None) -> None:
         fields = record.fields
+        state, flags = node_state(fields["state"])
         if "end" not in self._fields and fields.get("duration"):
             end = self._end_by_duration(start, fields["duration"])
-        reason = fields.get("reason", "").strip()
+        reason = fields.get("reason", "")
         self._rows.add(
             NODE_STATES.name,
             line=record.line,
-            cluster=self._rows.options.cluster or fields.get("cluster", "").strip() or None,
-            node=fields["node"].strip(),
+            cluster=self._rows.options.cluster or fields.get("cluster") or None,
+            node=fields["node"],
             state=state,
             flags=flags,
             reason=None if reason in NOTHING else reason,
-            user=user_name(fields.get("user", "").strip()),
+            user=user_name(fields.get("user", "")),
             start=start,
             end=end,
         )
@@ -306,7 +296,7 @@ def node_state(text: str) -> tuple[str, str | None]:
     Takes `DOWN*`, `IDLE+DRAIN`, `drained`, `DOWN+DRAIN+NOT_RESPONDING`.
 
     Raises:
-        ValueError: no state.
+        BadRecordError: no state.
     """
     marks: list[str] = []
     word = text.strip().upper()
@@ -318,7 +308,7 @@ def node_state(text: str) -> tuple[str, str | None]:
         bare = part.rstrip("".join(_MARKS))
         marks += [_MARKS[mark] for mark in part[len(bare) :]]
         if not re.fullmatch(r"[A-Z][A-Z_]{1,40}", bare):
-            raise ValueError(f"{text!r} is no state of a node")
+            raise BadRecordError("unknown-state", f"{text!r} is no state of a node")
         parts += _SPELLED.get(bare, (bare,))
     parts += [mark for mark in marks if mark]
     state = next((name for name in _BY_RANK if name in parts), parts[0])
