@@ -84,7 +84,7 @@ class AttemptColumns(NamedTuple):
     network_s: Numbers
 
 
-class Attempts(NamedTuple):
+class LoggedAttempts(NamedTuple):
     """Attempts that were logged: their numbers, the columns that are theirs alone, their nodes."""
 
     columns: AttemptColumns
@@ -304,13 +304,13 @@ class SiteLog:
         """Attempts and allocations since the last batch."""
         return len(self._attempts) + len(self._nodes)
 
-    def _taken(self) -> Attempts:
+    def _taken(self) -> LoggedAttempts:
         """The attempts since the last batch."""
         numbers = np.array(self._attempts, dtype=np.int64).reshape(-1, len(AttemptColumns._fields))
         words = zip(*self._words, strict=True) if self._words else [()] * len(_OWN)
         own = {name: pa.array(one, kind) for (name, kind), one in zip(_OWN, words, strict=True)}
         columns = AttemptColumns(*numbers.T.copy())
-        return Attempts(columns, own, np.array(self._nodes, dtype=np.int64))
+        return LoggedAttempts(columns, own, np.array(self._nodes, dtype=np.int64))
 
     def _forget(self) -> None:
         """The attempts have been handed out."""
@@ -318,7 +318,7 @@ class SiteLog:
         self._words.clear()
         self._nodes.clear()
 
-    def _attempt_columns(self, taken: Attempts) -> dict[str, pa.Array]:
+    def _attempt_columns(self, taken: LoggedAttempts) -> dict[str, pa.Array]:
         one, own = taken.columns, taken.own
         has_run, has_ended = one.start_s >= 0, one.end_s >= 0
         elapsed_s = np.where(has_ended, one.end_s, one.now_s) - one.start_s
@@ -363,7 +363,7 @@ class SiteLog:
         times = pc.binary_replace_slice(times, 10, 11, "T")
         return joined(f"{self._scenario.name}/", job_id, "@", times, "Z")
 
-    def _node_lists(self, taken: Attempts) -> pa.Array:
+    def _node_lists(self, taken: LoggedAttempts) -> pa.Array:
         n_nodes = taken.columns.n_nodes
         offsets = np.concatenate([[0], np.cumsum(n_nodes)]).astype(np.int32)
         lists = pa.ListArray.from_arrays(pa.array(offsets), named(self.names, taken.nodes))
@@ -371,7 +371,9 @@ class SiteLog:
             pa.array(n_nodes > 0), pc.binary_join(lists, ","), pa.scalar(None, pa.string())
         )
 
-    def _truth_of(self, taken: Attempts, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    def _truth_of(
+        self, taken: LoggedAttempts, columns: Mapping[str, pa.Array]
+    ) -> dict[str, pa.Array]:
         """What the attempts that have run came to; the symptom is that of the fault."""
         has_run = taken.columns.start_s >= 0
         one = AttemptColumns(*(column[has_run] for column in taken.columns))
@@ -421,7 +423,7 @@ class SiteLog:
             schema=table.arrow_schema,
         )
 
-    def _allocations(self, attempts: pa.Table, taken: Attempts) -> pa.Table:
+    def _allocations(self, attempts: pa.Table, taken: LoggedAttempts) -> pa.Table:
         """One row for each node of each attempt that has run."""
         counts = taken.columns.n_nodes
         of_attempt = np.repeat(np.arange(counts.size), counts)

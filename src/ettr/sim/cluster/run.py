@@ -25,8 +25,8 @@ from ettr.sim.cluster.faults import NodeFault
 from ettr.sim.cluster.log import (
     ALL_STATES,
     AttemptColumns,
-    Attempts,
     Hours,
+    LoggedAttempts,
     SiteLog,
     batches,
     check_truth_folder,
@@ -86,7 +86,7 @@ class LoopLog(SiteLog):
     def _n_attempt_rows(self) -> int:
         return int(self._loop.board.cell[play.N_ROWS] + self._loop.board.cell[play.N_ROW_NODES])
 
-    def _taken(self) -> Attempts:
+    def _taken(self) -> LoggedAttempts:
         cell = self._loop.board.cell
         rows = self._loop.board.row[: cell[play.N_ROWS]]
         network_s = np.zeros(len(rows), dtype=np.int64)  # links cost nothing here
@@ -102,7 +102,7 @@ class LoopLog(SiteLog):
             "priority": pa.array(levels[columns.priority]),
             "for_job_id": pa.array(for_job, mask=for_job == 0).cast(pa.string()),
         }
-        return Attempts(columns, own, self._loop.board.row_nodes[: cell[play.N_ROW_NODES]])
+        return LoggedAttempts(columns, own, self._loop.board.row_nodes[: cell[play.N_ROW_NODES]])
 
     def _forget(self) -> None:
         self._loop.board.cell[play.N_ROWS] = self._loop.board.cell[play.N_ROW_NODES] = 0
