@@ -70,20 +70,13 @@ def run(
     return ChaosReport(tuple(command), child.returncode, wall_s, done, len(waiting), timed_out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """Something that is undone when its time is over."""
-
-    until_s: float
-    undo: Callable[[], None]
-
-
 class _Injector:
     """Carries out planned faults on a command, and undoes those that last for a while."""
 
     def __init__(self, root_pid: int, plan: ChaosPlan, *, launcher: bool) -> None:
         self._root_pid, self._plan = root_pid, plan
-        self._held: list[_Held] = []
+        # when each is to be undone, and by what
+        self._held: list[tuple[float, Callable[[], None]]] = []
         self._is_launcher = launcher
         self._polls = 0
         self.done: list[InjectedFault] = []
@@ -97,10 +90,11 @@ class _Injector:
 
     def release(self, now_s: float) -> None:
         """Undo what was held long enough."""
-        for held in [one for one in self._held if one.until_s <= now_s]:
-            self._held.remove(held)
+        over = [undo for until_s, undo in self._held if until_s <= now_s]
+        self._held = [held for held in self._held if held[0] > now_s]
+        for undo in over:
             with suppress(OSError):
-                held.undo()
+                undo()
 
     def inject(self, planned: PlannedFault, now_s: float) -> InjectedFault:
         """Carry out one fault on whatever is there to hit."""
@@ -156,7 +150,7 @@ class _Injector:
         return truncate(target, planned.place)
 
     def _hold(self, now_s: float, undo: Callable[[], None]) -> None:
-        self._held.append(_Held(now_s + self._plan.hold_s, undo))
+        self._held.append((now_s + self._plan.hold_s, undo))
 
     def _files(self) -> list[Path]:
         if self._plan.folder is None:
@@ -331,7 +325,8 @@ class Process:
 
 def descendants(root_pid: int) -> list[Process]:
     """The processes below one, itself included, oldest first; zombies left out."""
-    known = {found.pid: found for found in map(_read, _numbers()) if found is not None}
+    pids = [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
+    known = {found.pid: found for found in map(_read, pids) if found is not None}
     members = {root_pid}
     # Parents are older than children, but for a number that was used again: go until it settles.
     grown = True
@@ -341,10 +336,6 @@ def descendants(root_pid: int) -> list[Process]:
         grown = bool(more)
     kept = [known[pid] for pid in members if pid in known]
     return sorted(kept, key=lambda found: (found.started, found.pid))
-
-
-def _numbers() -> list[int]:
-    return [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
 
 
 def _read(pid: int) -> Process | None:

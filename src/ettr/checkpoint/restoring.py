@@ -148,7 +148,15 @@ class RestoreCoverage:
             names = self._absent.get(id(shard), set())
             names -= {name for name in names if f"{shard.spec.fqn}{FACTOR}{name}" in in_factors}
         absent = [shard for shard in self._shards if self._absent.get(id(shard))]
-        fresh = [shard for shard in absent if not self._some_moment(shard)]
+        fresh = [
+            shard
+            for shard in absent
+            if not any(
+                (id(shard), component.name) in self._regions
+                for component in shard.spec.components
+                if component.name != PARAM
+            )
+        ]
         for shard in fresh:
             for optimizer in shard.optimizers:
                 optimizer.state.pop(shard.tensor, None)
@@ -168,13 +176,6 @@ class RestoreCoverage:
                 else:
                     shard.tensor_value(name).zero_()
         return [shard.spec.fqn for shard in absent]
-
-    def _some_moment(self, shard: Shard) -> bool:
-        return any(
-            (id(shard), component.name) in self._regions
-            for component in shard.spec.components
-            if component.name != PARAM
-        )
 
 
 def _n_covered(regions: list[Region], shard: Shard) -> int:

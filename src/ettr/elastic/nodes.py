@@ -8,15 +8,14 @@ broken network no slot is ever held twice. A connection that is closed loses the
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
@@ -154,13 +153,16 @@ class RemoteNode:
     def order(self, kind: str, worker: str) -> None:
         """Send an order; a node that cannot be reached is lost."""
         if self.alive:
-            self._guarded(lambda: self.channel.send(kind=kind, worker=worker))
+            with self._lost_if_closed():
+                self.channel.send(kind=kind, worker=worker)
 
     def listen(self, wait_s: float = 0.0) -> None:
         """Take in what the agent has sent; a node that is silent for too long is lost."""
         if not self.alive:
             return
-        self._guarded(lambda: self._take_all(self.channel.receive(wait_s)))
+        with self._lost_if_closed():
+            for message in self.channel.receive(wait_s):
+                self._take(message)
         if self.alive and time.monotonic() - self.heard_s > self.timeout_s:
             self.lose(f"it sent nothing for {self.timeout_s:g} s")
 
@@ -175,15 +177,8 @@ class RemoteNode:
     def dismiss(self, *, finished: bool, reason: str, stopped: bool = False) -> None:
         """End the agent and its processes: the run is over."""
         if self.alive:
-            self._guarded(
-                lambda: self.channel.send(
-                    kind="end", finished=finished, stopped=stopped, reason=reason
-                )
-            )
-
-    def _take_all(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            self._take(message)
+            with self._lost_if_closed():
+                self.channel.send(kind="end", finished=finished, stopped=stopped, reason=reason)
 
     def _take(self, message: Message) -> None:
         self.heard_s = time.monotonic()
@@ -204,9 +199,10 @@ class RemoteNode:
         elif message["kind"] == "ended":
             process.status = whole_number(message, "status")
 
-    def _guarded(self, action: Callable[[], object]) -> None:
+    @contextmanager
+    def _lost_if_closed(self) -> Iterator[None]:
         try:
-            action()
+            yield
         except ChannelClosedError as error:
             self.lose(str(error))
 
@@ -504,7 +500,7 @@ class Worker:
 
     def kill(self) -> None:
         """Send SIGKILL; harmless where the process has ended."""
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             self.process.kill()
 
     def reap(self) -> None:
@@ -512,7 +508,7 @@ class Worker:
 
         No longer than 10 s, should it hang on a dead disk or mount.
         """
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(_REAP_S)
 
 

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, Store
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ettr.errors import UsageError
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
 
 # more than a generation ever makes
 _NUMBERS_A_GENERATION = 1 << 20
@@ -37,14 +40,13 @@ def form(
         over: whether the generation is over; waits for collectives then end, where gloo is the
             only backend.
     """
-    import torch.distributed as dist
-
     name, options = backend(), None
     if name == "gloo":
         from ettr.elastic import abortable_gloo
 
         name, options = abortable_gloo.register(), over
-    _count_groups_from(generation)
+    # named alike on all ranks, and unlike any group before
+    distributed_c10d._world.group_count = generation * _NUMBERS_A_GENERATION
     distinguish_meshes(generation)
     dist.init_process_group(
         name,
@@ -61,9 +63,6 @@ def form(
 
 def destroy() -> None:
     """Destroy all groups of this process, without waiting for operations that were abandoned."""
-    import torch.distributed as dist
-    from torch.distributed import distributed_c10d
-
     from ettr.elastic.abortable_gloo import AbortableGloo
 
     for group in list(distributed_c10d._world.pg_map):
@@ -76,8 +75,6 @@ def destroy() -> None:
 
 def device() -> str:
     """`cuda` where there is one, else `cpu`."""
-    import torch
-
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -95,7 +92,6 @@ def make_nccl_abort() -> Callable[[], None] | None:
         return None
 
     def abort() -> None:
-        from torch.distributed import distributed_c10d
 
         with suppress(Exception):
             distributed_c10d._abort_process_group()
@@ -105,11 +101,9 @@ def make_nccl_abort() -> Callable[[], None] | None:
 
 def warm_up() -> None:
     """Import and build in advance what the first step would, so that a spare is ready."""
-    import torch
     import torch.distributed.checkpoint
     import torch.distributed.fsdp
     import torch.distributed.nn.functional  # before there is a group: its defaults would keep it
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: F401
 
     parameter = torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.zeros(2)
@@ -130,9 +124,6 @@ def rehearse() -> None:
 
 
 def _step_alone() -> None:
-    import torch
-    from torch._C._distributed_c10d import HashStore
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     with torch.random.fork_rng(devices=[]):
@@ -148,16 +139,7 @@ def _step_alone() -> None:
             destroy()
 
 
-def _count_groups_from(generation: int) -> None:
-    """Make torch name the next groups alike on all ranks, and unlike any group before."""
-    from torch.distributed import distributed_c10d
-
-    distributed_c10d._world.group_count = generation * _NUMBERS_A_GENERATION
-
-
 def _bound_collectives(wait: timedelta) -> None:
-    import torch.distributed as dist
-
     if hasattr(dist, "set_timeout"):  # torch 2.15; it warns of the older name
         dist.set_timeout(wait)
     else:
@@ -194,8 +176,6 @@ def distinguish_meshes(generation: int) -> None:
 
     Meshes that are made of it (slices, flattened ones) are distinguished too.
     """
-    from torch.distributed.device_mesh import DeviceMesh
-
     current = DeviceMesh.__init__
     original = getattr(current, "_ettr_original", current)
     created: list[weakref.ref[DeviceMesh]] = []
@@ -214,8 +194,6 @@ def distinguish_meshes(generation: int) -> None:
 
 def take_groups_from_meshes() -> None:
     """Make the meshes of this generation hold none of their groups any more."""
-    from torch.distributed.device_mesh import DeviceMesh
-
     for reference in getattr(DeviceMesh.__init__, "_ettr_created", ()):
         mesh = reference()
         groups = getattr(mesh, "_pg_registry", None)  # earlier versions of torch keep names alone

@@ -600,7 +600,10 @@ def settle_objects(
 ) -> None:
     """Bring common objects of ranks that lag behind to the step reached; every rank calls it."""
     own = buffer.record
-    hashes = [[kind, name, _hash(raw)] for (kind, name), raw in own.items.items()]
+    hashes = [
+        [kind, name, hashlib.blake2b(raw, digest_size=16).hexdigest()]
+        for (kind, name), raw in own.items.items()
+    ]
     ranks = messages.gather("object-step", _ObjectStep(own.step, hashes))
     steps = [rank.step for rank in ranks]
     if min(steps) >= reached_step:
@@ -658,7 +661,3 @@ def _alike_on_disk(root: Path | None, slot: int, own: ObjectRecord) -> set[_Item
     except CheckpointError:
         return set()  # nothing to compare with: every object counts as this rank's own
     return alike
-
-
-def _hash(raw: bytes) -> str:
-    return hashlib.blake2b(raw, digest_size=16).hexdigest()

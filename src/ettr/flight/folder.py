@@ -113,13 +113,18 @@ def read_folder(path: Path) -> FlightFolder:
                     continue
                 try:
                     record = read_record(_bytes(file.path), signatures)
-                    _check_rank(record, rank)
+                    if record.added.rank not in (None, rank):
+                        raise ValueError(
+                            f"its name says rank {rank}, its content rank {record.added.rank}"
+                        )
                 except (ValueError, OSError) as error:
                     refused.append(Refusal(file.name, _why(error)))
                     continue
                 table.add(rank, record.entries, record.groups)
                 records[rank] = _facts(file, record, len(prefixes) > 1)
-                world_size = max(world_size, _stated_size(record))
+                # as the watcher states it, or the members of the default group
+                stated = record.added.world_size or len(record.groups.get(DEFAULT_GROUP, ()))
+                world_size = max(world_size, stated)
     if not records:
         raise SourceError(_nothing(path, refused))
     return FlightFolder(str(path), table, records, tuple(refused), superseded, world_size or None)
@@ -171,11 +176,6 @@ def _bytes(path: Path) -> bytes:
         return file.read(LARGEST_JSON_BYTES + 1)
 
 
-def _check_rank(record: FlightRecord, rank: int) -> None:
-    if record.added.rank not in (None, rank):
-        raise ValueError(f"its name says rank {rank}, its content rank {record.added.rank}")
-
-
 def _facts(file: _File, record: FlightRecord, by_prefix: bool) -> RankRecord:
     added = record.added
     newest_ns = max((entry.created_ns for entry in record.entries), default=0)
@@ -191,11 +191,6 @@ def _facts(file: _File, record: FlightRecord, by_prefix: bool) -> RankRecord:
         n_entries=len(record.entries) + record.unreadable_entries,
         unreadable_entries=record.unreadable_entries + record.unread_entries,
     )
-
-
-def _stated_size(record: FlightRecord) -> int:
-    """Ranks of the job as the watcher or the members of the default group state it; else 0."""
-    return record.added.world_size or len(record.groups.get(DEFAULT_GROUP, ()))
 
 
 def _why(error: Exception) -> str:

@@ -123,14 +123,11 @@ def local_model(folder: Path) -> LanguageModel:
         )
     if not any(folder.glob("*.safetensors")):
         raise UsageError(f"MODEL {folder}: has no *.safetensors; save it with safetensors")
-    absent = [name for name in ("tokenizers", "torch", "transformers") if not _is_there(name)]
+    needed = ("tokenizers", "torch", "transformers")
+    absent = [name for name in needed if importlib.util.find_spec(name) is None]
     if absent:
         raise UsageError(f"MODEL {folder}: needs {', '.join(absent)}: {_INSTALL}")
     return _LocalModel(folder)
-
-
-def _is_there(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def _config(folder: Path) -> dict[str, Any]:

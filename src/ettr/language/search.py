@@ -281,7 +281,8 @@ class _Frontier:
         order = order[logs[order] > -math.inf]
         left = order[skip:]
         now, later = left[:_CHILDREN], left[_CHILDREN:]
-        if rest is None and self._ends_here(prefix) and self._end is not None:
+        ends_here = rest is None and self.query.whole and self.automaton.accepts(prefix.state)
+        if ends_here and self._end is not None and self._is_counted(prefix.tokens):
             self._match(prefix.tokens, prefix.log_p + float(row[self._end]), covered=False)
         if too_long:  # the model cannot be asked about what follows
             self.pruned += 0.0 if prefix.covered else _total(logs[left])
@@ -296,13 +297,6 @@ class _Frontier:
                 self._add(path, int(states[place]), float(logs[place]), covered=prefix.covered)
         self._open -= _mass(prefix if rest is None else rest)
         self._changes += 1 + now.size
-
-    def _ends_here(self, prefix: _OpenPrefix) -> bool:
-        return (
-            self.query.whole
-            and self.automaton.accepts(prefix.state)
-            and self._is_counted(prefix.tokens)
-        )
 
     def _add(self, tokens: Tokens, state: int, log_p: float, *, covered: bool) -> None:
         """Put a prefix into the search: a match, an open prefix, or both."""

@@ -182,7 +182,6 @@ def recovery_times(
     lost_bytes: int,
     total_bytes: int,
     policy: RecoveryPolicy,
-    restart_s: float = 0.0,
 ) -> RecoveryTimes:
     """The planner's times for a failure of this size, from measured times and the priors."""
 
@@ -197,7 +196,7 @@ def recovery_times(
         replica_restore_s=restore_s(RecoverySource.REPLICA, lost_bytes),
         partial_restore_s=restore_s(RecoverySource.PARTIAL, lost_bytes),
         full_restore_s=restore_s(RecoverySource.ROLLBACK, total_bytes),
-        restart_s=max(restart_s, regroup_s),
+        restart_s=regroup_s,
         composite_restore_s=restore_s(RecoverySource.COMPOSITE, total_bytes),
     )
 

@@ -329,18 +329,16 @@ class MetadataRecords:
         """Reserved block -> its payload, for a round."""
         payloads = {}
         self._since_movement_bytes += n_bytes
+        movement_bytes = _MOVEMENT_ROW_BYTES * self._n_data
+        movement_fits = movement_bytes <= _MOVEMENT_SHARE * self._since_movement_bytes
         for name, block in self._blocks.items():
             if name == OBJECTS:
                 if objects:
                     payloads[block] = objects
-            elif self._movement_fits() and (movement[:, 2] > movement[:, 1]).any():
+            elif movement_fits and (movement[:, 2] > movement[:, 1]).any():
                 payloads[block] = _movement_rows(movement[: self._n_data], step)
                 self._since_movement_bytes = 0
         return payloads
-
-    def _movement_fits(self) -> bool:
-        n_bytes = _MOVEMENT_ROW_BYTES * self._n_data
-        return n_bytes <= _MOVEMENT_SHARE * self._since_movement_bytes
 
 
 def _movement_rows(movement: NDArray[np.float64], step: int) -> bytes:
