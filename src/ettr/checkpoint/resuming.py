@@ -133,8 +133,9 @@ def start_run(
     """
     offer = _own_offer(root, state, question)
     restored: Mapping[str, ObjectRecord] = {}
-    agreed = _agreed(root, offer, question.restored.mode)
-    if offer.found is None or not agreed.resumes:
+    newest_of_each = question.restored.mode == "newest"
+    reached = _agreed(root, offer, newest_of_each=newest_of_each)
+    if offer.found is None or reached is None:
         kept = keep() if offer.found is not None and offer.found.anything else None
         empty = offer.found is None or offer.found.steps is None
         reason = f"{root} holds {'no checkpoint' if empty else 'an unfinished save of step 0'}"
@@ -143,36 +144,27 @@ def start_run(
         start = Start(0, False, reason)
     else:
         source = offer.kept or root
-        report, objects = restore_with(source, state, question.options(offer.found, agreed.step))
+        options = question.options(offer.found, None if newest_of_each else reached)
+        report, objects = restore_with(source, state, options)
         restored = objects.record_of
         where = "all slots" if offer.found.slot is None else f"slot {offer.found.slot}"
         reason = f"{source}, {where}: {report}"
-        newest = offer.found.steps[1] if offer.found.steps else agreed.reached
-        if newest > agreed.reached:
+        newest = offer.found.steps[1] if offer.found.steps else reached
+        if newest > reached:
             reason += f"; blocks of later steps, up to {newest}, are given up"
-        start = Start(agreed.reached, True, reason, report)
+        start = Start(reached, True, reason, report)
     _LOG.warning("%s", start)
     return start, restored
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What one rank can do: resume from one of some steps, begin, or neither."""
+    """What one rank can do: resume from one of some steps, begin without any, or neither."""
 
     found: Existing | None = None
-    resumes: bool = False
     steps: tuple[int, ...] = ()
     error: Exception | None = None
     kept: Path | None = None  # the root of a kept copy, instead of the running checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class _Agreed:
-    """What all ranks do: `step` is of mode `consistent`, `reached` the step to go on after."""
-
-    resumes: bool
-    step: int | None = None
-    reached: int = 0
 
 
 def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuestion) -> _Offer:
@@ -205,7 +197,7 @@ def _own_offer(root: str | os.PathLike[str], state: State, question: StartQuesti
                     )
                 )
             steps = tuple(complete[:_N_OFFERED])
-        return _Offer(found, True, steps)
+        return _Offer(found, steps)
     except (CheckpointError, UsageError) as error:
         return _Offer(error=error)
 
@@ -216,14 +208,14 @@ def _offer_of_step(
     """One step only: of the running checkpoint if it has it, or else its kept copy."""
     running = _complete_steps(root, state, found, question) if found.steps else []
     if step in running:
-        return _Offer(found, True, (step,))
+        return _Offer(found, (step,))
     own = slot_of(question.folder)
     kept = kept_root(root, step)
     if kept.is_dir():
         same = question.earlier.world in (None, question.world) and (kept / f"slot-{own}").is_dir()
         of_kept = replace(found, slot=own if same else None)
         if step in _complete_steps(kept, state, of_kept, question):
-            return _Offer(of_kept, True, (step,), kept=kept)
+            return _Offer(of_kept, (step,), kept=kept)
     raise CheckpointError(
         f"{root}: step {step} is not complete; the running checkpoint has {running or 'none'}"
         f"{_kept_copies(root)}"
@@ -242,7 +234,7 @@ def _step_0(
         resumes = question.existing == "resume" and _complete_steps(root, state, found, question)
     except CheckpointError:  # of another model
         resumes = False
-    return _Offer(found, True, (0,)) if resumes else _Offer(found)
+    return _Offer(found, (0,)) if resumes else _Offer(found)
 
 
 def _complete_steps(
@@ -258,33 +250,33 @@ def _not_resumable(root: str | os.PathLike[str], found: Existing, reason: str) -
     )
 
 
-def _agreed(root: str | os.PathLike[str], offer: _Offer, mode: str) -> _Agreed:
-    """What all ranks do; without a group, what this process can do."""
-    row = [_FAILED if offer.error else int(offer.resumes), *offer.steps]
+def _agreed(root: str | os.PathLike[str], offer: _Offer, *, newest_of_each: bool) -> int | None:
+    """The step after which all ranks go on, or this process without a group; None: they begin."""
+    row = [_FAILED if offer.error else int(bool(offer.steps)), *offer.steps]
     rows = _gathered(row + [-1] * (1 + _N_OFFERED - len(row)))
     if offer.error is not None:
         raise offer.error
     if failed := [rank for rank, one in enumerate(rows) if one[0] == _FAILED]:
         raise CheckpointError(f"{root}: rank {failed[0]} cannot start; its own error says why")
     if len({one[0] for one in rows}) > 1 and max(one[1] for one in rows) == 0:
-        return _Agreed(resumes=False)  # a first save that not every rank has finished
+        return None  # a first save that not every rank has finished
     if len({one[0] for one in rows}) > 1:
         without = [rank for rank, one in enumerate(rows) if not one[0]]
         raise CheckpointError(
             f"{root}: ranks {without} have nothing to resume from, and others do; give a root "
             f"that all ranks reach, or existing='keep' on all of them to begin"
         )
-    if not offer.resumes:
-        return _Agreed(resumes=False)
-    if mode == "newest":
-        return _Agreed(resumes=True, reached=max(one[1] for one in rows))
+    if not offer.steps:
+        return None
+    if newest_of_each:
+        return max(one[1] for one in rows)
     common = set.intersection(*({step for step in one[1:] if step >= 0} for one in rows))
     if not common:
         raise CheckpointError(
             f"{root}: no step is complete on every rank (this one has {list(offer.steps)}); "
             f"mode='newest' takes the newest copy of each block, of several steps"
         )
-    return _Agreed(resumes=True, step=max(common), reached=max(common))
+    return max(common)
 
 
 def _gathered(row: list[int]) -> list[list[int]]:
