@@ -36,10 +36,11 @@ from ettr.checkpoint.slots.layout import (
     aligned,
     movement_tensor,
     objects_tensor,
+    region_of,
     split_dim,
 )
 from ettr.checkpoint.slots.writer import SlotWriter
-from ettr.checkpoint.tensors.shards import Shard, block_view, flat_bytes, pack_number
+from ettr.checkpoint.tensors.shards import Shard, flat_bytes, local_view, pack_number
 from ettr.errors import CheckpointError, FencedError
 
 _NO_SHARD = -1
@@ -169,7 +170,6 @@ class Staging:
         self._buffer.fill_(1)  # zeros may be pages that do not exist yet
         self.memory: memoryview = self._buffer.numpy().data
         self._bytes: NDArray[np.uint8] = self._buffer.numpy()
-        self._views: dict[torch.dtype, Tensor] = {}
         self._cuda = cuda
         # As many as torch may use: a launcher that gives each rank one core says so to torch.
         threads = 1 if cuda else min(torch.get_num_threads(), _MOST_COPY_THREADS)
@@ -195,7 +195,8 @@ class Staging:
             offset += aligned(length, _ALIGN)
             shard, spec = plan.shard(block), plan.layout.blocks[block]
             if shard is None:
-                self._put(base, length - HEADER_BYTES, reserved[block])
+                n_bytes = length - HEADER_BYTES
+                self.memory[base : base + n_bytes] = reserved[block].ljust(n_bytes, b"\0")
                 continue
             for component, at, n_bytes in plan.layout.components(block):
                 place = (spec.tensor, component.name)
@@ -211,7 +212,7 @@ class Staging:
                     pack_number(component, self.memory, base + at, value)
                 else:
                     if component.kind == "sliced":
-                        value = block_view(value, shard, spec.offsets, spec.sizes)
+                        value = local_view(value, shard, region_of(spec.offsets, spec.sizes))
                     copies.append((self.typed(value, base + at, n_bytes), value))
         self._copy_threads.copy(pieces)
         return staged, self._copy(copies)
@@ -231,18 +232,11 @@ class Staging:
 
     def typed(self, like: Tensor, offset: int, n_bytes: int) -> Tensor:
         """The bytes at `offset` as a tensor of the type and shape of `like`."""
-        view = self._views.get(like.dtype)
-        if view is None:
-            view = self._views[like.dtype] = self._buffer.view(like.dtype)
-        begin = offset // like.element_size()
-        return view[begin : begin + n_bytes // like.element_size()].view(like.shape)
+        return self._buffer[offset : offset + n_bytes].view(like.dtype).view(like.shape)
 
     def record(self, staged: StagedBlock) -> memoryview:
         """The memory of one record."""
         return self.memory[staged.offset : staged.offset + staged.length]
-
-    def _put(self, offset: int, length: int, data: bytes) -> None:
-        self.memory[offset : offset + length] = data.ljust(length, b"\0")
 
 
 class _Live:
@@ -657,7 +651,7 @@ class Scorer:
         shard, spec = self._plan.shard(block), self._plan.layout.blocks[block]
         if shard is None:
             return None
-        return block_view(shard.parameter, shard, spec.offsets, spec.sizes)
+        return local_view(shard.parameter, shard, region_of(spec.offsets, spec.sizes))
 
     def distances2(
         self, reached_step: Callable[[], int]

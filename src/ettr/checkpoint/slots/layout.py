@@ -204,10 +204,7 @@ def difference(a: Region, b: Region) -> list[Region]:
 
 def n_elements(region: Region) -> int:
     """Number of elements in a region; 1 for a scalar."""
-    n = 1
-    for begin, end in region:
-        n *= end - begin
-    return n
+    return math.prod(end - begin for begin, end in region)
 
 
 def split_dim(sizes: Sequence[int]) -> int:

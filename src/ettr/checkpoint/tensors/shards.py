@@ -29,7 +29,6 @@ from ettr.checkpoint.slots.layout import (
     Region,
     TensorSpec,
     region_of,
-    split_dim,
 )
 from ettr.checkpoint.slots.reader import Record
 from ettr.checkpoint.tensors.objects import Stateful
@@ -692,16 +691,6 @@ def copy_in_this_thread(target: Tensor, source: Tensor) -> None:
 def flat_bytes(tensor: Tensor) -> Tensor:
     """View a contiguous tensor as its bytes; one of a single element may have any stride."""
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-
-
-def block_view(
-    tensor: Tensor, shard: Shard, offsets: tuple[int, ...], sizes: tuple[int, ...]
-) -> Tensor:
-    """A block's region of a shard's local tensor, as a view."""
-    if sizes == shard.sizes:
-        return tensor
-    dim = split_dim(shard.sizes)
-    return tensor.narrow(dim, offsets[dim] - shard.offsets[dim], sizes[dim])
 
 
 def local_view(tensor: Tensor, shard: Shard, region: Region) -> Tensor:
