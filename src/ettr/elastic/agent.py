@@ -120,7 +120,6 @@ class _Agent:
     notice: StopNotice
     processes: dict[str, LocalProcess] = field(default_factory=dict)
     ending: set[str] = field(default_factory=set)
-    reported: set[str] = field(default_factory=set)
     channel: Channel | None = None
     lease_s: float = 0.0
 
@@ -180,7 +179,6 @@ class _Agent:
             process.close()
         self.processes.clear()
         self.ending.clear()
-        self.reported.clear()
         if self.channel is not None:
             self.channel.close()
             self.channel = None
@@ -249,12 +247,10 @@ class _Agent:
                 process.kill()
 
     def _report_ends(self) -> None:
-        for worker, process in self.processes.items():
-            if worker in self.reported:
-                continue
+        for worker, process in list(self.processes.items()):
             status = process.poll()
             if status is not None:
-                self.reported.add(worker)
+                del self.processes[worker]
                 process.close()
                 self._connected.send(kind="ended", worker=worker, status=status)
             elif worker not in self.ending and process.ending():

@@ -536,12 +536,6 @@ class Roster:
         """The processes that wait for a slot, the oldest first."""
         return [one for one in self.workers.values() if one.state is WorkerState.SPARE]
 
-    def lose(self, worker: Worker, loss: Loss) -> None:
-        """Note that a rank was lost; its process was killed."""
-        worker.enter(WorkerState.KILLED)
-        worker.loss = len(self.losses)
-        self.losses.append(loss)
-
     def settle(self) -> None:
         """Note how lost processes ended, once the kernel has finished with them."""
         for worker in self.workers.values():

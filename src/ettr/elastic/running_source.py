@@ -359,45 +359,30 @@ def _give_up_steps(folder: Path, generation: int) -> str:
     return "" if kept is None else f"; its blocks of steps given up are now in {kept}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Message of each rank; only slot 0 has something to say."""
-
-    folder: str | None = None
-    error: str | None = None
-
-
-def keep_earlier_run(
-    root: Path, messages: RankMessages, slot: int, *, stop: bool = False
-) -> Path | None:
+def keep_earlier_run(root: Path, messages: RankMessages, slot: int, *, stop: bool = False) -> None:
     """Move aside what an earlier run has left in a running checkpoint; every rank calls it.
 
     A run that starts at step 0 would overwrite it.
-
-    Returns:
-        Where it is now, with a warning; None: there was nothing.
     """
-    kept = _Kept()
+    failure: str | None = None
     if slot == 0:
         try:
-            kept = _Kept(folder=_move_aside(root, stop=stop))
+            _move_aside(root, stop=stop)
         except (CheckpointError, OSError) as error:
-            kept = _Kept(error=str(error))
-    kept = messages.gather("kept", kept)[0]
-    if kept.error is not None:
+            failure = str(error)
+    if (failure := messages.gather("kept", failure)[0]) is not None:
         raise CheckpointError(
             f"{root} holds the running checkpoint of an earlier run, which is not moved aside "
-            f"({kept.error}); give an empty folder, move it yourself, or allow "
+            f"({failure}); give an empty folder, move it yourself, or allow "
             f"RecoverySource.COMPOSITE to resume from it"
         )
-    return None if kept.folder is None else Path(kept.folder)
 
 
-def _move_aside(root: Path, *, stop: bool) -> str | None:
+def _move_aside(root: Path, *, stop: bool) -> None:
     slots = [path for path in root.glob("slot-*") if path.is_dir()]
     steps = [age.step for age in block_ages(root) if age.step is not None] if slots else []
     if max(steps, default=0) == 0:
-        return None
+        return
     if stop:
         raise CheckpointError(f"it has blocks of steps {min(steps)} to {max(steps)}")
     name = f"kept-from-step-{max(steps)}"
@@ -412,7 +397,6 @@ def _move_aside(root: Path, *, stop: bool) -> str | None:
         f"allow RecoverySource.COMPOSITE in RecoveryPolicy",
         stacklevel=2,
     )
-    return str(folder)
 
 
 @dataclass(frozen=True, slots=True)

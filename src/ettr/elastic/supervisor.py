@@ -620,6 +620,8 @@ class Supervisor:
         return None
 
     def _lose(self, worker: Worker, slot: int, cause: Cause, noticed_s: float) -> None:
+        worker.enter(WorkerState.KILLED)
+        worker.loss = len(self.roster.losses)
         loss = Loss(
             generation=self.roster.membership.generation,
             slot=slot,
@@ -631,7 +633,7 @@ class Supervisor:
             step=self.roster.best_step,
             node=worker.node,
         )
-        self.roster.lose(worker, loss)
+        self.roster.losses.append(loss)
         self._on_event(f"slot {slot}: {worker.name} (pid {worker.process.pid}) {cause}")
 
     def _all_trained(self) -> bool:
