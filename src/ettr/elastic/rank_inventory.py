@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 from ettr.elastic.ring import RingAddress
 from ettr.recovery import Decision, RecoveryPolicy, RecoveryTimes, RunTimings, recovery_times
-from ettr.recovery.restore_costs import RunTimingsJson, combined_timings
+from ettr.recovery.restore_costs import combined_timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class Holdings:
     neighbour: list[int]
     n_bytes: int
     full: list[int]
-    timed: RunTimingsJson
-    noted: RunTimingsJson | None
+    timed: dict[str, Any]
+    noted: dict[str, Any] | None
     address: RingAddress | None
     region: str | None = None
     checksum: int | None = None

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ from ettr.elastic.shard_image import (
     take_image,
 )
 from ettr.recovery import RecoverySource, Situation, decide, predicted_perturbation
-from ettr.recovery.restore_costs import Measuring, RunTimingsJson, interval_steps, read_timings
+from ettr.recovery.restore_costs import Measuring, interval_steps, read_timings
 
 if TYPE_CHECKING:
     from ettr.elastic.elastic_group import ElasticGroup
@@ -363,7 +363,7 @@ class Recovery:
         own = {OBJECTS, *(name for name, _ in drifting_parts(self._pieces))}
         return checksum_of(value for (name, _), value in live.items() if name not in own)
 
-    def _noted(self) -> RunTimingsJson | None:
+    def _noted(self) -> dict[str, Any] | None:
         """What a job of which no process lives has timed."""
         folder = self._protection.timings_folder
         noted = None if folder is None or not self._shards.empty else read_timings(folder)
@@ -588,13 +588,6 @@ class _ObjectStep:
     hashes: list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _ObjectItems:
-    """Message of the first rank that does not lag behind: (kind, name, base64) of each item."""
-
-    items: list[list[str]] = field(default_factory=list)
-
-
 def settle_objects(
     buffer: ObjectBuffer, messages: RankMessages, *, root: Path | None, slot: int, reached_step: int
 ) -> None:
@@ -609,10 +602,9 @@ def settle_objects(
     if min(steps) >= reached_step:
         return
     giver = steps.index(max(steps))
-    given = _ObjectItems()
+    given: list[list[str]] = []
     if slot == giver:
-        encoded = ((*item, base64.b64encode(raw).decode()) for item, raw in own.items.items())
-        given = _ObjectItems([list(one) for one in encoded])
+        given = [[*item, base64.b64encode(raw).decode()] for item, raw in own.items.items()]
     received = messages.gather("object-items", given)[giver]
     if own.step >= max(steps):
         return
@@ -620,7 +612,7 @@ def settle_objects(
     common = _agreed_by(in_time) | _alike_on_disk(root, slot, own) | {(GROUPS, GROUPS)}
     newer = {
         (kind, name): base64.b64decode(raw)
-        for kind, name, raw in received.items
+        for kind, name, raw in received
         if (kind, name) in common
     }
     raw = pack_objects(ObjectRecord(own.step, {**own.items, **newer}))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ettr.errors import SourceError, UsageError
 from ettr.estimates.interval import Interval
@@ -460,17 +460,14 @@ def _modelbench(path: Path, read: dict[str, Any]) -> Results:
         try:
             n_items = int(one.get("num_scored_items") or score["samples"])
             safe, standard = float(score["estimate"]), float(definition["reference_standard"])
+            is_whole = n_items > 0 and 0 <= safe <= 1 and 0 <= standard <= 1
         except (KeyError, TypeError, ValueError):
-            _lacks(path, hazard)
-        if not (n_items > 0 and 0 <= safe <= 1 and 0 <= standard <= 1):
-            _lacks(path, hazard)
+            is_whole = False
+        if not is_whole:
+            raise SourceError(f"{path}: hazard {hazard} lacks a score, its items or a reference")
         totals[hazard] = HazardTotal(round(n_items * (1.0 - safe)), n_items, 1.0 - standard)
     sut = _mapping(scores[0], "sut")
     return Results("modelbench", str(sut.get("uid") or path.stem), (), totals)
-
-
-def _lacks(path: Path, hazard: str) -> NoReturn:
-    raise SourceError(f"{path}: hazard {hazard} lacks a score, its items or a reference") from None
 
 
 # -- from files to grades: results of a model, and of a reference ----------------------------------

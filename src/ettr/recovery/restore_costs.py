@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from ettr.errors import UsageError
 from ettr.files import write_text
@@ -70,14 +70,6 @@ def predicted_s(n_bytes: int, restores: RestoreTimings, prior: RestorePrior) -> 
     return latency_s + (mean_s - latency_s) * n_bytes / mean_bytes
 
 
-class RunTimingsJson(TypedDict):
-    """`RunTimings` as JSON."""
-
-    step_s: float | None
-    regroup_s: float | None
-    restores: dict[str, dict[str, float]]
-
-
 @dataclass(frozen=True, slots=True)
 class RunTimings:
     """The times that one process has measured of its run.
@@ -89,10 +81,9 @@ class RunTimings:
     regroup_s: float | None
     restores: Mapping[str, RestoreTimings]
 
-    def to_dict(self) -> RunTimingsJson:
+    def to_dict(self) -> dict[str, Any]:
         """The timings as JSON."""
-        restores = {source: asdict(one) for source, one in self.restores.items()}
-        return {"step_s": self.step_s, "regroup_s": self.regroup_s, "restores": restores}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> RunTimings:
