@@ -253,17 +253,12 @@ def _bytes_of(
 def _read_item(folder: Path, stored: StoredItem) -> bytearray | None:
     data = bytearray(stored.n_bytes)
     try:
-        with (folder / stored.file).open("rb", buffering=0) as file:
+        with (folder / stored.file).open("rb") as file:
             file.seek(stored.offset)
-            view = memoryview(data)
-            while view:
-                n_bytes = file.readinto(view)
-                if not n_bytes:
-                    return None
-                view = view[n_bytes:]
+            n_bytes = file.readinto(data)
     except OSError:
         return None
-    return data
+    return data if n_bytes == stored.n_bytes else None
 
 
 def _load(item: ReadItem, stored: StoredItem, data: bytearray, planner: LoadPlanner) -> None:

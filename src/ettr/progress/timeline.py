@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -165,16 +166,13 @@ class AttemptTimeline:
 
         An attempt without an end ends at `last_us`.
         """
-        rest = AttemptTimeline(())
-        rest.spent_us, rest.starting = dict(self.spent_us), self.starting
+        rest = copy(self)
+        rest.spent_us, rest._gaps = dict(self.spent_us), list(self._gaps)
         rest._attempts = [
             ScheduledAttempt(start, last_us if end == FOREVER_US else end, suspended)
             for start, end, suspended in self._attempts
         ]
-        rest._next, rest._gaps, rest._at_us = self._next, list(self._gaps), self._at_us
-        rest._end_us = min(self._end_us, last_us) if self._end_us == FOREVER_US else self._end_us
-        rest._free_before_us = self._free_before_us
-        rest._suspended_in_steps_us = self._suspended_in_steps_us
+        rest._end_us = last_us if self._end_us == FOREVER_US else self._end_us
         rest.advance(FOREVER_US)
         rest._finish_attempt()
         wall_us = sum(end - start for start, end, _ in rest._attempts)
