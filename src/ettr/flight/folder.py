@@ -118,7 +118,10 @@ def read_folder(path: Path) -> FlightFolder:
                             f"its name says rank {rank}, its content rank {record.added.rank}"
                         )
                 except (ValueError, OSError) as error:
-                    refused.append(Refusal(file.name, _why(error)))
+                    why = str(error)
+                    if isinstance(error, OSError):
+                        why = error.strerror or "cannot be read"
+                    refused.append(Refusal(file.name, why))
                     continue
                 table.add(rank, record.entries, record.groups)
                 records[rank] = _facts(file, record, len(prefixes) > 1)
@@ -191,10 +194,6 @@ def _facts(file: _File, record: FlightRecord, by_prefix: bool) -> RankRecord:
         n_entries=len(record.entries) + record.unreadable_entries,
         unreadable_entries=record.unreadable_entries + record.unread_entries,
     )
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror or "cannot be read") if isinstance(error, OSError) else str(error)
 
 
 def _nothing(path: Path, refused: list[Refusal]) -> str:

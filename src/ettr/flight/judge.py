@@ -406,7 +406,8 @@ def judge(
         kind = next(
             (one.kind for one in stuck if one.kind is not VerdictKind.ALL_INSIDE), stuck[0].kind
         )
-        because = _because(stuck)
+        # what the first says of a rank counts
+        because = {rank: _BECAUSE[one.kind] for one in reversed(stuck) for rank in one.culprits}
     elif ended is not None:
         last, why = ended
         kind, because = last.kind, dict.fromkeys(last.culprits, _BECAUSE[VerdictKind.NO_RECORD])
@@ -421,12 +422,12 @@ def judge(
         kind, because, reasons = VerdictKind.UNKNOWN, {}, (_WITHOUT_ENTRIES, *reasons)
     else:
         kind, because = VerdictKind.NOTHING_HANGS, {}
-    node_of = _nodes(folder, nodes)
+    node_of = {rank: record.node for rank, record in folder.records.items()} | dict(nodes or {})
     return FlightVerdict(
         verdict=kind,
-        culprits=tuple(Culprit(rank, node_of(rank), because[rank]) for rank in sorted(because)),
+        culprits=tuple(Culprit(rank, node_of.get(rank), because[rank]) for rank in sorted(because)),
         stuck=stuck[:_MOST_LISTED],
-        late=tuple(replace(one, node=node_of(one.rank)) for one in late[:_MOST_LISTED]),
+        late=tuple(replace(one, node=node_of.get(one.rank)) for one in late[:_MOST_LISTED]),
         world_size=world_size,
         records=len(folder.records),
         without_record=evidence.absent_from_job,
@@ -436,16 +437,6 @@ def judge(
         unreadable_entries=sum(one.unreadable_entries for one in folder.records.values())
         + folder.table.entries_left_out,
     )
-
-
-def _nodes(folder: FlightFolder, stated: Mapping[int, str] | None) -> Callable[[int], str | None]:
-    def node_of(rank: int) -> str | None:
-        if stated is not None and rank in stated:
-            return stated[rank]
-        record = folder.records.get(rank)
-        return record.node if record is not None else None
-
-    return node_of
 
 
 def _stuck(evidence: FlightEvidence) -> tuple[StuckCollective, ...]:
@@ -537,14 +528,6 @@ def roots(
         else:
             present.add(rank)
     return present, absent, visited
-
-
-def _because(stuck: Iterable[StuckCollective]) -> dict[int, str]:
-    because: dict[int, str] = {}
-    for one in stuck:
-        for rank in one.culprits:
-            because.setdefault(rank, _BECAUSE[one.kind])
-    return because
 
 
 def _overwritten(stuck: StuckCollective) -> str:
