@@ -30,6 +30,8 @@ from ettr.tables.rows import Batch, attempt_id, clean, text_of
 NAME = "table"
 
 _PARQUET = b"PAR1"
+# of one record of CSV, with line breaks in quotes
+_MOST_LINES = 200
 _OWN = ("source", "file_id", "line")
 # what this source makes, or fills in, where the file has no such column
 _MADE_COLUMNS = ("cluster", "event_id", "attempt_id")
@@ -143,78 +145,55 @@ def _parquet_records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | N
 
 def _csv_records(origin: Origin) -> Iterator[tuple[list[str], int, Cells | str | None]]:
     delimiter = _delimiter(origin.head)
-    source = _CsvLines(origin)
-    reader = csv.reader(source, delimiter=delimiter)
     names: list[str] = []
-    while (parsed := _next_record(reader)) is not None:
-        lines = source.take()
-        first = lines[0][0] if lines else 1
+    held: list[tuple[int, str]] = []
+    for number, line in numbered_lines(origin):
+        held.append((number, text_of(line).replace("\x00", "\ufffd")))
+        parsed = _parsed("\n".join(text for _, text in held), delimiter)
+        if parsed is None and len(held) < _MOST_LINES:
+            continue
+        if not names and parsed is None:
+            raise SourceError(f"{origin}: cannot be read as CSV: a quote of its header is open")
         if not names:
-            if isinstance(parsed, str):
-                raise SourceError(f"{origin}: cannot be read as CSV: {parsed}")
-            names = [cell.strip().lstrip("\ufeff") for cell in parsed]
-            if any(names):
-                yield names, first, None
-        elif len(lines) > 1 and not _is_whole(lines, parsed, delimiter, len(names)):
-            # a quote that is not closed takes in what follows: each line is a record of its own
-            for number, line in lines:
-                alone = _next_record(csv.reader([line], delimiter=delimiter))
-                yield names, number, _cells(names, alone or [], delimiter)
+            cells = [cell.strip().lstrip("\ufeff") for cell in parsed or ()]
+            names = cells if any(cells) else []
+            yield cells, held[0][0], None
+        elif parsed is not None and (len(held) == 1 or len(parsed) == len(names)):
+            yield names, held[0][0], _cells(names, parsed, delimiter)
         else:
-            yield names, first, _cells(names, parsed, delimiter)
+            yield from _alone(names, held, delimiter)
+        held = []
+    yield from _alone(names, held, delimiter)
 
 
-def _next_record(reader: Iterator[list[str]]) -> list[str] | str | None:
-    """The next record's cells; what is wrong with it; or None at the end."""
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        return str(error)
+def _parsed(text: str, delimiter: str) -> list[str] | None:
+    """The cells of a record; None where a quote is open at its end."""
+    # a record of several lines keeps to the rules for quotes
+    for strict in (True,) if "\n" in text else (True, False):
+        try:
+            return next(csv.reader([text], delimiter=delimiter, strict=strict), [])
+        except csv.Error as error:
+            if strict and "end of data" in str(error):
+                return None
+    return [text]
 
 
-def _is_whole(
-    lines: list[tuple[int, str]], parsed: list[str] | str, delimiter: str, width: int
-) -> bool:
-    """Whether a record of several lines is one, by the rules for quotes and by its width."""
-    if isinstance(parsed, str) or len(parsed) != width:
-        return False
-    strict = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
-    return not isinstance(_next_record(strict), str)
+def _alone(
+    names: list[str], held: list[tuple[int, str]], delimiter: str
+) -> Iterator[tuple[list[str], int, Cells | str | None]]:
+    """Lines behind a quote that is not closed: each is a record of its own."""
+    for number, text in held:
+        parsed = _parsed(text, delimiter)
+        yield names, number, text if parsed is None else _cells(names, parsed, delimiter)
 
 
-def _cells(names: list[str], parsed: list[str] | str, delimiter: str) -> Cells | str:
+def _cells(names: list[str], parsed: list[str], delimiter: str) -> Cells | str:
     """Cells by name, or the record's text where they are not as many."""
-    if isinstance(parsed, str):
-        return parsed
     if not any(cell.strip() for cell in parsed):
         return dict.fromkeys(names, "")
-    return (
-        dict(zip(names, parsed, strict=True))
-        if len(parsed) == len(names)
-        else delimiter.join(parsed)
-    )
-
-
-class _CsvLines:
-    """The lines of a file as text, with their numbers."""
-
-    def __init__(self, origin: Origin) -> None:
-        self._lines = numbered_lines(origin)
-        self._taken: list[tuple[int, str]] = []
-
-    def __iter__(self) -> _CsvLines:
-        return self
-
-    def __next__(self) -> str:
-        number, line = next(self._lines)
-        text = text_of(line).replace("\x00", "\ufffd") + "\n"
-        self._taken.append((number, text))
-        return text
-
-    def take(self) -> list[tuple[int, str]]:
-        """The lines since the last call: those of one record."""
-        taken, self._taken = self._taken, []
-        return taken
+    if len(parsed) != len(names):
+        return delimiter.join(parsed)
+    return dict(zip(names, parsed, strict=True))
 
 
 def _delimiter(head: bytes) -> str:
