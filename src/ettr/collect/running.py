@@ -12,11 +12,11 @@ import select
 import shlex
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Thread
 from typing import IO, BinaryIO, cast
 
 from ettr.errors import EttrError, UsageError
@@ -233,7 +233,6 @@ _LONGEST_MESSAGE = 400
 # slurmdbd may look for minutes before the first record comes
 WORD_AFTER_S = 60.0
 SILENT_FOR_S = 1800.0
-_LISTEN_S = 5.0
 
 
 class CollectError(EttrError):
@@ -304,7 +303,7 @@ def _run(
         return Collected(command, path, failure=f"{program}: there is no such command on the PATH")
     except CollectError as error:
         return Collected(command, path, failure=str(error))
-    if command.holds and not _holds(path, command.holds.encode()):
+    if command.holds and command.holds.encode() not in path.read_bytes():
         path.unlink()
         return Collected(
             command, path, failure=f"{program}: what it printed has no {command.holds} in it"
@@ -328,18 +327,18 @@ def write_output(
         FileNotFoundError: there is no such command.
     """
     program = command.words[0]
-    heard = _Said()
-    with subprocess.Popen(
-        command.words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environment),
-        start_new_session=True,
-    ) as process:
-        output, errors = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
-        listener = Thread(target=heard.listen, args=(errors,), daemon=True)
-        listener.start()
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            command.words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env=dict(environment),
+            start_new_session=True,
+        ) as process,
+    ):
+        output = cast("IO[bytes]", process.stdout)
         try:
             size_bytes, last = 0, b""
             for chunk in _chunks(output, program, complain):
@@ -357,8 +356,8 @@ def write_output(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            listener.join(_LISTEN_S)
-    message = heard.text
+        said.seek(0)
+        message = said.read(_LONGEST_MESSAGE).decode("utf-8", "replace").strip()
     if status:
         raise CollectError(f"{program}: ended with status {status}{message and f': {message}'}")
     if not size_bytes and not command.may_be_empty:
@@ -371,21 +370,6 @@ def write_output(
     if message:
         complain(f"{program}: {message}")
     return size_bytes
-
-
-class _Said:
-    """What a command says on stderr: the beginning is kept, the rest is read and dropped."""
-
-    def __init__(self) -> None:
-        self._kept = b""
-
-    def listen(self, pipe: IO[bytes]) -> None:
-        while chunk := os.read(pipe.fileno(), _CHUNK_BYTES):
-            self._kept += chunk[: _LONGEST_MESSAGE - len(self._kept)]
-
-    @property
-    def text(self) -> str:
-        return self._kept.decode("utf-8", "replace").strip()
 
 
 def _chunks(pipe: IO[bytes], program: str, complain: Callable[[str], None]) -> Iterator[bytes]:
@@ -412,14 +396,3 @@ def _chunks(pipe: IO[bytes], program: str, complain: Callable[[str], None]) -> I
 def _has_second_line(path: Path) -> bool:
     with path.open("rb") as file:
         return bool(file.readline() and file.readline().strip())
-
-
-def _holds(path: Path, words: bytes) -> bool:
-    """Whether a file has the words in it."""
-    before = b""
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            if words in before + chunk:
-                return True
-            before = chunk[-len(words) :]
-    return False

@@ -367,15 +367,6 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Lines of one block of the same hour and host, from the kernel or not."""
-
-    text: bytes
-    place: int
-    n_lines: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Layout:
     """Where the stamp and the host stand in each line, which a log keeps from line to line."""
 
@@ -417,8 +408,9 @@ def beginning(text: str) -> tuple[re.Match[str], bool] | None:
     return found, True
 
 
-def groups(block: bytes) -> Iterator[Group]:
-    """The lines of a block in groups, in the order in which each group begins.
+def groups(block: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Lines of the same hour and host, from the kernel or not: how the first begins, and which
+    and how many they are; in the order in which each group begins.
 
     Lines that do not begin as the first ones do are groups of their own.
     """
@@ -457,7 +449,7 @@ def groups(block: bytes) -> Iterator[Group]:
     for place, size, start, end in zip(
         places.tolist(), sizes.tolist(), begins.tolist(), until.tolist(), strict=True
     ):
-        yield Group(block[start:end], place, size)
+        yield block[start:end], place, size
 
 
 def _layout(block: bytes, starts: Places) -> _Layout | None:
@@ -584,8 +576,8 @@ class KernelDays:
             for place, line in enumerate(block.split(b"\n")[:-1]):
                 self._see_record(line, before + place + 1)
             return
-        for group in groups(block):
-            self._see_group(group, before + group.place + 1)
+        for begins, place, n_lines in groups(block):
+            self._see_group(text_of(begins), before + place + 1, n_lines)
         for kind, marks in _KINDS.items():
             if any(kind not in self._kinds.get(name, ()) for name in self._of_kernel):
                 for mark in marks:
@@ -619,8 +611,7 @@ class KernelDays:
                 known.add(kind)
         self._days.see(name, found[0], number)
 
-    def _see_group(self, group: Group, number: int) -> None:
-        text = text_of(group.text)
+    def _see_group(self, text: str, number: int, n_lines: int) -> None:
         begun = beginning(text)
         if begun is None:
             return
@@ -632,7 +623,7 @@ class KernelDays:
             if is_of_kernel:
                 self._of_kernel.add(name)
             if dated is not None:
-                self._see_lines(name, parts, dated, group.n_lines, number)
+                self._see_lines(name, parts, dated, n_lines, number)
 
     def _see_lines(
         self,
