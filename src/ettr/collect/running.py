@@ -328,12 +328,12 @@ def write_output(
     """
     program = command.words[0]
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as errors,
         subprocess.Popen(
             command.words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors,
             env=dict(environment),
             start_new_session=True,
         ) as process,
@@ -356,8 +356,8 @@ def write_output(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said.seek(0)
-        message = said.read(_LONGEST_MESSAGE).decode("utf-8", "replace").strip()
+        errors.seek(0)
+        message = errors.read(_LONGEST_MESSAGE).decode("utf-8", "replace").strip()
     if status:
         raise CollectError(f"{program}: ended with status {status}{message and f': {message}'}")
     if not size_bytes and not command.may_be_empty:
