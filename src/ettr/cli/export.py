@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -256,7 +255,7 @@ def _answer(
     if found.is_cut:
         complain(f"the first {limit:,} rows; --limit takes more")
     if printing.json:
-        say_json([_object(found.columns, row) for row in found.rows])
+        say_json([dict(zip(found.columns, map(_plain, row), strict=True)) for row in found.rows])
     elif printing.csv:
         output = csv_output()
         write_header(output, found.columns)
@@ -272,10 +271,6 @@ def _answer(
         }
         say(table_text(TextTable("", found.columns, cells, frozenset(numeric), len(cells))))
     end_of_selection(head)
-
-
-def _object(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(columns, map(_plain, row), strict=True))
 
 
 def _plain(value: Any) -> Any:

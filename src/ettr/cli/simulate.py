@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -34,11 +34,9 @@ from ettr.words import counted
 if TYPE_CHECKING:
     from ettr.analysis import Analysis
     from ettr.plan.cost import Price
-    from ettr.report.rows import JsonValue
     from ettr.sim.cluster.run import SimulatedStore
     from ettr.sim.cluster.scenario import ClusterScenario
-    from ettr.sim.cluster.standing import ScenarioStanding
-    from ettr.sim.cluster.whatif import AssumptionSensitivity, EffectPlan, EffectSensitivity, WhatIf
+    from ettr.sim.cluster.whatif import AssumptionSensitivity, WhatIf
     from ettr.sim.cluster.workload import Replay
 
 
@@ -52,6 +50,8 @@ def fit(
     from ettr.report.rows import plain, plain_fields
     from ettr.report.section import section_text
     from ettr.report.sections.what_if import fit_section
+    from ettr.sim.cluster.scenario import scenario_of
+    from ettr.sim.cluster.standing import standing_of
     from ettr.store import open_store
 
     if out is None:
@@ -68,7 +68,7 @@ def fit(
     write_text(out, found.text)
     fields = plain_fields(replace(found, text=""))
     document = {key: value for key, value in fields.items() if key not in ("text", "scenario")}
-    document["standing"] = plain_fields(_standing(found.text))
+    document["standing"] = plain_fields(standing_of(scenario_of(found.text)))
     selection = {"selection": plain(head)}
     if printing.csv:
         complain_of_selection(head)
@@ -76,13 +76,6 @@ def fit(
         say_selection(head)
         say(section_text(fit_section(found)))
         say(f"\nScenario: {out}")
-
-
-def _standing(text: str) -> ScenarioStanding:
-    from ettr.sim.cluster.scenario import scenario_of
-    from ettr.sim.cluster.standing import standing_of
-
-    return standing_of(scenario_of(text))
 
 
 def backtest(
@@ -240,16 +233,6 @@ def _name_of(store: str) -> str:
     last = store.rstrip("/").rsplit("/", 1)[-1].removesuffix(".duckdb")
     printable = "".join(one for one in last if one.isprintable())
     return printable or "site"
-
-
-def document_of_show(text: str, name: str) -> dict[str, JsonValue]:
-    """The document of `ettr simulate show`."""
-    from ettr.report.rows import plain_fields
-    from ettr.sim.cluster.scenario import scenario_of
-    from ettr.sim.cluster.standing import standing_of
-
-    made = scenario_of(text, name)
-    return {"name": made.name, "text": text, "standing": plain_fields(standing_of(made))}
 
 
 COMPILING = "compiling the loop: about half a minute"
@@ -458,6 +441,7 @@ def simulate(
     them; each report of such a store says first that it is simulated. `fit` writes a scenario from
     a site's own logs, and `backtest` says whether it predicts the last days of them.
     """
+    from ettr.report.rows import plain_fields
     from ettr.sim.cluster.scenario import scenario_of, scenario_text
     from ettr.sim.cluster.standing import standing_lines, standing_of
 
@@ -491,36 +475,22 @@ def simulate(
     text, name = scenario_text(scenario)
     made = scenario_of(text, name)
     if action is SimulateAction.SHOW:
-        if not printing.summary(document_of_show(text, name)):
+        standing = plain_fields(standing_of(made))
+        if not printing.summary({"name": made.name, "text": text, "standing": standing}):
             say(text.rstrip())
             for line in standing_lines(standing_of(made)):
                 say(f"# {line}")
         return
     made, replay = replayed(made, jobs_from, faults_from)
-    patterns = tuple(vary or ("*",))
+    n_seeds = runs or (_RUNS if action is SimulateAction.WHATIF else _SENSITIVITY_RUNS)
+    seeds = range(seed, seed + n_seeds)
+    question = _Question(seeds, tuple(vary or ("*",)), workers or 1, backend)
     if action is SimulateAction.WHATIF:
-        seeds = range(seed, seed + (runs or _RUNS))
-        _what_if(
-            made,
-            changes or [],
-            seeds,
-            price,
-            replay,
-            workers or 1,
-            backend,
-            page,
-            printing,
-            patterns if varied else None,
-        )
+        _what_if(made, changes or [], price, replay, question, varied, page, printing)
     elif action is SimulateAction.SENSITIVITY:
-        seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
-        _sensitivity(made, seeds, patterns, replay, workers or 1, backend, page, printing)
+        _sensitivity(made, replay, question, page, printing)
     else:
-        question = None
-        if varied:
-            seeds = range(seed, seed + (runs or _SENSITIVITY_RUNS))
-            question = _Question(seeds, patterns, workers or 1, backend)
-        _run(made, text, name, store, truth, seed, replay, printing, question)
+        _run(made, text, name, store, truth, seed, replay, printing, question if varied else None)
         if jobs_from is not None and store is not None:
             waits_page(made, replay, seed, jobs_from, store, page, printing)
 
@@ -576,23 +546,22 @@ def _refuse_idle(action: SimulateAction, **typed: object) -> None:
 def _what_if(
     made: ClusterScenario,
     changes: list[str],
-    seeds: range,
     price: Price | None,
     replay: Replay,
-    workers: int,
-    backend: str | None,
+    question: _Question,
+    varied: bool,
     page: PageFile,
     printing: Printing,
-    patterns: tuple[str, ...] | None = None,
 ) -> None:
-    """Compare changes; where patterns are given, with what that owes to such assumed values."""
+    """Compare changes; if assumed values are varied, with what that owes to them."""
     from ettr.report.rows import priced
     from ettr.report.sections.what_if import varied_what_if_section
-    from ettr.sim.cluster.whatif import effect_plan, what_if, with_effects
+    from ettr.sim.cluster.whatif import effect_plan, effect_sensitivity, what_if, with_effects
     from ettr.sim.compiled import on_backend
 
-    plan = None if patterns is None else effect_plan(made, changes, patterns, replay)
-    with on_backend(backend):
+    plan = effect_plan(made, changes, question.patterns, replay) if varied else None
+    seeds, workers, own = question.seeds, question.workers, None
+    with on_backend(question.backend):
         with simulating_bar(len(seeds) * (1 + len(changes)), "runs") as advance:
             found = what_if(
                 made,
@@ -602,7 +571,17 @@ def _what_if(
                 replay=replay,
                 workers=workers,
             )
-        own = None if plan is None else effects_on_changes(plan, seeds, replay, workers)
+        if plan is not None:
+            n = plan.simulations(len(seeds))
+            _say_size(n, len(seeds), len(plan.varied))
+            with simulating_bar(n, "runs") as advance:
+                own = effect_sensitivity(
+                    plan,
+                    seeds,
+                    workers=workers,
+                    replay=replay,
+                    progress=lambda done: advance("sensitivity", done),
+                )
     shown = with_effects(found, own)
     printing.show("ettr-what-if", shown, varied_what_if_section, "interventions", price=price)
     _complain_of_standing(found, printing)
@@ -613,28 +592,16 @@ def _what_if(
 
 def _sensitivity(
     made: ClusterScenario,
-    seeds: range,
-    patterns: tuple[str, ...],
     replay: Replay,
-    workers: int,
-    backend: str | None,
+    question: _Question,
     page: PageFile,
     printing: Printing,
 ) -> None:
     from ettr.report.sections.what_if import sensitivity_section
-    from ettr.sim.cluster.whatif import n_simulations, sensitivity
     from ettr.sim.compiled import on_backend
 
-    n = n_simulations(made, patterns, len(seeds), replay)
-    with on_backend(backend), simulating_bar(n, "runs") as advance:
-        found = sensitivity(
-            made,
-            seeds,
-            patterns=patterns,
-            workers=workers,
-            replay=replay,
-            progress=lambda done: advance(made.name, done),
-        )
+    with on_backend(question.backend):
+        found = _swept(made, replay, question, made.name)
     printing.show("ettr-sensitivity", found, sensitivity_section, "effects")
     _complain_of_standing(found, printing)
     title, standing = f"Simulated: sensitivity of {made.name}", found.standing.sentence
@@ -653,7 +620,7 @@ def _complain_of_standing(found: WhatIf | AssumptionSensitivity, printing: Print
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What `run --sensitivity` asks, and where it is worked out."""
+    """What is asked of assumed values, and where it is worked out."""
 
     seeds: range
     patterns: tuple[str, ...]
@@ -675,6 +642,7 @@ def _run(
     """Simulate into a store, and answer a question about the scenario."""
     from ettr.report.rows import plain_fields
     from ettr.sim.cluster.run import check_run, simulate_into
+    from ettr.sim.cluster.whatif import n_simulations, no_such_value, varied_values
     from ettr.sim.compiled import on_backend
     from ettr.store import open_store
 
@@ -682,7 +650,9 @@ def _run(
         raise UsageError("simulate run: give a new store for the tables with --store STORE")
     folder = truth or _truth_of(store)
     if question is not None:
-        check_varied(made, question.patterns, replay)
+        varied, not_varied = varied_values(made, question.patterns, replay)
+        if not varied:
+            raise no_such_value(made, question.patterns, not_varied)
     check_run(made, folder, replay)  # what is refused leaves no empty store
     own = None
     with on_backend(None if question is None else question.backend):
@@ -698,10 +668,10 @@ def _run(
                 replay,
             )
         if question is not None:
-            own = effects_on_headlines(
-                made, question.seeds, question.patterns, replay, question.workers
-            )
-    document = _document(found)
+            n = n_simulations(made, question.patterns, len(question.seeds), replay)
+            _say_size(n, len(question.seeds), len(varied))
+            own = _swept(made, replay, question, "sensitivity")
+    document = {"format": "ettr-simulate-run", "version": 1, **plain_fields(found)}
     if own is not None:
         document["sensitivity"] = plain_fields(own)
     if not printing.summary(document):
@@ -717,14 +687,10 @@ def _truth_of(store: str) -> Path:
     return Path(f"{store.rstrip('/')}-truth")
 
 
-def _document(found: SimulatedStore) -> dict[str, JsonValue]:
-    from ettr.report.rows import plain_fields
-
-    return {"format": "ettr-simulate-run", "version": 1, **plain_fields(found)}
-
-
 def _say(found: SimulatedStore, store: str, own: AssumptionSensitivity | None) -> None:
     from ettr.report.numbers import number, percent
+    from ettr.report.section import section_text
+    from ettr.report.sections.what_if import headlines_section
     from ettr.sim.cluster.standing import standing_lines
     from ettr.sim.cluster.workload import not_simulated_lines
 
@@ -749,7 +715,7 @@ def _say(found: SimulatedStore, store: str, own: AssumptionSensitivity | None) -
         say(f"  {line}")
     say(f"Store: {store}   Truth: {found.truth}")
     if own is not None:
-        say_headlines(own)
+        say(f"\n{section_text(headlines_section(own))}")
 
 
 def _say_size(n: int, seeds: int, values: int) -> None:
@@ -759,60 +725,19 @@ def _say_size(n: int, seeds: int, values: int) -> None:
     )
 
 
-def effects_on_changes(
-    plan: EffectPlan, seeds: range, replay: Replay, workers: int
-) -> EffectSensitivity:
-    """What the effect of each change owes to the assumed values."""
-    from ettr.sim.cluster.whatif import effect_sensitivity
-
-    n = plan.simulations(len(seeds))
-    _say_size(n, len(seeds), len(plan.varied))
-    with simulating_bar(n, "runs") as advance:
-        return effect_sensitivity(
-            plan,
-            seeds,
-            workers=workers,
-            replay=replay,
-            progress=lambda done: advance("sensitivity", done),
-        )
-
-
-def check_varied(made: ClusterScenario, patterns: Sequence[str], replay: Replay) -> None:
-    """Find out before the work that there is something to vary.
-
-    Raises:
-        UsageError: no assumed value of such a name can be varied.
-    """
-    from ettr.sim.cluster.whatif import no_such_value, varied_values
-
-    varied, not_varied = varied_values(made, patterns, replay)
-    if not varied:
-        raise no_such_value(made, patterns, not_varied)
-
-
-def effects_on_headlines(
-    made: ClusterScenario, seeds: range, patterns: tuple[str, ...], replay: Replay, workers: int
+def _swept(
+    made: ClusterScenario, replay: Replay, question: _Question, what: str
 ) -> AssumptionSensitivity:
     """What each headline of a scenario owes to the assumed values."""
-    from ettr.sim.cluster.whatif import n_simulations, sensitivity, varied_values
+    from ettr.sim.cluster.whatif import n_simulations, sensitivity
 
-    n = n_simulations(made, patterns, len(seeds), replay)
-    _say_size(n, len(seeds), len(varied_values(made, patterns, replay)[0]))
+    n = n_simulations(made, question.patterns, len(question.seeds), replay)
     with simulating_bar(n, "runs") as advance:
         return sensitivity(
             made,
-            seeds,
-            patterns=patterns,
-            workers=workers,
+            question.seeds,
+            patterns=question.patterns,
+            workers=question.workers,
             replay=replay,
-            progress=lambda done: advance("sensitivity", done),
+            progress=lambda done: advance(what, done),
         )
-
-
-def say_headlines(found: AssumptionSensitivity) -> None:
-    """Print for each headline the value that moves it most, and where the others are."""
-    from ettr.report.section import section_text
-    from ettr.report.sections.what_if import headlines_section
-
-    say()
-    say(section_text(headlines_section(found)))

@@ -562,7 +562,9 @@ class Sensitivity:
 def sensitivities(run: PlannedRun) -> tuple[Sensitivity, ...]:
     """The effect of each input, the strongest first."""
     found = [
-        Sensitivity(name, getattr(run, name), _elasticity(run, name), _halved(run, name))
+        Sensitivity(
+            name, getattr(run, name), _elasticity(run, name), exact_ettr(_scaled(run, name, 0.5))
+        )
         for name in INPUTS
     ]
     return tuple(sorted(found, key=lambda one: -abs(one.elasticity)))
@@ -607,7 +609,3 @@ def _ettr_of_equal_intervals(run: PlannedRun) -> float:
     intervals = run.productive_s / run.interval_s
     wall_s = expected_recovery_s(run) + intervals * expected_segment_s(run, run.interval_s)
     return run.productive_s / wall_s
-
-
-def _halved(run: PlannedRun, name: str) -> float:
-    return exact_ettr(_scaled(run, name, 0.5))

@@ -132,16 +132,12 @@ def _exported(analysis: Analysis, name: str, n_rows: int, file: str) -> Exported
 
 def _rows(analysis: Analysis, name: str) -> pa.Table:
     """The rows of a table in the types of its schema, in memory."""
-    schema = _schema(name)
+    schema = (TABLES | DERIVED)[name].arrow_schema
     rows = analysis.facts.engine.arrow(table_sql(analysis, name), {}).cast(schema)
     words = analysis.selection_head.simulated
     if not words or name not in DERIVED:
         return rows
     return rows.append_column(SIMULATED_COLUMN, pa.array([words] * rows.num_rows, pa.string()))
-
-
-def _schema(name: str) -> pa.Schema:
-    return (TABLES | DERIVED)[name].arrow_schema
 
 
 def _write_parquet(analysis: Analysis, name: str, out: BinaryIO) -> int:
