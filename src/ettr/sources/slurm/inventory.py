@@ -78,7 +78,7 @@ def matches(head: bytes, file_name: str) -> float:
 def prints_local(head: bytes) -> bool:
     """Whether it says since when a node is down, which scontrol does in local time."""
     return any(
-        (reason := _REASON.search(line)) and re.match(r"\d{4}-", _reason(reason[1]).since)
+        (reason := _REASON.search(line)) and re.match(r"\d{4}-", _reason(reason[1])[2])
         for line in first_texts(head, most=2000)
     )
 
@@ -206,18 +206,18 @@ class _Inventory:
 
     def _block_state(self, text: str, keys: dict[str, str]) -> Row | None:
         written = _REASON.search(text)
-        reason = _reason(written[1]) if written else _Reason("")
-        if not reason.since or not keys.get("State"):
+        reason, user, since_text = _reason(written[1] if written else "")
+        if not since_text or not keys.get("State"):
             state, _ = node_state(keys["State"]) if keys.get("State") else ("", None)
             self._undated += state in OUT_OF_SERVICE
             return None
-        since = datetime.fromisoformat(reason.since)
+        since = datetime.fromisoformat(since_text)
         moment = within_years(
             since.astimezone(UTC) if since.tzinfo else self._rows.utc(since, is_ordered=False)
         )
         if moment is None:
-            raise ValueError(f"{reason.since!r:.100} is not a time")
-        return _state(keys["State"], reason.text, reason.user, moment)
+            raise ValueError(f"{since_text!r:.100} is not a time")
+        return _state(keys["State"], reason, user, moment)
 
     def read_table(self) -> Iterator[Batch]:
         """`sinfo -N -l`: one line for each node and partition; it has no GPUs."""
@@ -358,23 +358,14 @@ class _Node:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Reason:
-    """Why a node is in its state, who said so, and since when; empty texts where it is not said."""
-
-    text: str
-    user: str = ""
-    since: str = ""
-
-
-def _reason(written: str) -> _Reason:
-    """A reason as scontrol writes it: `text [user@2026-03-01T00:00:00]`."""
+def _reason(written: str) -> tuple[str, str, str]:
+    """Why a node is in its state, who said so and since when: `text [user@2026-03-01T00:00:00]`."""
     written = written.rstrip()
     text, bracket, stamp = written.rpartition("[")
     user, at, since = stamp[:-1].partition("@")
     if not (bracket and at and user and since and stamp.endswith("]")) or " " in stamp:
-        return _Reason(written)
-    return _Reason(text.rstrip(), user, since)
+        return written, "", ""
+    return text.rstrip(), user, since
 
 
 def _state(spelled: str, reason: str, user: str, since: datetime) -> Row | None:
