@@ -322,7 +322,7 @@ def test_all_problems_of_a_site_file_come_at_once(tmp_path: Path) -> None:
         "xid.48: symptom is 'nope' (expected one of oom",
         "states.GONE: no such end state of Slurm",
         "states.FAILED: kind is 'bad' (expected one of none",
-        "rules 1: check is missing",
+        "rules 1: check missing",
         "reasons 1: reason_class missing",
         "weather: no such table",
         "symptoms.oom: no field 'colour'",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,19 +55,6 @@ _HUNG = {False: 0.9, True: 0.98}
 """Probability that a run hung on its fault, without progress and where that had stopped."""
 _DIGITS = re.compile("[0-9]+")
 Row = dict[str, Any]
-
-
-KeyT = TypeVar("KeyT")
-
-
-class _PlacesOfKeys(Generic[KeyT]):
-    """Places of keys in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self.of: dict[KeyT, int] = {}
-
-    def __call__(self, key: KeyT) -> int:
-        return self.of.setdefault(key, len(self.of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,30 +175,31 @@ def _interruptions(
     analysis: Analysis, ends: list[Row], evidence: list[str], named: list[str | None]
 ) -> tuple[Interruptions, list[tuple[str, str]]]:
     facts = analysis.facts
-    kinds: _PlacesOfKeys[str] = _PlacesOfKeys()
-    nodes: _PlacesOfKeys[tuple[str, str]] = _PlacesOfKeys()
+    # places of keys in the order in which they are met
+    kinds: defaultdict[str, int] = defaultdict(count().__next__)
+    nodes: defaultdict[tuple[str, str], int] = defaultdict(count().__next__)
     clusters = [row["cluster"] for row in ends]
     programs = _Programs(facts)
     program_at = [programs.place(row["cluster"], row["user"], _program(row)) for row in ends]
     exposed = _node_exposure(facts)
     for node in exposed:
-        nodes(node)
+        _ = nodes[node]
     pairs = _pairs(facts, {row["attempt_id"]: at for at, row in enumerate(ends)}, nodes)
-    names = list(nodes.of)
+    names = list(nodes)
     held = np.array([exposed.get(node, (0.0, 0.0)) for node in names]).reshape(-1, 2)
     is_named = [named[of] == names[node][1] for of, node in zip(*pairs[:2], strict=True)]
     end_s = np.array([row["end_us"] for row in ends], np.float64) / MICROSECONDS_PER_SECOND
     user = np.array(programs.user, dtype=np.int64)
     program = np.array(program_at, dtype=np.int64)
-    seen = np.array([kinds(one) for one in evidence], dtype=np.int64)
-    prior = fleet_evidence_table(analysis, tuple(kinds.of))
+    seen = np.array([kinds[one] for one in evidence], dtype=np.int64)
+    prior = fleet_evidence_table(analysis, tuple(kinds))
     places = _by_place(facts, clusters, pairs, names)
-    signs = outage_signs(seen, prior, tuple(kinds.of))
-    odds = _burst_odds(end_s, user[program], signs, places, _period_s(analysis))
+    signs = outage_signs(seen, prior, tuple(kinds))
+    odds = _burst_odds(end_s, user[program], signs, places, analysis.period.days * SECONDS_PER_DAY)
     day, days = _days(end_s)
     given = Interruptions(
         evidence=seen,
-        kinds=tuple(kinds.of),
+        kinds=tuple(kinds),
         program=program,
         user=user,
         program_runs=np.array(programs.runs, dtype=np.float64),
@@ -257,20 +246,29 @@ class _Programs:
     """Programs by cluster, user and name, with their users and how often each ran."""
 
     def __init__(self, facts: Facts) -> None:
-        self._place: _PlacesOfKeys[tuple[str, str | None, str]] = _PlacesOfKeys()
-        self._user: _PlacesOfKeys[tuple[str, str | None]] = _PlacesOfKeys()
+        self._place: dict[tuple[str, str | None, str], int] = defaultdict(count().__next__)
+        self._user: dict[tuple[str, str | None], int] = defaultdict(count().__next__)
         self.user: list[int] = []
         self.runs: list[float] = []
         # the order of a group is the engine's; hazards must not depend on it
-        for row in sorted(facts.rows("programs"), key=_by_owner):
+        rows = sorted(
+            facts.rows("programs"),
+            key=lambda row: (
+                row["cluster"],
+                row["user"] is None,
+                row["user"] or "",
+                row["program"],
+            ),
+        )
+        for row in rows:
             self.runs[self.place(row["cluster"], row["user"], row["program"])] += row["n"]
 
     def place(self, cluster: str, user: str | None, name: str) -> int:
         """The place of a program; one of which no attempt has run is new."""
-        at = self._place((cluster, user, name))
+        at = self._place[cluster, user, name]
         if at == len(self.runs):
             self.runs.append(0.0)
-            self.user.append(self._user((cluster, user)))
+            self.user.append(self._user[cluster, user])
         return at
 
 
@@ -280,10 +278,6 @@ def _days(end_s: np.ndarray) -> tuple[np.ndarray, int]:
         return np.zeros(0, dtype=np.int64), 1
     day = ((end_s - end_s.min()) // SECONDS_PER_DAY).astype(np.int64)
     return day, int(day.max()) + 1
-
-
-def _by_owner(row: Row) -> tuple[str, bool, str, str]:
-    return row["cluster"], row["user"] is None, row["user"] or "", row["program"]
 
 
 def _node_exposure(facts: Facts) -> dict[tuple[str, str], tuple[float, float]]:
@@ -300,13 +294,13 @@ def _node_exposure(facts: Facts) -> dict[tuple[str, str], tuple[float, float]]:
 _Pairs = tuple[list[int], list[int], list[float]]
 
 
-def _pairs(facts: Facts, place: dict[str, int], nodes: _PlacesOfKeys[tuple[str, str]]) -> _Pairs:
+def _pairs(facts: Facts, place: dict[str, int], nodes: dict[tuple[str, str], int]) -> _Pairs:
     """Interruption, node and days of each node that an interrupted attempt held."""
     held = facts.columns("interrupted_held")
     days = np.nan_to_num(held["elapsed_s"].astype(np.float64)) / SECONDS_PER_DAY
     columns = (*(held[name].tolist() for name in ("attempt_id", "cluster", "node")), days.tolist())
     made = sorted(
-        (place[attempt], nodes((cluster, node)), some)
+        (place[attempt], nodes[cluster, node], some)
         for attempt, cluster, node, some in zip(*columns, strict=True)
         if node is not None and attempt in place
     )
@@ -350,10 +344,6 @@ def _burst_odds(
         }
         odds[:, at] = burst_odds(end_s[at], users[at], signs[:, at], inside, period_s)
     return odds
-
-
-def _period_s(analysis: Analysis) -> float:
-    return analysis.period.days * SECONDS_PER_DAY
 
 
 # -- the ledger of causes of a store: every interruption with the probabilities of its causes ------

@@ -12,7 +12,7 @@ from ettr.metrics.availability import (
 )
 from ettr.metrics.coverage import unknown_checks, unknown_reasons
 from ettr.metrics.goodput import LostGoodput, lost_goodput
-from ettr.metrics.quality import DataQuality, Doubts, data_quality, unended_states
+from ettr.metrics.quality import DataQuality, data_quality, unended_states
 from ettr.metrics.runs import LISTED_RUNS, MIN_SCHEDULED_H, JobRuns, job_runs
 from ettr.metrics.sizes import SizeUnit
 from ettr.metrics.stitching import selected_links
@@ -89,17 +89,15 @@ def quality(analysis: Analysis) -> DataQuality:
         analysis.facts,
         analysis.exposure,
         assumed(analysis.assumptions, analysis.taxonomy, foreign),
-        Doubts(
-            unknown_checks(analysis.facts, analysis.taxonomy),
-            unknown_reasons(analysis.facts, analysis.taxonomy),
-            analysis.clock_shifts,
-            analysis.runaways,
-            analysis.left_out,
-            analysis.dump_windows,
-            analysis.early_start,
-            unended_states(analysis.facts),
-            analysis.covered_time,
-        ),
         analysis.naming,
         len(analysis.logs_clusters) > 1,
+        analysis.clock_shifts,
+        unknown_checks=unknown_checks(analysis.facts, analysis.taxonomy),
+        unknown_reasons=unknown_reasons(analysis.facts, analysis.taxonomy),
+        runaways=analysis.runaways,
+        left_out=analysis.left_out,
+        windows=analysis.dump_windows,
+        early_start=analysis.early_start,
+        unended_states=unended_states(analysis.facts),
+        covered=analysis.covered_time,
     )

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -38,17 +37,6 @@ from ettr.words import spell
 
 
 # -- Laws by which the failures of a run may be drawn: a fleet's own timeline, or nodes that age --
-
-
-class FailureLaw(Protocol):
-    """When a run fails."""
-
-    @property
-    def words(self) -> str:
-        """The law and what it assumes, in words."""
-
-    def times_s(self, failures_per_s: float, horizon_s: float, rng: np.random.Generator) -> Floats:
-        """Moments of failure from 0 to the horizon, ascending, shape (n,), in seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +77,7 @@ class ReplayedTimeline:
         )
 
     def times_s(self, failures_per_s: float, horizon_s: float, rng: np.random.Generator) -> Floats:
-        """Moments of failure; see `FailureLaw`."""
+        """Moments of failure from 0 to the horizon, ascending, shape (n,), in seconds."""
         fleets = failures_per_s * self.span_s / self.failures_s.size
         copies = max(1, math.ceil(fleets))
         blocks = max(1, math.ceil(horizon_s / self.block_s))
@@ -125,7 +113,7 @@ class AgeingNodes:
         )
 
     def times_s(self, failures_per_s: float, horizon_s: float, rng: np.random.Generator) -> Floats:
-        """Moments of failure; see `FailureLaw`."""
+        """Moments of failure from 0 to the horizon, ascending, shape (n,), in seconds."""
         mean_s = self.n_nodes / failures_per_s
         scale_s = mean_s / math.gamma(1.0 + 1.0 / self.shape)
         # a life met at a random moment is longer in proportion to its length
@@ -143,6 +131,7 @@ class AgeingNodes:
         return np.sort(np.concatenate(struck)) if struck else np.empty(0)
 
 
+FailureLaw = ReplayedTimeline | AgeingNodes
 LawOf = Callable[[PlannedRun], FailureLaw]
 """The failure law of a run, by its size and rate."""
 
@@ -244,17 +233,19 @@ class _Sizes:
 
 def _lengths_s(run: PlannedRun, law: FailureLaw, effort: _Effort) -> Floats:
     """Wall-clock of runs drawn by a law, shape (n,), in seconds."""
-    rng = np.random.default_rng(SEED)
-    expected_s = expected_wallclock_s(run)
-    horizon_s = 4.0 * expected_s + 20.0 / run.failures_per_s
-    in_a_run = max(1.0, run.failures_per_s * expected_s)
+    in_a_run = max(1.0, run.failures_per_s * expected_wallclock_s(run))
     n = int(min(effort.draws, max(20.0, effort.failures / in_a_run)))
-    return np.array(
-        [
-            progress(run, law.times_s(run.failures_per_s, horizon_s, rng).tolist()).wallclock_s
-            for _ in range(n)
-        ]
-    )
+    return _drawn_s(run, law, n, np.random.default_rng(SEED))
+
+
+def _horizon_s(run: PlannedRun) -> float:
+    """Until when failures of a run are drawn."""
+    return 4.0 * expected_wallclock_s(run) + 20.0 / run.failures_per_s
+
+
+def _drawn_s(run: PlannedRun, law: FailureLaw, n: int, rng: np.random.Generator) -> Floats:
+    failures = (law.times_s(run.failures_per_s, _horizon_s(run), rng).tolist() for _ in range(n))
+    return np.array([progress(run, times_s).wallclock_s for times_s in failures])
 
 
 def _with_spares(run: PlannedRun, law: FailureLaw, repair_s: float) -> tuple[PlannedRun, int]:
@@ -370,16 +361,11 @@ def _lengths(
     """Mean and quantiles of the wall-clock; None and nothing where they cannot be drawn."""
     if math.isinf(run.productive_s):
         return None, ()
-    expected_s = expected_wallclock_s(run)
-    if expected_s > ENDLESS * run.productive_s:
+    if expected_wallclock_s(run) > ENDLESS * run.productive_s:
         return None, ()
-    horizon_s = 4.0 * expected_s + 20.0 / run.failures_per_s
-    per_draw = max(1.0, run.failures_per_s * horizon_s)
+    per_draw = max(1.0, run.failures_per_s * _horizon_s(run))
     n = int(min(_RUN_DRAWS, max(20.0, _MOST_FAILURES / per_draw)))
-    lengths = [
-        progress(run, law.times_s(run.failures_per_s, horizon_s, rng).tolist()).wallclock_s
-        for _ in range(n)
-    ]
+    lengths = _drawn_s(run, law, n, rng)
     return float(np.mean(lengths)), tuple(
         (share, float(np.quantile(lengths, share))) for share in QUANTILES
     )

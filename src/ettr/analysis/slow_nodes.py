@@ -6,8 +6,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -255,22 +255,30 @@ def compared_runs(analysis: Analysis, false_discovery: float) -> ComparedRuns:
     """
     jobs = analysis.selection.without_nodes.at_any_time
     facts = analysis.facts.under(selection=jobs)
-    rows = facts.rows("run_segments")
-    names = [field.name for field in fields(_Segment)]
-    measured = [_Segment(*(row[name] for name in names)) for row in rows if row["n"] >= MIN_STEPS]
+    measured = [row for row in facts.rows("run_segments") if row["n"] >= MIN_STEPS]
     if not measured:
         return ComparedRuns((), 0, 0, "no run with step times names its job, and the job its nodes")
     nodes_of = _nodes_of(facts)
-    placed = [one for one in measured if one.attempt_id in nodes_of]
+    placed = [row for row in measured if row["attempt_id"] in nodes_of]
     if not placed:
         return ComparedRuns((), 0, 0, "no log names the nodes of the jobs of the runs")
     segments, nodes = _numbered(placed, nodes_of)
-    runs = len(np.unique(segments.run))
+    return _compared(analysis, segments, nodes, false_discovery)
+
+
+def _compared(
+    analysis: Analysis,
+    segments: RunSegments,
+    nodes: Sequence[tuple[str, str]],
+    false_discovery: float,
+) -> ComparedRuns:
+    """What segments on numbered nodes say."""
+    runs, n = len(np.unique(segments.run)), len(segments.run)
     judged = slow_by_runs(segments, false_discovery, analysis.assumptions.confidence)
     if isinstance(judged, str):
-        return ComparedRuns((), runs, len(placed), judged)
+        return ComparedRuns((), runs, n, judged)
     named = tuple(_named(group, nodes) for group in judged.groups)
-    return ComparedRuns(named, runs, len(placed), None, judged.spread, judged.least_slowdown)
+    return ComparedRuns(named, runs, n, None, judged.spread, judged.least_slowdown)
 
 
 _BANDWIDTH = re.compile(r"busbw ([0-9.e+]+) GB/s of (\w+) at ([0-9]+) bytes on ([0-9]+) nodes")
@@ -303,29 +311,25 @@ def compared_tests(analysis: Analysis, false_discovery: float) -> ComparedRuns:
     if not held:
         return ComparedRuns((), 0, 0, "no test of bus bandwidth names its nodes")
     segments = RunSegments(np.array(kind), np.array(log_time), held, np.full(len(held), np.nan))
-    judged = slow_by_runs(segments, false_discovery, analysis.assumptions.confidence)
-    if isinstance(judged, str):
-        return ComparedRuns((), len(kinds), len(held), judged)
-    named = tuple(_named(group, list(nodes)) for group in judged.groups)
-    return ComparedRuns(named, len(kinds), len(held), None, judged.spread, judged.least_slowdown)
+    return _compared(analysis, segments, list(nodes), false_discovery)
 
 
 def _numbered(
-    placed: Sequence[_Segment], nodes_of: Mapping[str, Sequence[str]]
+    placed: Sequence[Mapping[str, Any]], nodes_of: Mapping[str, Sequence[str]]
 ) -> tuple[RunSegments, list[tuple[str, str]]]:
     """The segments with numbers for runs and nodes, and the nodes by their numbers."""
     nodes: dict[tuple[str, str], int] = {}
     runs: dict[tuple[str, str, int], int] = {}
     run, held = [], []
     for one in placed:
-        names = nodes_of[one.attempt_id]
+        names = nodes_of[one["attempt_id"]]
         # step times of other sizes are not comparable
-        run.append(runs.setdefault((one.cluster, one.run_id, len(names)), len(runs)))
-        places = [nodes.setdefault((one.cluster, name), len(nodes)) for name in names]
+        run.append(runs.setdefault((one["cluster"], one["run_id"], len(names)), len(runs)))
+        places = [nodes.setdefault((one["cluster"], name), len(nodes)) for name in names]
         held.append(np.array(places, dtype=np.int64))
-    log_step = np.log([one.step_s for one in placed])
+    log_step = np.log([one["step_s"] for one in placed])
     gpu_hours = [
-        np.nan if one.n_gpus is None else one.steps_s / SECONDS_PER_HOUR * one.n_gpus
+        np.nan if one["n_gpus"] is None else one["steps_s"] / SECONDS_PER_HOUR * one["n_gpus"]
         for one in placed
     ]
     return RunSegments(np.array(run), log_step, held, np.array(gpu_hours)), list(nodes)
@@ -342,18 +346,6 @@ def _named(group: SlowGroup, nodes: Sequence[tuple[str, str]]) -> SlowByRuns:
         group.lost_gpu_hours,
         group.segments_without_gpus,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """An attempt of a run: its median step, and all of them together, by its first rank."""
-
-    cluster: str
-    run_id: str
-    attempt_id: str
-    step_s: float
-    steps_s: float
-    n_gpus: int | None
 
 
 def _nodes_of(facts: Facts) -> dict[str, list[str]]:

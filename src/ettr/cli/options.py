@@ -422,7 +422,7 @@ def source_names(incomplete: str) -> list[str]:
 
 def vendor_names(incomplete: str) -> list[str]:
     """Vendors with verdicts on XID codes that begin so."""
-    from ettr.taxonomy.catalogue import VENDORS
+    from ettr.taxonomy.codes import VENDORS
 
     return [name for name in VENDORS if name.startswith(incomplete)]
 

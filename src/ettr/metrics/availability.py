@@ -375,7 +375,9 @@ def availability(
     unplanned = [o for o in begun if not o.is_planned]
     planned_h = sum(o.hours for o in found if o.is_planned)
     unplanned_h = sum(o.hours for o in found if not o.is_planned)
-    measured_s = _measured_s(fleet, clusters)
+    # of clusters of which there are states; of nodes of none, too
+    of_measured = [node for node in fleet.spans_s if node[0] in clusters or not node[0]]
+    measured_s = sum(map(fleet.served_s, of_measured))
     measured_h = measured_s / SECONDS_PER_HOUR
     without = sum(np.isnan(gpus) for gpus in fleet.gpus.values()) + len(fleet.gpus_of_jobs)
     lost_h = [o.hours - busy for o, busy in zip(found, busy_h, strict=True)]
@@ -400,11 +402,6 @@ def availability(
         fleet_is_known=fleet.is_known,
     )
     return measured if clusters else _without_outages(measured)
-
-
-def _measured_s(fleet: Service, clusters: Collection[str]) -> float:
-    """Node-seconds in service of clusters of which there are states; of nodes of none, too."""
-    return sum(fleet.served_s(node) for node in fleet.spans_s if node[0] in clusters or not node[0])
 
 
 def outages_in_service(down: Iterable[Outage], fleet: Service) -> list[Outage]:

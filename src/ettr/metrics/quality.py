@@ -120,28 +120,14 @@ class DataQuality:
     covered: CoveredTime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Doubts:
-    """What other questions have found that a reader must know before trusting a number."""
-
-    unknown_checks: tuple[UnknownCheck, ...] = ()
-    unknown_reasons: tuple[UnknownReason, ...] = ()
-    shifts: tuple[ClockShift, ...] = ()
-    runaways: Runaways | None = None
-    left_out: LeftOut | None = None
-    windows: tuple[DumpWindow, ...] = ()
-    early_start: EarlyStart | None = None
-    unended_states: UnendedStates | None = None
-    covered: CoveredTime | None = None
-
-
 def data_quality(
     facts: Facts,
     exposure: ExposureBasis,
     assumptions: tuple[str, ...] = (),
-    doubts: Doubts | None = None,
     naming: Naming | None = None,
     has_clusters: bool = False,
+    shifts: tuple[ClockShift, ...] = (),
+    **doubts: Any,
 ) -> DataQuality:
     """Rejects by reason, open jobs, gaps, clock skew, unknown nodes, and assumptions.
 
@@ -150,8 +136,8 @@ def data_quality(
     Args:
         assumptions: what the analysis itself assumed, one sentence each; those made in reading the
             files are added.
+        doubts: fields of `DataQuality` that other questions fill.
     """
-    doubts = doubts or Doubts()
     read = _files(facts.rows("files"), naming or Naming(), has_clusters)
     counts = facts.under(selection=Selection()).row("attempt_checks")
     started = counts["started"]
@@ -172,7 +158,7 @@ def data_quality(
         running_attempts=int(counts["running"]),
         pending_attempts=int(counts["pending"]),
         coverage=coverage(facts),
-        clocks=_clocks(facts, counts, doubts.shifts),
+        clocks=_clocks(facts, counts, shifts),
         nodes_not_in_inventory=len(unknown),
         nodes_not_in_inventory_first=tuple(unknown[:LISTED_NODES]),
         attempts_without_nodes=int(counts["no_nodes"]),
@@ -183,15 +169,8 @@ def data_quality(
         allocation_node_hours=float(held_s) / SECONDS_PER_HOUR,
         exposure=exposure,
         assumptions=(*assumptions, *exposure.sentences, *notes),
-        unknown_checks=doubts.unknown_checks,
         site_notes=tuple(site_notes),
-        runaways=doubts.runaways,
-        left_out=doubts.left_out,
-        windows=doubts.windows,
-        early_start=doubts.early_start,
-        unknown_reasons=doubts.unknown_reasons,
-        unended_states=doubts.unended_states,
-        covered=doubts.covered,
+        **doubts,
     )
 
 

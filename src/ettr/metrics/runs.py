@@ -186,7 +186,8 @@ def job_runs(
     numbers = _Numbers(asked.columns("run_numbers"))
     rows = asked.rows("run_listed")
     details = _details(asked, rows, with_ends=with_ends, of_record=of_record)
-    runs = tuple(_run(row, details.get(row["place"], _RunDetail())) for row in rows)
+    sure = [one for detail in details.values() for one in detail.pop("confidences")]
+    runs = tuple(_run(row, details[row["place"]]) for row in rows)
     numbers.measure(runs)
     return JobRuns(
         gap_h=rule.gap_h,
@@ -201,11 +202,7 @@ def job_runs(
         partly_selected_runs=numbers.partly_selected if facts.given("runs_may_split") else 0,
         attempts_without_gpus=asked.row("attempts_without_gpus")["n"] if min_gpus else 0,
         runs=runs,
-        by_confidence=counted_confidences(
-            sure for one in details.values() for sure in one.confidences or ()
-        )
-        if with_ends
-        else None,
+        by_confidence=counted_confidences(sure) if with_ends else None,
     )
 
 
@@ -242,26 +239,10 @@ def _run_asked(facts: Facts) -> str:
     return facts.table("run_chosen" if facts.given("runs_may_split") else "run_attempts")
 
 
-@dataclass(frozen=True, slots=True)
-class _RunDetail:
-    """What is looked up for a listed run only."""
-
-    split: ScheduledSplit | None = None
-    waits: InputWaits | None = None
-    job_ids: tuple[str, ...] = ()
-    interruptions: int | None = None
-    confidences: tuple[str, ...] | None = None
-
-    @property
-    def failures(self) -> int | None:
-        """How many of its attempts the infrastructure ended."""
-        return None if self.confidences is None else len(self.confidences)
-
-
 def _details(
     facts: Facts, rows: list[dict[str, Any]], *, with_ends: bool, of_record: bool
-) -> dict[int, _RunDetail]:
-    """For each listed run its split, the ids of its jobs, and how its attempts ended."""
+) -> dict[int, dict[str, Any]]:
+    """For each listed run the fields of `JobRun` that are looked up, and `confidences`."""
     if not rows:
         return {}
     by_run: dict[int, list[dict[str, Any]]] = {}
@@ -276,7 +257,7 @@ def _details(
     ends: dict[int, list[str | None]] = {place: [] for place in by_run}
     for row in facts.rows("run_ends") if with_ends else ():
         ends[row["place"]].append(row["confidence"])
-    details: dict[int, _RunDetail] = {}
+    details: dict[int, dict[str, Any]] = {}
     for run in rows:
         attempts = by_run[run["place"]]
         jobs = tuple(dict.fromkeys(attempt["job_id"] for attempt in attempts))
@@ -298,13 +279,16 @@ def _details(
         if split is not None:
             gpus = None if run["gpu_s"] is None else run["gpu_s"] / max(run["scheduled_s"], 1e-9)
             waited = input_waits(split, (waits[key] for key in keys if key in waits), gpus)
-        details[run["place"]] = _RunDetail(
-            split,
-            waited,
-            jobs,
-            len(mine) if with_ends else None,
-            tuple(sure for sure in mine if sure is not None) if with_ends else None,
-        )
+        failed = [sure for sure in mine if sure is not None]
+        details[run["place"]] = {
+            "split": split,
+            "input_stall": None if waited is None else waited.stall,
+            "input_waits": waited,
+            "job_ids": jobs,
+            "interruptions": len(mine) if with_ends else None,
+            "failures": len(failed) if with_ends else None,
+            "confidences": failed,
+        }
     return details
 
 
@@ -333,8 +317,8 @@ def _state_of(last_state: str) -> RunState:
     return RunState.RUNNING if last_state in STILL_RUNNING else RunState.INTERRUPTED
 
 
-def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
-    split = detail.split
+def _run(row: dict[str, Any], detail: dict[str, Any]) -> JobRun:
+    split = detail["split"]
     wall_s = float(row["queue_s"] + row["scheduled_s"])
     productive_h = _productive_h(row, split)
     wall_h = wall_s / SECONDS_PER_HOUR
@@ -342,11 +326,8 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
         cluster=row["cluster"],
         name=row["name"],
         user=row["user"],
-        job_ids=detail.job_ids,
         jobs=int(row["jobs"]),
         attempts=int(row["attempts"]),
-        interruptions=detail.interruptions,
-        failures=detail.failures,
         n_gpus=row["n_gpus"],
         n_nodes=row["n_nodes"],
         first_eligible=to_datetime(row["first_s"]),
@@ -363,9 +344,7 @@ def _run(row: dict[str, Any], detail: _RunDetail) -> JobRun:
         ettr_ratio=_share(productive_h, wall_s),
         ettr_without_queue_ratio=_share(productive_h, float(row["scheduled_s"])),
         productive_h=productive_h,
-        split=split,
-        input_stall=None if detail.waits is None else detail.waits.stall,
-        input_waits=detail.waits,
+        **detail,
     )
 
 

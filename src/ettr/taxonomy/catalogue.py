@@ -9,14 +9,13 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ettr.errors import UsageError
 from ettr.taxonomy.codes import (
-    CONFLICT_VENDORS,
     KINDS,
     VENDORS,
     JobState,
@@ -299,9 +298,6 @@ def check_vendor(believe: str) -> str:
     return believe.lower()
 
 
-__all__ = ["CONFLICT_VENDORS", "VENDORS", "Taxonomy", "Verdict", "check_vendor"]
-
-
 def xid_of_reason(text: str) -> int | None:
     """The XID that a reason for draining or downing a node names first, None where it has none."""
     named = _XID_IN_REASON.search(lowered(text))
@@ -311,44 +307,74 @@ def xid_of_reason(text: str) -> int | None:
 # -- a site's own rows of the taxonomy, from one TOML or CSV file ----------------------------------
 
 
-# what may be set in each table, and of which type
-_FIELDS: dict[str, dict[str, type]] = {
-    "xid": {"symptom": str, "node_fault": bool, "sticky": bool, "role": str, "description": str},
-    "states": {
-        "terminal": bool,
-        "kind": str,
-        "kind_by_owner": str,
-        "needs_evidence": bool,
-        "reason": str,
-    },
-    "symptoms": {
-        "name": str,
-        "user_program": bool,
-        "system_software": bool,
-        "hardware": bool,
-        "rank": int,
-        "likely_cause": str,
-    },
-    "rules": {
-        "check": str,
-        "code": str,
-        "symptom": str,
-        "severity": str,
-        "fixed": bool,
-        "node_fault": bool,
-        "rank": int,
-    },
-    "reasons": {"pattern": str, "reason_class": str, "symptom": str, "planned": bool},
-    "kernel": {
-        "code": str,
-        "mark": str,
-        "pattern": str,
-        "entity_type": str,
-        "symptom": str,
-        "severity": str,
-        "node_fault": bool,
-        "rank": int,
-    },
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of a site's file: its fields and types, those it needs, how a change is said."""
+
+    fields: Mapping[str, type]
+    change: str
+    needed: tuple[str, ...] = ()
+
+
+# symptoms first: the other tables may name a new one
+_TABLES = {
+    "symptoms": _Table(
+        {
+            "name": str,
+            "user_program": bool,
+            "system_software": bool,
+            "hardware": bool,
+            "rank": int,
+            "likely_cause": str,
+        },
+        "symptom {key}",
+    ),
+    "xid": _Table(
+        {"symptom": str, "node_fault": bool, "sticky": bool, "role": str, "description": str},
+        "xid {key}",
+    ),
+    "states": _Table(
+        {
+            "terminal": bool,
+            "kind": str,
+            "kind_by_owner": str,
+            "needs_evidence": bool,
+            "reason": str,
+        },
+        "state {key}",
+    ),
+    "rules": _Table(
+        {
+            "check": str,
+            "code": str,
+            "symptom": str,
+            "severity": str,
+            "fixed": bool,
+            "node_fault": bool,
+            "rank": int,
+        },
+        "rule for check {check}",
+        ("check",),
+    ),
+    "reasons": _Table(
+        {"pattern": str, "reason_class": str, "symptom": str, "planned": bool},
+        "reason {pattern}",
+        ("pattern", "reason_class"),
+    ),
+    "kernel": _Table(
+        {
+            "code": str,
+            "mark": str,
+            "pattern": str,
+            "entity_type": str,
+            "symptom": str,
+            "severity": str,
+            "node_fault": bool,
+            "rank": int,
+        },
+        "kernel message {mark}",
+        ("mark",),
+    ),
 }
 # tables that are lists, and the field that the key of a CSV line fills
 _LISTS = {"rules": "check", "reasons": "pattern", "kernel": "mark"}
@@ -412,15 +438,14 @@ def with_site_file(taxonomy: Taxonomy, path: Path, *, believe: str | None = None
     data = _read(path)
     over = _Overlay(dict(taxonomy.symptoms), dict(taxonomy.xids), dict(taxonomy.states))
     vendor = _choose_vendor(data.pop("believe", None), believe, taxonomy.believe, over)
-    for name in data.keys() - _FIELDS.keys():
-        over.problems.append(f"{name}: no such table; there are: believe, {', '.join(_FIELDS)}")
-    # symptoms first: the other tables may name a new one
-    _symptoms(_keyed(data, "symptoms", over), over)
-    _xids(_keyed(data, "xid", over), over)
-    _states(_keyed(data, "states", over), over)
-    _rules(_listed(data, "rules", over), path.name, over)
-    _reasons(_listed(data, "reasons", over), path.name, over)
-    _kernel(_listed(data, "kernel", over), path.name, over)
+    for name in data.keys() - _TABLES.keys():
+        over.problems.append(f"{name}: no such table; there are: believe, {', '.join(_TABLES)}")
+    for name, table in _TABLES.items():
+        for key, row in _rows(data, name, over):
+            if problem := _ADD[name](over, key, row, path.name):
+                over.problems.append(f"{_place(name, key)}: {problem}")
+            else:
+                over.changed.append(table.change.format(key=key, **row))
     if over.problems:
         lines = "".join(f"\n  {problem}" for problem in over.problems)
         raise UsageError(f"{path}: not a valid taxonomy file:{lines}")
@@ -478,7 +503,7 @@ def _read_csv(path: Path, text: str) -> dict[str, Any]:
 
 def _put(target: dict[str, Any], table: str, row: Mapping[str, str | None]) -> None:
     name, text = row["field"] or "", row["value"] or ""
-    kind = _FIELDS.get(table, {}).get(name)
+    kind = _TABLES[table].fields.get(name) if table in _TABLES else None
     if kind is bool and text.lower() in _TRUTHS:
         target[name] = _TRUTHS[text.lower()]
     elif kind is int and text.lstrip("-").isdecimal():
@@ -499,187 +524,164 @@ def _choose_vendor(
     return str(in_file).lower()
 
 
-def _keyed(data: dict[str, Any], table: str, over: _Overlay) -> dict[str, dict[str, Any]]:
-    rows = data.get(table, {})
-    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
-        over.problems.append(f"{table}: expected tables such as [{table}.NAME]")
-        return {}
-    return {
-        key: row for key, row in rows.items() if _fields_fit(f"{table}.{key}", table, row, over)
+def _place(table: str, key: str) -> str:
+    return f"{table} {key}" if table in _LISTS else f"{table}.{key}"
+
+
+def _rows(data: dict[str, Any], table: str, over: _Overlay) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a table without a wrong field, each with its key or its number."""
+    kind, form = (list, f"[[{table}]]") if table in _LISTS else (dict, f"[{table}.NAME]")
+    given = data.get(table, kind())
+    rows = {str(i): row for i, row in enumerate(given, 1)} if isinstance(given, list) else given
+    if not isinstance(given, kind) or not all(isinstance(row, dict) for row in rows.values()):
+        over.problems.append(f"{table}: expected tables such as {form}")
+        return
+    for key, row in rows.items():
+        problems = [*_wrong_fields(table, row, over)]
+        missing = [name for name in _TABLES[table].needed if not row.get(name)]
+        if missing and not problems:
+            problems = [f"{' and '.join(missing)} missing"]
+        over.problems += [f"{_place(table, key)}: {problem}" for problem in problems]
+        if not problems:
+            yield key, row
+
+
+def _wrong_fields(table: str, row: dict[str, Any], over: _Overlay) -> Iterator[str]:
+    """What is wrong with single fields of a row: their names, types and words."""
+    known = _TABLES[table].fields
+    catalogues = (XID_CATALOGUE, REASON_CATALOGUE) if table == "rules" else ()
+    words: dict[str, tuple[str, ...]] = {
+        "symptom": (*over.symptoms, *catalogues),
+        "role": tuple(role.value for role in Role),
+        "kind": tuple(KINDS),
+        "kind_by_owner": tuple(KINDS),
+        "severity": tuple(SEVERITIES),
     }
-
-
-def _listed(data: dict[str, Any], table: str, over: _Overlay) -> list[dict[str, Any]]:
-    rows = data.get(table, [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        over.problems.append(f"{table}: expected tables such as [[{table}]]")
-        return []
-    return [row for i, row in enumerate(rows, 1) if _fields_fit(f"{table} {i}", table, row, over)]
-
-
-def _fields_fit(where: str, table: str, row: dict[str, Any], over: _Overlay) -> bool:
-    before = len(over.problems)
     for name, value in row.items():
-        kind = _FIELDS[table].get(name)
-        if kind is None:
-            allowed = ", ".join(_FIELDS[table])
-            over.problems.append(f"{where}: no field {name!r}; there are: {allowed}")
-        elif type(value) is not kind:
-            over.problems.append(f"{where}: {name} is {value!r} (expected {_TYPE_WORDS[kind]})")
-    return len(over.problems) == before
+        if name not in known:
+            yield f"no field {name!r}; there are: {', '.join(known)}"
+        elif type(value) is not known[name]:
+            yield f"{name} is {value!r} (expected {_TYPE_WORDS[known[name]]})"
+        elif name in words and value not in words[name] and (value or name != "symptom"):
+            yield f"{name} is {value!r} (expected one of {', '.join(words[name])})"
 
 
-def _one_of(where: str, name: str, value: Any, allowed: Any, over: _Overlay) -> None:
-    if value is not None and value not in allowed:
-        listed = ", ".join(str(word) for word in allowed)
-        over.problems.append(f"{where}: {name} is {value!r} (expected one of {listed})")
+# -- one row of each table laid over the package's; they return what is wrong with it
 
 
-def _symptoms(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
-    for slug, row in rows.items():
-        if not slug or not all(c.isascii() and (c.isalnum() or c == "-") for c in slug):
-            over.problems.append(f"symptoms.{slug}: a slug has letters, digits and hyphens")
-            continue
-        blank = Symptom(slug, slug, False, False, False, 100, "not given", "site")
-        over.symptoms[slug] = replace(over.symptoms.get(slug, blank), **row)
-        over.changed.append(f"symptom {slug}")
+def _symptom(over: _Overlay, slug: str, row: dict[str, Any], _: str) -> str | None:
+    if not slug or not all(c.isascii() and (c.isalnum() or c == "-") for c in slug):
+        return "a slug has letters, digits and hyphens"
+    blank = Symptom(slug, slug, False, False, False, 100, "not given", "site")
+    over.symptoms[slug] = replace(over.symptoms.get(slug, blank), **row)
+    return None
 
 
-def _xids(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
-    for key, row in rows.items():
-        where = f"xid.{key}"
-        if not (key.isascii() and key.isdigit()):
-            over.problems.append(f"{where}: an XID is a number")
-            continue
-        _one_of(where, "symptom", row.get("symptom"), over.symptoms, over)
-        _one_of(where, "role", row.get("role"), tuple(r.value for r in Role), over)
-        code = int(key)
-        known = over.xids.get(code)
-        if known is None and not row.get("symptom"):
-            over.problems.append(f"{where}: a code that the catalogue lacks needs a symptom")
-            continue
-        blank = Xid(
-            code,
-            "",
-            "code of the site",
-            None,
-            "site",
-            Role.CAUSE,
-            False,
-            "",
-            "",
-            "",
-            False,
-            "",
-            "n/a",
-            "",
-            False,
+_NEW_XID = Xid(
+    code=0,
+    mnemonic="",
+    description="code of the site",
+    symptom=None,
+    symptom_by="site",
+    role=Role.CAUSE,
+    sticky=False,
+    nvidia="",
+    nvidia_follow_up="",
+    products="",
+    announced_by_154=False,
+    gpud="",
+    gcm="n/a",
+    aws="",
+    aznhc=False,
+)
+
+
+def _xid(over: _Overlay, key: str, row: dict[str, Any], _: str) -> str | None:
+    if not (key.isascii() and key.isdigit()):
+        return "an XID is a number"
+    code = int(key)
+    if code not in over.xids and not row.get("symptom"):
+        return "a code that the catalogue lacks needs a symptom"
+    values = dict(row)
+    if "role" in values:
+        values["role"] = Role(values["role"])
+    if "symptom" in values:
+        values["symptom_by"] = "site"
+    over.xids[code] = replace(over.xids.get(code, replace(_NEW_XID, code=code)), **values)
+    return None
+
+
+def _state(over: _Overlay, key: str, row: dict[str, Any], _: str) -> str | None:
+    if key not in over.states:
+        return f"no such end state of Slurm; there are: {', '.join(over.states)}"
+    # a site that sets one kind means it, whoever brought the end about
+    by_owner = {"kind_by_owner": row["kind"]} if "kind" in row else {}
+    over.states[key] = replace(over.states[key], **(by_owner | row))
+    return None
+
+
+def _rule(over: _Overlay, number: str, row: dict[str, Any], file_name: str) -> None:
+    over.rules.append(
+        Rule(
+            check=row["check"],
+            code=row.get("code", "*"),
+            symptom=row.get("symptom") or None,
+            severity=row.get("severity", "critical"),
+            fixed=row.get("fixed", "severity" in row),
+            node_fault=row.get("node_fault", False),
+            rank=row.get("rank"),
+            source=f"rule {number} of {file_name}",
         )
-        values = dict(row)
-        if values.get("role") in tuple(r.value for r in Role):
-            values["role"] = Role(values["role"])
-        if "symptom" in values:
-            values["symptom_by"] = "site"
-        over.xids[code] = replace(known or blank, **values)
-        over.changed.append(f"xid {code}")
+    )
 
 
-def _states(rows: dict[str, dict[str, Any]], over: _Overlay) -> None:
-    for key, row in rows.items():
-        where = f"states.{key}"
-        if key not in over.states:
-            over.problems.append(
-                f"{where}: no such end state of Slurm; there are: {', '.join(over.states)}"
-            )
-            continue
-        _one_of(where, "kind", row.get("kind"), KINDS, over)
-        _one_of(where, "kind_by_owner", row.get("kind_by_owner"), KINDS, over)
-        values = dict(row)
-        # a site that sets one kind means it, whoever brought the end about
-        if "kind" in values:
-            values.setdefault("kind_by_owner", values["kind"])
-        over.states[key] = replace(over.states[key], **values)
-        over.changed.append(f"state {key}")
-
-
-def _rules(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
-    for i, row in enumerate(rows, 1):
-        where = f"rules {i}"
-        if not row.get("check"):
-            over.problems.append(f"{where}: check is missing (a pattern such as 'coolant *')")
-            continue
-        symptom = row.get("symptom") or None
-        allowed = (*over.symptoms, XID_CATALOGUE, REASON_CATALOGUE)
-        _one_of(where, "symptom", symptom, allowed, over)
-        _one_of(where, "severity", row.get("severity"), SEVERITIES, over)
-        over.rules.append(
-            Rule(
-                check=row["check"],
-                code=row.get("code", "*"),
-                symptom=symptom,
-                severity=row.get("severity", "critical"),
-                fixed=row.get("fixed", "severity" in row),
-                node_fault=row.get("node_fault", False),
-                rank=row.get("rank"),
-                source=f"rule {i} of {file_name}",
-            )
+def _reason(over: _Overlay, number: str, row: dict[str, Any], file_name: str) -> None:
+    over.reasons.append(
+        ReasonRule(
+            pattern=row["pattern"],
+            reason_class=row["reason_class"],
+            symptom=row.get("symptom") or None,
+            planned=row.get("planned", False),
+            source=f"reason {number} of {file_name}",
         )
-        over.changed.append(f"rule for check {row['check']}")
+    )
 
 
-def _reasons(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
-    for i, row in enumerate(rows, 1):
-        where = f"reasons {i}"
-        missing = [name for name in ("pattern", "reason_class") if not row.get(name)]
-        if missing:
-            over.problems.append(f"{where}: {' and '.join(missing)} missing")
-            continue
-        _one_of(where, "symptom", row.get("symptom") or None, over.symptoms, over)
-        over.reasons.append(
-            ReasonRule(
-                pattern=row["pattern"],
-                reason_class=row["reason_class"],
-                symptom=row.get("symptom") or None,
-                planned=row.get("planned", False),
-                source=f"reason {i} of {file_name}",
-            )
+def _kernel(over: _Overlay, number: str, row: dict[str, Any], file_name: str) -> str | None:
+    symptom = row.get("symptom") or None
+    if symptom and not row.get("code"):
+        return "code missing"
+    if len(row["mark"].encode()) < SHORTEST_MARK:
+        return (
+            f"mark is {row['mark']!r} (expected {SHORTEST_MARK} characters or more, which stand in "
+            "each such line as they are)"
         )
-        over.changed.append(f"reason {row['pattern']}")
-
-
-def _kernel(rows: list[dict[str, Any]], file_name: str, over: _Overlay) -> None:
-    for i, row in enumerate(rows, 1):
-        where = f"kernel {i}"
-        symptom = row.get("symptom") or None
-        needed = ("mark",) if symptom is None else ("mark", "code")
-        if missing := [name for name in needed if not row.get(name)]:
-            over.problems.append(f"{where}: {' and '.join(missing)} missing")
-            continue
-        if len(row["mark"].encode()) < SHORTEST_MARK:
-            over.problems.append(
-                f"{where}: mark is {row['mark']!r} (expected {SHORTEST_MARK} characters or more, "
-                "which stand in each such line as they are)"
-            )
-        pattern = row.get("pattern") or re.escape(row["mark"])
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            over.problems.append(
-                f"{where}: pattern is {pattern!r} (no regular expression: {error})"
-            )
-        _one_of(where, "symptom", symptom, over.symptoms, over)
-        _one_of(where, "severity", row.get("severity"), SEVERITIES, over)
-        over.kernel.append(
-            KernelForm(
-                code=row.get("code", ""),
-                mark=row["mark"],
-                pattern=pattern,
-                entity_type=row.get("entity_type", ""),
-                symptom=symptom,
-                severity=row.get("severity", "critical"),
-                node_fault=row.get("node_fault", False),
-                rank=row.get("rank"),
-                source=f"kernel message {i} of {file_name}",
-            )
+    pattern = row.get("pattern") or re.escape(row["mark"])
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"pattern is {pattern!r} (no regular expression: {error})"
+    over.kernel.append(
+        KernelForm(
+            code=row.get("code", ""),
+            mark=row["mark"],
+            pattern=pattern,
+            entity_type=row.get("entity_type", ""),
+            symptom=symptom,
+            severity=row.get("severity", "critical"),
+            node_fault=row.get("node_fault", False),
+            rank=row.get("rank"),
+            source=f"kernel message {number} of {file_name}",
         )
-        over.changed.append(f"kernel message {row['mark']}")
+    )
+    return None
+
+
+_ADD: Mapping[str, Callable[[_Overlay, str, dict[str, Any], str], str | None]] = {
+    "symptoms": _symptom,
+    "xid": _xid,
+    "states": _state,
+    "rules": _rule,
+    "reasons": _reason,
+    "kernel": _kernel,
+}
