@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.lemon_nodes import fault_fleet_of, fleet_of
 from ettr.errors import UsageError
 from ettr.facts import Facts, made
@@ -29,9 +29,6 @@ from ettr.lemons.fleet import Stratum
 from ettr.metrics.instants import to_seconds
 from ettr.metrics.sizes import SizeUnit, size_class, size_end_of
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
 
 USUAL_DAYS = 28.0
 """Days of the fit and of the score where the logs have room for both: the paper's snapshot."""

@@ -54,6 +54,7 @@ _BY_PERSON = 0.9
 _HUNG = {False: 0.9, True: 0.98}
 """Probability that a run hung on its fault, without progress and where that had stopped."""
 _DIGITS = re.compile("[0-9]+")
+"""Names of jobs that differ in numbers alone are one program."""
 Row = dict[str, Any]
 
 
@@ -153,11 +154,6 @@ def _settled(analysis: Analysis) -> dict[str, Settled]:
     return found
 
 
-def _program(row: Row) -> str:
-    """The job's name; those that differ in numbers alone are one program."""
-    return _DIGITS.sub("#", row["name"] or "")
-
-
 def _evidence(failure: Row | None, end: Row) -> str:
     if failure is not None and failure["symptom"] != UNATTRIBUTED:
         return str(failure["symptom"])
@@ -180,7 +176,10 @@ def _interruptions(
     nodes: defaultdict[tuple[str, str], int] = defaultdict(count().__next__)
     clusters = [row["cluster"] for row in ends]
     programs = _Programs(facts)
-    program_at = [programs.place(row["cluster"], row["user"], _program(row)) for row in ends]
+    program_at = [
+        programs.place(row["cluster"], row["user"], _DIGITS.sub("#", row["name"] or ""))
+        for row in ends
+    ]
     exposed = _node_exposure(facts)
     for node in exposed:
         _ = nodes[node]

@@ -15,22 +15,20 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.selecting import last_day
+from ettr.attribution.job_history import AttemptHistory, JobHistory
 from ettr.facts import Facts, made
 from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import to_seconds
 from ettr.taxonomy.rules import KERNEL_CHECK
 from ettr.units import SECONDS_PER_DAY
-
-if TYPE_CHECKING:
-    from ettr.attribution.job_history import AttemptHistory, JobHistory
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"
 LISTED_NODES = 20
@@ -118,7 +116,9 @@ class AttemptEvidence:
 
 def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvidence, ...]:
     """Whether evidence of a job's nodes was arriving, for each attempt that ended."""
-    ended = {one: _day_of(one.end) for one in history.attempts if one.end is not None}
+    ended = {
+        one: int(to_seconds(one.end) // _DAY_S) for one in history.attempts if one.end is not None
+    }
     if not ended:
         return ()
     names = frozenset(node for attempt in ended for node in attempt.nodes)
@@ -135,7 +135,8 @@ def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvi
     kinds = tuple(sorted(_kinds_of_lines(analysis.facts)[history.cluster]))
     return tuple(
         replace(_attempt_evidence(attempt, day, with_rows, deaf, day in uncovered), kinds=kinds)
-        for attempt, day in ended.items()
+        for attempt, end_s in ended.items()
+        for day in [int(end_s // _DAY_S)]
     )
 
 
@@ -158,10 +159,6 @@ def _attempt_evidence(
         silent_nodes=silent,
         deaf_nodes=deaf_nodes,
     )
-
-
-def _day_of(time: datetime) -> int:
-    return int(to_seconds(time) // _DAY_S)
 
 
 def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:

@@ -27,7 +27,6 @@ from ettr.lemons.fleet import (
     Stratum,
     UnplacedFailures,
     fault_strata,
-    likely_renames,
     node_kinds,
     placement,
     strata,
@@ -45,7 +44,7 @@ from ettr.lemons.model import (
     NodeSignals,
 )
 from ettr.metrics.exposure import NOTHING_RAN
-from ettr.metrics.instants import to_datetime, to_seconds
+from ettr.metrics.instants import to_seconds
 from ettr.metrics.node_records import ran_node_days
 from ettr.sources.node_lists import NodeLists
 from ettr.tables.schemas import BLAME
@@ -236,31 +235,12 @@ def lemons_of(
         return _by_faults(analysis, false_discovery, asked)
     fleet, _ = analysis.lemon_strata
     unplaced = unplaced_failures(analysis.facts, analysis.placement)
-    found = lemon_report(
+    return lemon_report(
         *(fleet, unplaced, false_discovery),
         asked=asked,
         signals=analysis.node_signals,
         fit=analysis.lemon_fit,
     )
-    return replace(found, notes=(*found.notes, *_rename_notes(analysis)))
-
-
-def _rename_notes(analysis: Analysis) -> list[str]:
-    if analysis.selected is not None:
-        # a selection begins and ends nodes by itself
-        return []
-    spans = {
-        node: (one.first_s, one.last_s)
-        for node, one in analysis.node_jobs.items()
-        if one.first_s is not None and one.last_s is not None
-    }
-    return [
-        f"From {to_datetime(one.time_s):%Y-%m-%d} on {one.began} nodes of {one.cluster} "
-        f"ran their first jobs, and {one.ended} others ran their last in the 3 days "
-        "before. If they were renamed, each has two histories here and is judged twice "
-        "by half of its failures: give each node one name in the logs before the ingest."
-        for one in likely_renames(spans)
-    ]
 
 
 def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | None) -> LemonReport:

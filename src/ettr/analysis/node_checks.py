@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ettr.analysis.analysis import Analysis
 from ettr.checks.coverage import (
     Alarms,
     BlamedEnd,
@@ -45,10 +46,6 @@ from ettr.units import (
     SECONDS_PER_HOUR,
     SECONDS_PER_MINUTE,
 )
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
-
 
 ANY = "any"
 """In place of a symptom: all failures that blame one node."""

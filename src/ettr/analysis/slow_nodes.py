@@ -7,12 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ettr.analysis.analysis import Analysis
 from ettr.defaults import FALSE_DISCOVERY
 from ettr.estimates import Interval
+from ettr.facts import Facts
 from ettr.facts.stored import nodes_of_types
 from ettr.lemons.slow_runs import (
     MIN_SLOW,
@@ -23,11 +25,6 @@ from ettr.lemons.slow_runs import (
     slow_nodes,
 )
 from ettr.units import SECONDS_PER_HOUR
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
-    from ettr.facts import Facts
-
 
 _Step = tuple[str | None, int]
 _RunKey = tuple[str | None, str]

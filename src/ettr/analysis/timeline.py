@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ettr.analysis.analysis import Analysis
 from ettr.attribution.rules import PREEMPTION
 from ettr.defaults import TIMELINE_JOBS, TIMELINE_NODES
 from ettr.errors import UsageError
@@ -27,9 +28,6 @@ from ettr.metrics.outages import OUT_STATES, PLANNED_STATES, Outage
 from ettr.metrics.sizes import SizeUnit
 from ettr.units import MICROSECONDS_PER_SECOND
 from ettr.words import counted
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
 
 NodeKey = tuple[str, str]
 MOST_OUTAGES = 20_000

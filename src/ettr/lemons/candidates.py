@@ -34,14 +34,6 @@ LEAST_PROBABLE = 0.3
 """No node below it is claimed, however sure the others are."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeToDecide:
-    """Days of further exposure until a node is decided, as expected; 0 where it is already."""
-
-    claim_days: float
-    clear_days: float
-
-
 def claimed(
     posterior: Floats, false_discovery: float
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -59,8 +51,10 @@ def claimed(
     return chosen & (posterior >= LEAST_PROBABLE)
 
 
-def time_to_decide(fit: LemonFit, posterior: float) -> TimeToDecide:
-    """How long until the log-odds of a node, which runs jobs all day, reach a decision.
+def days_to_decide(fit: LemonFit, posterior: float) -> tuple[float, float]:
+    """Days until a node, which runs jobs all day, is claimed if it is a lemon, else cleared.
+
+    As expected; 0 where it is decided already.
 
     Each failure adds log(k) to them and each day takes (k - 1) μ: a drift of μ (k log k - k + 1) a
     day for a lemon and of μ (log k - k + 1) for an ordinary node (Wald's sequential test). Unequal
@@ -70,9 +64,9 @@ def time_to_decide(fit: LemonFit, posterior: float) -> TimeToDecide:
     ratio, rate = fit.ratio, fit.bulk_per_node_day
     as_lemon = rate * (ratio * np.log(ratio) - ratio + 1)
     as_ordinary = rate * (ratio - 1 - np.log(ratio))
-    return TimeToDecide(
-        claim_days=max(0.0, float((_log_odds(CLAIM_AT) - now) / as_lemon)),
-        clear_days=max(0.0, float((now - _log_odds(CLEAR_AT)) / as_ordinary)),
+    return (
+        max(0.0, float((_log_odds(CLAIM_AT) - now) / as_lemon)),
+        max(0.0, float((now - _log_odds(CLEAR_AT)) / as_ordinary)),
     )
 
 
@@ -368,7 +362,7 @@ def lemon_report(
         tuple(_compared(group, fit) for group, fit in zip(judged, fits, strict=True)),
         false_discovery,
         MIN_RATIO,
-        (*_notes(large, small), *_role_notes(every), *_unplaced_notes(unplaced)),
+        (*_notes(large, small, unplaced), *_role_notes(every)),
         unplaced,
         signal_distributions(
             [(group.cluster, node) for group in large for node in group.nodes], signals or {}
@@ -422,7 +416,6 @@ def _candidates(
     for at, name in enumerate(group.nodes):
         if name in group.earlier:
             continue
-        decide = time_to_decide(fit, float(fit.posterior[at]))
         times_s = [one.end_s for one in group.named[at]]
         made.append(
             LemonCandidate(
@@ -436,8 +429,7 @@ def _candidates(
                 None if idle is None else int(idle[at]),
                 float(fit.expected[at]),
                 float(group.counts.exposure_node_days[at]),
-                decide.claim_days,
-                decide.clear_days,
+                *days_to_decide(fit, float(fit.posterior[at])),
                 min(times_s, default=None),
                 max(times_s, default=None),
                 tuple(job for job in group.named[at] if job.attempt_id),
@@ -485,83 +477,42 @@ def not_judged_note(n_nodes: int, n_failures: int) -> str:
 def _not_judged(small: Sequence[Stratum]) -> tuple[int, int]:
     """How many nodes of these groups there are, and how many failures."""
     nodes = sum(len(group.nodes) for group in small)
-    return nodes, sum(_failures_in(group) for group in small)
+    return nodes, sum(sum(map(len, group.named)) + len(group.counts.shared) for group in small)
 
 
-def _notes(large: Sequence[Stratum], small: Sequence[Stratum]) -> list[str]:
-    notes = [
+def _notes(
+    large: Sequence[Stratum], small: Sequence[Stratum], unplaced: UnplacedFailures
+) -> list[str]:
+    """What a reader of the list must know, and what the probabilities leave out."""
+    n_nodes, n_failures = _not_judged(small)
+    shared = [one for group in large for one in group.counts.shared]
+    counts = {
+        "{n} [failure names|failures name] no culprit: the model shares [it|them] among the nodes "
+        "of the job. slurmctld.log and health checks name more culprits.": len(shared),
+        "{n} of them [is|are] of users whose jobs fail so far more often than those of others, by "
+        "node-days: what is above the others' rate is put down to the workload.": sum(
+            one.weight < 1.0 for one in shared
+        ),
+        "{n} [history ends|histories end] with a repair or a new serial number: the time before "
+        "does not count against the node.": sum(len(group.earlier) for group in large),
+        "{n} [burst|bursts] over several nodes within minutes [counts|count] as one failure of "
+        "what those nodes share.": sum(group.bursts for group in large),
+    }
+    left_out = {
+        "{n} [failure blames a node|failures blame nodes] on which no log shows a running job, and "
+        "[is|are] not counted here. Ingest accounting with NodeList; `ettr quality` shows names "
+        "that differ between logs.": unplaced.blame_unexposed_node,
+        "{n} [failure blames|failures blame] no node and no log names the nodes of [its job|their "
+        "jobs]: not counted here. Ingest accounting with NodeList.": unplaced.without_nodes,
+    }
+    return [
         f"A lemon belongs to a separate group of nodes that fail at least {MIN_RATIO:.0f} "
         "times as often as the ordinary nodes do on average. A fleet whose nodes are "
         "merely unequal has none.",
         "The days to decide assume a node that runs jobs all day; others take longer.",
+        *([not_judged_note(n_nodes, n_failures)] if n_nodes else ()),
+        *(by_number(sentence, n) for sentence, n in (counts | left_out).items() if n),
     ]
-    n_nodes, n_failures = _not_judged(small)
-    if n_nodes:
-        notes.append(not_judged_note(n_nodes, n_failures))
-    shared = sum(len(group.counts.shared) for group in large)
-    if shared:
-        notes.append(
-            by_number(
-                "{n} [failure names|failures name] no culprit: the model shares [it|them] among "
-                "the nodes of the job. slurmctld.log and health checks name more culprits.",
-                shared,
-            )
-        )
-    workload = sum(one.weight < 1.0 for group in large for one in group.counts.shared)
-    if workload:
-        notes.append(
-            by_number(
-                "{n} of them [is|are] of users whose jobs fail so far more often than those of "
-                "others, by node-days: what is above the others' rate is put down to the workload.",
-                workload,
-            )
-        )
-    repaired = sum(len(group.earlier) for group in large)
-    if repaired:
-        notes.append(
-            by_number(
-                "{n} [history ends|histories end] with a repair or a new serial number: "
-                "the time before does not count against the node.",
-                repaired,
-            )
-        )
-    bursts = sum(group.bursts for group in large)
-    if bursts:
-        notes.append(
-            by_number(
-                "{n} [burst|bursts] over several nodes within minutes [counts|count] as "
-                "one failure of what those nodes share.",
-                bursts,
-            )
-        )
-    return notes
-
-
-def _failures_in(group: Stratum) -> int:
-    return sum(len(named) for named in group.named) + len(group.counts.shared)
-
-
-def _unplaced_notes(unplaced: UnplacedFailures) -> list[str]:
-    """What the probabilities leave out, and how to bring it in."""
-    notes = []
-    if unplaced.blame_unexposed_node:
-        notes.append(
-            by_number(
-                "{n} [failure blames a node|failures blame nodes] on which no log shows a running "
-                "job, and [is|are] not counted here. Ingest accounting with NodeList; `ettr "
-                "quality` shows names that differ between logs.",
-                unplaced.blame_unexposed_node,
-            )
-        )
-    if unplaced.without_nodes:
-        notes.append(
-            by_number(
-                "{n} [failure blames|failures blame] no node and no log names the nodes of [its "
-                "job|their jobs]: not counted here. Ingest accounting with NodeList.",
-                unplaced.without_nodes,
-            )
-        )
-    return notes
 
 
 # -- How each signal is distributed over the nodes of a fleet, as the paper's figure has it -------

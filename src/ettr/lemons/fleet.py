@@ -369,7 +369,16 @@ def _stratum(
     )
     named: list[list[BlamedFailure]] = [[] for _ in nodes]
     for row, weight in zip(own, weights.tolist(), strict=True):
-        named[place[cluster, row["node"]]].append(_failure(row, weight))
+        named[place[cluster, row["node"]]].append(
+            BlamedFailure(
+                row["job_id"],
+                row["attempt_id"],
+                row["end_s"],
+                row["symptom"],
+                row["n_nodes"],
+                weight,
+            )
+        )
     shared, shared_at = [], []
     for row in rows:
         at = [place[node] for node in placed.get(row["attempt_id"], []) if node in place]
@@ -401,12 +410,6 @@ def _stratum(
     )
 
 
-def _failure(row: dict[str, Any], weight: float) -> BlamedFailure:
-    return BlamedFailure(
-        row["job_id"], row["attempt_id"], row["end_s"], row["symptom"], row["n_nodes"], weight
-    )
-
-
 def burst_weights(
     times_s: Floats, nodes: Iterable[str], failures_per_day: float
 ) -> tuple[Floats, int]:
@@ -422,60 +425,13 @@ def burst_weights(
             continue
         members = names[first:at]
         span_days = (times_s[at - 1] - times_s[first] + BURST_GAP_S) / SECONDS_PER_DAY
-        chance = _more_than(len(members) - 2, failures_per_day * span_days)
+        more = len(members) - 2
+        chance = 1.0 if more < 0 else float(pdtrc(more, failures_per_day * span_days))
         if len(set(members)) >= BURST_NODES and chance < BURST_CHANCE:
             weights[first:at] = 1 / len(set(members))
             bursts += 1
         first = at
     return weights, bursts
-
-
-def _more_than(count: int, mean: float) -> float:
-    """Probability of more than `count` in a Poisson law; `scipy.stats` takes half a second more."""
-    return 1.0 if count < 0 else float(pdtrc(count, mean))
-
-
-# -- Nodes that look renamed: many end for good just when as many others begin --------------------
-#
-# A node of two names has two histories, and each half of a lemon's is judged apart. No log says
-# that nodes were renamed, so that nothing is joined: the reader is warned.
-
-WITHIN_S = 3 * SECONDS_PER_DAY
-"""Old names end and new ones begin within this time of each other."""
-MIN_RENAMED, MIN_SHARE, MOST_UNEQUAL = 5, 0.1, 1.25
-
-
-@dataclass(frozen=True, slots=True)
-class Renames:
-    """Nodes of a cluster that end, and others that begin, at about one moment."""
-
-    cluster: str
-    time_s: float
-    ended: int
-    began: int
-
-
-def likely_renames(spans_s: Mapping[NodeName, tuple[float, float]]) -> tuple[Renames, ...]:
-    """The likeliest moment at which nodes were renamed, of each cluster that has one."""
-    found = []
-    for cluster in sorted({cluster for cluster, _ in spans_s}):
-        spans = np.array([span for node, span in spans_s.items() if node[0] == cluster])
-        known = spans[np.isfinite(spans[:, 1]), 1]
-        last_s = known.max() if len(known) else 0.0
-        starts, ends = np.sort(spans[:, 0]), np.sort(np.minimum(spans[:, 1], last_s))
-        # what was there from the first days on, or to the last, has neither begun nor ended
-        starts = starts[starts > starts[0] + WITHIN_S]
-        ends = ends[ends < ends[-1] - WITHIN_S]
-        if not len(starts) or not len(ends):
-            continue
-        began = np.searchsorted(starts, starts + WITHIN_S, "right") - np.arange(len(starts))
-        ended = np.searchsorted(ends, starts, "right") - np.searchsorted(ends, starts - WITHIN_S)
-        both = np.minimum(began, ended)
-        at = int(both.argmax())
-        is_even = max(began[at], ended[at]) <= MOST_UNEQUAL * both[at]
-        if is_even and both[at] >= max(MIN_RENAMED, MIN_SHARE * len(spans)):
-            found.append(Renames(cluster, float(starts[at]), int(ended[at]), int(began[at])))
-    return tuple(found)
 
 
 # -- Failures that a workload brings with it: one user's bug is no fault of the nodes it runs on --

@@ -105,17 +105,16 @@ def recorded_faults(facts: Facts, period: Period) -> NodeFaults:
     return NodeFaults(
         nodes=nodes,
         node=node,
-        category=np.array([_category(code) for code in rows["code"].tolist()], dtype=object),
+        category=np.array(
+            [(code or "").split("/", 1)[0] or UNKNOWN_CATEGORY for code in rows["code"].tolist()],
+            dtype=object,
+        ),
         start_s=start_s,
         down_s=np.maximum(until_s - start_s, 0.0),
         is_over=is_over,
         has_error=np.ones(len(node), dtype=np.bool_),
         has_outage=np.zeros(len(node), dtype=np.bool_),
     )
-
-
-def _category(code: str | None) -> str:
-    return (code or UNKNOWN_CATEGORY).split("/", 1)[0] or UNKNOWN_CATEGORY
 
 
 def _distinct(
@@ -289,7 +288,9 @@ def fleet_faults(
         faults=len(faults),
         node_mtbf_days=_mtbf_days(total, fleet.is_known),
         in_service=_bounded(total, fleet.is_known),
-        by_category=tuple(part if fleet.is_known else _bounded_part(part) for part in parts),
+        by_category=tuple(
+            replace(part, in_service=_bounded(part.in_service, fleet.is_known)) for part in parts
+        ),
         repair_h=_repair(faults.down_s, faults.is_over, confidence),
         gap_variation=_variation(np.diff(np.sort(faults.start_s))),
         node_dispersion=_dispersion(counts, fleet) if fleet.is_known else None,
@@ -325,10 +326,6 @@ def _bounded(rate: EstimatedRate, is_known: bool) -> EstimatedRate:
         Interval(None, 0.0, rate.per_1000_node_days.high),
         Interval(None, 0.0, rate.exact_per_1000_node_days.high),
     )
-
-
-def _bounded_part(part: CategoryFaults) -> CategoryFaults:
-    return replace(part, in_service=_bounded(part.in_service, False))
 
 
 def _by_category(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -275,27 +275,8 @@ class SymptomTimes:
     spans: tuple[SpanTimes, ...]
 
 
-@dataclass(slots=True)
-class _Failure:
-    """A failure that is blamed on a node, and how long each span lasted: (seconds, is over)."""
-
-    cluster: str
-    node: str
-    attempt_id: str
-    job_id: str
-    symptom: str
-    start_s: float
-    end_s: float
-    evidence: list[str]
-    spans: dict[str, tuple[float, bool]] = field(default_factory=dict)
-
-    @property
-    def place(self) -> tuple[str, str]:
-        return self.cluster, self.node
-
-    @property
-    def job(self) -> tuple[str, str]:
-        return self.cluster, self.job_id
+_Lasted = tuple[float, bool]
+"""For how many seconds something lasted, and whether it was over then."""
 
 
 def recovery_times(
@@ -308,91 +289,85 @@ def recovery_times(
             left out. What followed them is read beyond the ends of a period.
         outages: of all nodes in order of node and start; None where no log has states of nodes.
     """
-    blamed = _blamed(facts)
+    blamed = [row for row in facts.rows("failures") if row["node"] is not None]
     if not blamed:
         return ()
     last_s = to_seconds(period.end)
-    _detect(facts, blamed)
-    if outages is not None:
-        _drain_and_repair(blamed, outages, last_s)
-    _requeue(blamed, _starts_of_jobs(facts), last_s)
+    first_error_s = _first_errors_s(facts, blamed)
+    out_of: dict[tuple[str, str], list[Outage]] = defaultdict(list)
+    for one in outages or ():
+        out_of[one.cluster, one.node].append(one)
+    starts_s = _starts_of_jobs(facts)
     next_us = {row["attempt_id"]: row["next_us"] for row in facts.rows("next_on_nodes")}
-    _return(blamed, next_us, last_s)
-    by_symptom: dict[str, list[_Failure]] = defaultdict(list)
-    for one in blamed:
-        by_symptom[one.symptom].append(one)
+    everything: list[dict[str, _Lasted]] = []
+    by_symptom: dict[str, list[dict[str, _Lasted]]] = defaultdict(list)
+    for row in blamed:
+        attempt, end_s = row["attempt_id"], row["end_us"] / MICROSECONDS_PER_SECOND
+        spans = {}
+        # errors recorded only after the end say nothing of how long they went unnoticed
+        if first_error_s.get(attempt, math.inf) <= end_s:
+            spans["detect"] = end_s - first_error_s[attempt], True
+        if outages is not None:
+            spans |= _drained_and_repaired(out_of[row["cluster"], row["node"]], end_s, last_s)
+        own_s = starts_s.get((row["cluster"], row["job_id"]), np.array([]))
+        # an attempt of no length is not its own next one
+        later_s = own_s[own_s > end_s if row["start_us"] == row["end_us"] else own_s >= end_s]
+        if len(later_s):  # a job that never came back was not requeued
+            spans["requeue"] = _until(float(later_s[0]), end_s, last_s)
+        next_s = next_us.get(attempt, math.inf) / MICROSECONDS_PER_SECOND
+        spans["return"] = _until(next_s, end_s, last_s)
+        everything.append(spans)
+        by_symptom[row["symptom"]].append(spans)
     ranked = sorted(by_symptom.items(), key=lambda item: (-len(item[1]), item[0]))
     return (
-        _times(None, blamed, confidence),
+        _times(None, everything, confidence),
         *(_times(symptom, members, confidence) for symptom, members in ranked),
     )
 
 
-def _blamed(facts: Facts) -> list[_Failure]:
-    rows = [row for row in facts.rows("failures") if row["node"] is not None]
+def _until(moment_s: float, end_s: float, last_s: float) -> _Lasted:
+    """From the end of an attempt until a moment; to the end of the logs where it is infinite."""
+    if math.isfinite(moment_s):
+        return moment_s - end_s, True
+    return max(last_s - end_s, 0.0), False
+
+
+def _first_errors_s(facts: Facts, blamed: list[dict[str, Any]]) -> dict[str, float]:
+    """By failed attempt, when the first error in its evidence was recorded."""
     episodes: dict[str, list[str]] = defaultdict(list)
     for cause in facts.rows("causes"):
         episodes[cause["attempt_id"]].append(cause["episode_id"])
-    found = []
-    for row in rows:
-        evidence = episodes[row["attempt_id"]]
-        if evidence and row["named_event"] is not None:
-            evidence.append(row["named_event"])
-        start_us = row["start_us"]
-        found.append(
-            _Failure(
-                cluster=row["cluster"],
-                node=row["node"],
-                attempt_id=row["attempt_id"],
-                job_id=row["job_id"],
-                symptom=row["symptom"],
-                start_s=np.nan if start_us is None else start_us / MICROSECONDS_PER_SECOND,
-                end_s=row["end_us"] / MICROSECONDS_PER_SECOND,
-                evidence=evidence,
-            )
-        )
-    return found
-
-
-def _detect(facts: Facts, blamed: list[_Failure]) -> None:
-    """Errors that were recorded only after the end say nothing of how long they went unnoticed."""
-    if not any(failure.evidence for failure in blamed):
-        return
+    if not any(row["attempt_id"] in episodes for row in blamed):
+        return {}
     times_s = {
         row["event_id"]: row["time_us"] / MICROSECONDS_PER_SECOND
         for row in facts.rows("evidence_events")
     }
-    for failure in blamed:
-        first_s = min((times_s[one] for one in failure.evidence if one in times_s), default=None)
-        if first_s is not None and first_s <= failure.end_s:
-            failure.spans["detect"] = (failure.end_s - first_s, True)
+    found = {}
+    for row in blamed:
+        evidence = episodes[row["attempt_id"]]
+        named = [row["named_event"]] if evidence else []
+        known = [times_s[one] for one in (*evidence, *named) if one in times_s]
+        if known:
+            found[row["attempt_id"]] = min(known)
+    return found
 
 
-def _drain_and_repair(blamed: list[_Failure], outages: Sequence[Outage], last_s: float) -> None:
-    by_node: dict[tuple[str, str], list[Outage]] = defaultdict(list)
+def _drained_and_repaired(
+    outages: Iterable[Outage], end_s: float, last_s: float
+) -> dict[str, _Lasted]:
+    """The spans of the first unplanned outage of the node after a failure."""
+    until_s = min(end_s + DRAIN_WITHIN_S, last_s)
     for one in outages:
-        by_node[one.cluster, one.node].append(one)
-    for failure in blamed:
-        until_s = min(failure.end_s + DRAIN_WITHIN_S, last_s)
-        out = next(
-            (
-                one
-                for one in by_node[failure.place]
-                if one.end_s >= failure.end_s and one.start_s <= until_s and not one.is_planned
-            ),
-            None,
-        )
-        if out is None:
-            failure.spans["drain"] = (max(until_s - failure.end_s, 0.0), False)
-        else:
-            failure.spans["drain"] = (max(out.start_s - failure.end_s, 0.0), True)
-            failure.spans["repair"] = (out.end_s - out.start_s, not out.is_open)
+        if one.end_s >= end_s and one.start_s <= until_s and not one.is_planned:
+            return {
+                "drain": (max(one.start_s - end_s, 0.0), True),
+                "repair": (one.end_s - one.start_s, not one.is_open),
+            }
+    return {"drain": (max(until_s - end_s, 0.0), False)}
 
 
-_Starts = dict[tuple[str, str], Floats]
-
-
-def _starts_of_jobs(facts: Facts) -> _Starts:
+def _starts_of_jobs(facts: Facts) -> dict[tuple[str, str], Floats]:
     """When each attempt of a job that failed started; infinite where it has not."""
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in with_run_jobs(facts, {}).rows("failed_jobs_attempts"):
@@ -404,41 +379,19 @@ def _starts_of_jobs(facts: Facts) -> _Starts:
     return {name: np.sort(np.array(found)) for name, found in groups.items()}
 
 
-def _requeue(blamed: list[_Failure], starts_s: _Starts, last_s: float) -> None:
-    """The first start at or after each failure; a job that never came back was not requeued."""
-    for failure in blamed:
-        found = starts_s.get(failure.job, np.array([]))
-        # an attempt of no length is not its own next one
-        side: Literal["left", "right"] = "right" if failure.start_s == failure.end_s else "left"
-        place = int(np.searchsorted(found, failure.end_s, side=side))
-        if place < len(found):
-            is_over = bool(np.isfinite(found[place]))
-            until_s = float(found[place]) if is_over else last_s
-            failure.spans["requeue"] = (max(until_s - failure.end_s, 0.0), is_over)
-
-
-def _return(blamed: list[_Failure], next_us: dict[str, int], last_s: float) -> None:
-    for failure in blamed:
-        until_us = next_us.get(failure.attempt_id)
-        failure.spans["return"] = (
-            (max(last_s - failure.end_s, 0.0), False)
-            if until_us is None
-            else (until_us / MICROSECONDS_PER_SECOND - failure.end_s, True)
-        )
-
-
-def _times(symptom: str | None, members: list[_Failure], confidence: float) -> SymptomTimes:
+def _times(
+    symptom: str | None, members: list[dict[str, _Lasted]], confidence: float
+) -> SymptomTimes:
     return SymptomTimes(
         symptom, len(members), tuple(_span(span, members, confidence) for span in SPANS)
     )
 
 
-def _span(span: str, members: Iterable[_Failure], confidence: float) -> SpanTimes:
-    known = [one.spans.get(span) for one in members]
-    lasted = [one for one in known if one is not None]
+def _span(span: str, members: list[dict[str, _Lasted]], confidence: float) -> SpanTimes:
+    lasted = [one[span] for one in members if span in one]
     hours = np.array([seconds / SECONDS_PER_HOUR for seconds, _ in lasted])
     over = np.array([is_over for _, is_over in lasted], dtype=bool)
-    return SpanTimes(span, durations(hours, over, confidence), len(known) - len(lasted))
+    return SpanTimes(span, durations(hours, over, confidence), len(members) - len(lasted))
 
 
 # -- what incident ledgers state: hours lost as people wrote them, never mixed with measured ones

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.calibration.fit_faults import fit_faults
 from ettr.analysis.calibration.record import (
     OWN_ENDS,
@@ -47,10 +47,6 @@ from ettr.sim.cluster.scenario import (
 from ettr.sim.cluster.scenario_parts import JobClass, Priority
 from ettr.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ettr.words import counted
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
-
 
 MOST_SIZES = 12
 LEAST_LENGTHS = 8
@@ -180,7 +176,8 @@ def _arrivals(
     )
     half = Z90 * math.sqrt(max(n, 1) * index)
     known_factor = maker.base.arrivals.weekend_factor if factor is None else float(factor.value)
-    days = _days_of_mean_rate(week.size, weekend.size, known_factor)
+    # days of a mean week that have as many jobs as those days
+    days = (week.size + known_factor * weekend.size) / ((5.0 + 2.0 * known_factor) / 7.0)
     rate = Fitted(
         n / days,
         f"{n:,} jobs in {daily.size} days, variance of days over Poisson's {index:.2g}",
@@ -209,11 +206,6 @@ def _arrivals(
         peak_hour=Fitted(hour, "the same") if known else None,
         weekend_factor=factor,
     )
-
-
-def _days_of_mean_rate(weekdays: int, weekend_days: int, factor: float) -> float:
-    """Days of a mean week that have as many jobs as those days."""
-    return (weekdays + factor * weekend_days) / ((5.0 + 2.0 * factor) / 7.0)
 
 
 def _mean_error(counts: npt.NDArray[np.generic]) -> float:

@@ -13,11 +13,11 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import optimize, stats
 
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.calibration.record import (
     Z90,
     Fitted,
@@ -43,10 +43,6 @@ from ettr.models.registry import law_of_age
 from ettr.sim.cluster.scenario import EVIDENCE
 from ettr.sim.cluster.scenario_parts import BurstProcess, FaultProcess
 from ettr.units import DAYS_PER_YEAR, MICROSECONDS_PER_SECOND, SECONDS_PER_DAY, SECONDS_PER_HOUR
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
-
 
 FORMS = {"weibull": (0.2, 6.0), "lognormal": (0.1, 3.5)}
 """Laws of age, and the range of the parameter without a unit of each (shape, sigma)."""

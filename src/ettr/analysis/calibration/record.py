@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.node_faults import faults_of
 from ettr.attribution.rules import LogMatching
 from ettr.estimates import Interval
+from ettr.facts import Facts
 from ettr.facts.stored import stored_rows
+from ettr.metrics.faults import NodeFaults, NodeKey
 from ettr.metrics.instants import Floats, floats_of, seconds_of
 from ettr.sim.cluster.faults import DOWN
 from ettr.sim.cluster.scenario import ENTRY_KEYS, EVIDENCE, MOST_GPUS_PER_NODE, ClusterScenario
@@ -24,10 +27,6 @@ from ettr.units import MICROSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ettr.analysis.analysis import Analysis
-    from ettr.facts import Facts
-    from ettr.metrics.faults import NodeFaults, NodeKey
 
 
 Flags = npt.NDArray[np.bool_]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ettr.analysis.analysis import Analysis
 from ettr.analysis.calibration.fit_faults import faults_with_effects, named_symptoms
 from ettr.analysis.calibration.record import (
     OWN_ENDS,
@@ -39,9 +39,6 @@ from ettr.sim.cluster.workload import (
 )
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
 
 _NO_QOS = "none"
 _NOBODY = "unknown"
