@@ -142,7 +142,7 @@ def test_advice_for_the_runs_seen(analysis: Analysis) -> None:
 def test_both_periods_keep_every_node_day(analysis: Analysis) -> None:
     whole = fleet_evidence(analysis, "synth")
     cut = ORIGIN + timedelta(days=15)
-    early, late = periods(analysis, "synth", cut, cut)
+    late, early = periods(analysis, "synth", cut, cut)
     assert early.counts.total + late.counts.total == whole.counts.total
     together = early.counts.node_days + late.counts.node_days
     assert together == pytest.approx(whole.counts.node_days, rel=1e-9)

@@ -183,15 +183,19 @@ def evidence_without_jobs(analysis: Analysis, name: str) -> FleetEvidence:
     Raises:
         UsageError: neither is recorded, or not on how many nodes.
     """
-    counts, of_what, by_category, spread = counts_without_jobs(analysis, name)
+    logs = analysis.logs_read
+    by_restarts = logs.progress and not (logs.errors or logs.node_states)
+    counts = _restart_counts(analysis, name) if by_restarts else fault_counts(analysis, name)
+    kinds = () if by_restarts else faults_of(analysis)[0].category.tolist()
+    rates = None if by_restarts else analysis.faults
     return FleetEvidence(
         name=name,
         counts=counts,
-        by_symptom=by_category,
-        jobs=of_what,
+        by_symptom=dict(Counter(kinds)),
+        jobs=RESTARTS if by_restarts else FAULTS,
         gpus_per_node=gpus_of_a_node(analysis.assumptions.gpus_per_node, analysis.fleet),
         span_days=analysis.period.days,
-        spread=spread,
+        spread=None if rates is None else rates.clustering,
     )
 
 
@@ -208,8 +212,10 @@ def periods(
     after: datetime,
     *,
     above_gpus: int | None = None,
-) -> tuple[FleetEvidence, FleetEvidence]:
-    """What the store shows before one moment, and from another on.
+) -> list[FleetEvidence]:
+    """What the store shows from one moment on, and before another.
+
+    The later one comes first: the ratio then says what the change did.
 
     Raises:
         UsageError: the periods overlap, a moment has no zone, or nothing ran on one side.
@@ -240,10 +246,9 @@ def periods(
             raise UsageError(f"{name} {when}: no job ran; choose a moment within the logs")
         return evidence
 
-    return (
-        one(f"before {before:%Y-%m-%d %H:%M}", replace(analysis.selection, until=before)),
-        one(f"after {after:%Y-%m-%d %H:%M}", replace(analysis.selection, since=after)),
-    )
+    early = one(f"before {before:%Y-%m-%d %H:%M}", replace(analysis.selection, until=before))
+    late = one(f"after {after:%Y-%m-%d %H:%M}", replace(analysis.selection, since=after))
+    return [late, early]
 
 
 def period_evidence(
@@ -356,28 +361,6 @@ def _evidence(
     )
 
 
-def counts_without_jobs(
-    analysis: Analysis, name: str
-) -> tuple[Counts, str, dict[str, int], FleetSpread | None]:
-    """Failures and exposure of a store without jobs: counts, of what, by category, clustering.
-
-    Raises:
-        UsageError: neither faults nor restarts are recorded, or not on how many nodes.
-    """
-    logs = analysis.logs_read
-    if logs.progress and not (logs.errors or logs.node_states):
-        return _restart_counts(analysis, name), RESTARTS, {}, None
-    counts = fault_counts(analysis, name)
-    faults, _ = faults_of(analysis)
-    rates = analysis.faults
-    return (
-        counts,
-        FAULTS,
-        dict(Counter(faults.category.tolist())),
-        None if rates is None else rates.clustering,
-    )
-
-
 def _restart_counts(analysis: Analysis, name: str) -> Counts:
     n_nodes = analysis.assumptions.n_nodes
     if n_nodes is None:
@@ -455,17 +438,3 @@ def types_of_gpu(analysis: Analysis, above_gpus: int | None) -> list[FleetEviden
     if above_gpus is not None:
         above_gpus = common_above_gpus([*by_type.values()], above_gpus)
     return [fleet_evidence(part, name, above_gpus=above_gpus) for name, part in by_type.items()]
-
-
-def later_and_earlier(
-    analysis: Analysis, before: datetime, after: datetime, above_gpus: int | None
-) -> list[FleetEvidence]:
-    """The time from one moment on, and the time before another.
-
-    The later one comes first: the ratio then says what the change did.
-
-    Raises:
-        UsageError: the two overlap, or nothing ran on one side.
-    """
-    early, late = periods(analysis, "the fleet", before, after, above_gpus=above_gpus)
-    return [late, early]

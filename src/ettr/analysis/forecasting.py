@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -64,26 +65,13 @@ class Calibration:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Law:
-    """Negative binomial by mean and variance over mean; Poisson as the index nears 1."""
+MeanT = TypeVar("MeanT", float, Floats)
 
-    mean: float
-    index: float
 
-    def quantile(self, share: float) -> int:
-        from scipy.stats import nbinom
-
-        p = 1.0 / max(self.index, 1.0 + 1e-6)
-        return int(nbinom.ppf(share, self.mean * p / (1.0 - p), p))
-
-    def below(self, count: int) -> float:
-        """Probability of fewer, plus half that of exactly so many."""
-        from scipy.stats import nbinom
-
-        p = 1.0 / max(self.index, 1.0 + 1e-6)
-        size = self.mean * p / (1.0 - p)
-        return float(nbinom.cdf(count - 1, size, p) + 0.5 * nbinom.pmf(count, size, p))
+def _size_and_p(mean: MeanT, index: float) -> tuple[MeanT, float]:
+    """Of the negative binomial law by mean and variance over mean; Poisson's as that nears 1."""
+    p = 1.0 / max(index, 1.0 + 1e-6)
+    return mean * p / (1.0 - p), p
 
 
 def _levels(counts: Floats, exposure: Floats, half_life: float) -> Floats:
@@ -110,8 +98,7 @@ def _fitted(counts: Floats, exposure: Floats) -> tuple[float, float, float]:
         level = _levels(counts, exposure, half_life)
         mean = level[_WARM_UP:-1] * days
         index = max(1.0, float(weight @ ((seen - mean) ** 2 / mean)) / float(weight.sum()))
-        p = 1.0 / max(index, 1.0 + 1e-6)
-        score = float(weight @ nbinom.logpmf(seen, mean * p / (1.0 - p), p))
+        score = float(weight @ nbinom.logpmf(seen, *_size_and_p(mean, index)))
         if score > best[0]:
             best = (score, float(level[-1]), index, half_life)
     return best[1:]
@@ -150,12 +137,14 @@ def forecast(
 
 
 def _forecast(seen: Floats, exposure: Floats, node_days: float, confidence: float) -> Forecast:
+    from scipy.stats import nbinom
+
     rate, index, half_life = _fitted(seen, exposure)
-    law = _Law(rate * node_days, index + _level_index(exposure, rate, index, half_life, node_days))
+    wider = index + _level_index(exposure, rate, index, half_life, node_days)
     tail = (1.0 - confidence) / 2.0
-    return Forecast(
-        law.mean, law.quantile(tail), law.quantile(1.0 - tail), index, half_life, confidence
-    )
+    law = _size_and_p(rate * node_days, wider)
+    low, high = (int(nbinom.ppf(share, *law)) for share in (tail, 1.0 - tail))
+    return Forecast(rate * node_days, low, high, index, half_life, confidence)
 
 
 def _level_index(
@@ -178,6 +167,8 @@ def rolling_forecasts(counts: Counts, confidence: float = CONFIDENCE) -> Calibra
     Raises:
         UsageError: fewer than thirteen windows, or one without exposure.
     """
+    from scipy.stats import nbinom
+
     check_confidence(confidence)
     seen, exposure = _check(counts)
     if seen.size <= LEAST_WINDOWS:
@@ -188,7 +179,9 @@ def rolling_forecasts(counts: Counts, confidence: float = CONFIDENCE) -> Calibra
     for origin in range(LEAST_WINDOWS, seen.size):
         one = _forecast(seen[:origin], exposure[:origin], float(exposure[origin]), confidence)
         made.append(one)
-        place.append(_Law(one.mean, one.index).below(int(seen[origin])))
+        law, count = _size_and_p(one.mean, one.index), int(seen[origin])
+        # the probability of fewer, plus half that of exactly so many
+        place.append(float(nbinom.cdf(count - 1, *law) + 0.5 * nbinom.pmf(count, *law)))
     came = [int(x) for x in seen[LEAST_WINDOWS:]]
     inside = sum(f.low <= x <= f.high for f, x in zip(made, came, strict=True))
     share = share_interval(inside, len(made))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,44 +50,36 @@ class ChosenModels:
     repair_law: RepairLaw = RepairLaw.GOOD_AS_NEW
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Failures and use of a store's jobs, as models of time need them; None if typed."""
+class StoredSpans:
+    """Failures and use of a store's jobs, as models of time need them; without jobs, of its nodes.
 
-    observed: Callable[[], ModelData]
-    calendar: Callable[[], tuple[Lifetimes, datetime]]
+    Each is read when a model asks for it.
+    """
 
+    def __init__(self, analysis: Analysis, above_gpus: int | None) -> None:
+        self._analysis = analysis
+        self._above_gpus = above_gpus
 
-def stored_spans(analysis: Analysis, above_gpus: int | None) -> Spans:
-    """The spans of a store's jobs, each read when a model asks for it."""
-    if not analysis.logs_read.jobs:
-        return _spans_of_faults(analysis)
-    facts = facts_of_jobs(analysis.facts, above_gpus=above_gpus)
+    @cached_property
+    def _ended_and_used(self) -> tuple[pa.Table, pa.Table]:
+        if not self._analysis.logs_read.jobs:
+            return fault_tables(self._analysis)
+        facts = facts_of_jobs(self._analysis.facts, above_gpus=self._above_gpus)
+        return _ended(facts), _held(facts)
 
-    def observed() -> ModelData:
+    def observed(self) -> ModelData:
+        """Lives of the nodes that are named."""
         import pyarrow.compute as pc
 
         from ettr.models.from_tables import from_tables
 
-        used = _held(facts)
-        return from_tables(_ended(facts), used.filter(pc.is_valid(used["node"])), _nodes(facts))
+        ended, used = self._ended_and_used
+        named = used.filter(pc.is_valid(used["node"]))
+        return from_tables(ended, named, _nodes(self._analysis.facts))
 
-    def calendar() -> tuple[Lifetimes, datetime]:
-        return _calendar(_ended(facts), _held(facts))
-
-    return Spans(observed, calendar)
-
-
-def _spans_of_faults(analysis: Analysis) -> Spans:
-    """The same of a store without jobs: faults of nodes in their time in service."""
-    ended, served = fault_tables(analysis)
-
-    def observed() -> ModelData:
-        from ettr.models.from_tables import from_tables
-
-        return from_tables(ended, served, _nodes(analysis.facts))
-
-    return Spans(observed, lambda: _calendar(ended, served))
+    def calendar(self) -> tuple[Lifetimes, datetime]:
+        """Use of all nodes on one clock from the first start, and when that was."""
+        return _calendar(*self._ended_and_used)
 
 
 def _held(facts: Facts) -> pa.Table:
@@ -131,7 +124,6 @@ def _with_cluster(row: Mapping[str, Any]) -> str | None:
 
 
 def _calendar(failures: pa.Table, exposed: pa.Table) -> tuple[Lifetimes, datetime]:
-    """Use of all nodes on one clock from the first start, and when that was."""
     n_nodes = exposed["n_nodes"].to_numpy(zero_copy_only=False)
     start = np.repeat(_seconds(exposed["start"]), n_nodes)
     used = exposed["elapsed_s"].to_numpy(zero_copy_only=False).astype(np.float64)
@@ -166,7 +158,7 @@ def _seconds(column: pa.ChunkedArray) -> Floats:
 def choose_models(
     names: Sequence[str],
     evidence: FleetEvidence,
-    spans: Spans | None,
+    spans: StoredSpans | None,
     *,
     ages_days: tuple[float, float] | None,
     clock: str,
@@ -207,7 +199,7 @@ def choose_models(
 def _check(
     names: Sequence[str],
     evidence: FleetEvidence,
-    spans: Spans | None,
+    spans: StoredSpans | None,
     ages_days: tuple[float, float] | None,
     clock: str,
 ) -> None:

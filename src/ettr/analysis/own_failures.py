@@ -12,7 +12,7 @@ import numpy as np
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.clustering import come_in_bursts
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with, planned_above_gpus
-from ettr.analysis.model_choice import stored_spans
+from ettr.analysis.model_choice import StoredSpans
 from ettr.analysis.node_faults import faults_of
 from ettr.errors import UsageError
 from ettr.metrics.instants import to_seconds
@@ -462,7 +462,7 @@ def _ageing(
 ) -> OwnFailures | None:
     if evidence.rate.failures < FEW_FOR_AGEING or evidence.counts.unit != "node":
         return None
-    lives = stored_spans(analysis, above_gpus).observed().since_failure
+    lives = StoredSpans(analysis, above_gpus).observed().since_failure
     if lives is None or int(lives.observed.sum()) < FEW_FOR_AGEING:
         return None
     try:

@@ -124,7 +124,11 @@ def project_fleet(
     known_per_node = gpus_per_node or evidence.gpus_per_node
     seen_per_node = evidence.gpus_per_node or gpus_per_node or 1.0
     per_node = known_per_node or 1.0
-    chosen = _chosen(evidence, models, confidence)
+    if isinstance(evidence, RateAlone):
+        chosen = evidence.model()
+    else:
+        supported = models or _supported(evidence, confidence)
+        chosen = _admitting_bursts(supported, evidence, confidence)
     seen = Seen(
         largest_n_nodes=evidence.largest_n_nodes or max(n_nodes),
         gpus_per_node=seen_per_node,
@@ -153,8 +157,28 @@ def project_fleet(
     points = tuple(
         _point(chosen.fits, scale, seen, shape, interval_s, like_published) for scale in scales
     )
-    unit = "nodes" if known_per_node is None else "GPUs"
-    return _projection(evidence, chosen, shape, points, per_node, unit, confidence)
+    unknown_size = (
+        "The size of the jobs behind the numbers is unknown (--seen-gpus), so ettr cannot warn if "
+        "it extrapolates to another size."
+    )
+    return ScaleProjection(
+        name=evidence.name,
+        jobs="as typed" if isinstance(evidence, RateAlone) else evidence.jobs,
+        rate=None if isinstance(evidence, RateAlone) else evidence.rate,
+        unit="nodes" if known_per_node is None else "GPUs",
+        preferred=chosen.fits[0].model,
+        models=tuple(fit.model for fit in chosen.fits),
+        gpus_per_node=per_node,
+        write_s=shape.write_s,
+        restart_s=shape.restart_s,
+        queue_s=shape.queue_s,
+        confidence=confidence,
+        points=points,
+        notes=(*chosen.notes, *(() if evidence.largest_n_nodes else (unknown_size,))),
+        published=_PUBLISHED.name,
+        published_per_1000_node_days=_PUBLISHED_RATE,
+        by_confidence=None if isinstance(evidence, RateAlone) else evidence.by_confidence,
+    )
 
 
 def without_ends(projection: ScaleProjection) -> ScaleProjection:
@@ -194,43 +218,6 @@ def _line_without_ends(line: Line) -> Line:
         per_node_day=line.per_node_day.without_equal_ends(),
         mttf_h=line.mttf_h.without_equal_ends(),
         ettr=None if line.ettr is None else line.ettr.without_equal_ends(),
-    )
-
-
-def _chosen(
-    evidence: FleetEvidence | RateAlone, models: ChosenModels | None, confidence: float
-) -> ChosenModels:
-    if isinstance(evidence, RateAlone):
-        return evidence.model()
-    return _admitting_bursts(models or _supported(evidence, confidence), evidence, confidence)
-
-
-def _projection(
-    evidence: FleetEvidence | RateAlone,
-    chosen: ChosenModels,
-    shape: RunShape,
-    points: tuple[ScalePoint, ...],
-    gpus_per_node: float,
-    unit: str,
-    confidence: float,
-) -> ScaleProjection:
-    return ScaleProjection(
-        name=evidence.name,
-        jobs="as typed" if isinstance(evidence, RateAlone) else evidence.jobs,
-        rate=None if isinstance(evidence, RateAlone) else evidence.rate,
-        unit=unit,
-        preferred=chosen.fits[0].model,
-        models=tuple(fit.model for fit in chosen.fits),
-        gpus_per_node=gpus_per_node,
-        write_s=shape.write_s,
-        restart_s=shape.restart_s,
-        queue_s=shape.queue_s,
-        confidence=confidence,
-        points=points,
-        notes=_notes(evidence, chosen.notes),
-        published=_PUBLISHED.name,
-        published_per_1000_node_days=_PUBLISHED_RATE,
-        by_confidence=None if isinstance(evidence, RateAlone) else evidence.by_confidence,
     )
 
 
@@ -326,16 +313,6 @@ def _point(
     elsewhere = planned(replace(shape, n_nodes=scale.n_nodes), per_node_day, interval_s)
     at_published = ettr_by_rate(elsewhere)(per_node_day * scale.n_nodes)
     return ScalePoint(size, run.interval_s, made, at_published)
-
-
-def _notes(evidence: FleetEvidence | RateAlone, meanings: tuple[str, ...]) -> tuple[str, ...]:
-    notes = list(meanings)
-    if evidence.largest_n_nodes is None:
-        notes.append(
-            "The size of the jobs behind the numbers is unknown (--seen-gpus), so ettr "
-            "cannot warn if it extrapolates to another size."
-        )
-    return tuple(notes)
 
 
 def scales_for(evidence: FleetEvidence | RateAlone, gpus_per_node: float | None) -> tuple[int, ...]:

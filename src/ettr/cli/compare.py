@@ -101,13 +101,13 @@ class Cut(OptionGroup):
 
     def fleets(self, analysis: Analysis, above_gpus: int | None) -> list[FleetEvidence]:
         """The fleets that the store is cut into."""
-        from ettr.analysis.fleet_evidence import later_and_earlier, parts, types_of_gpu
+        from ettr.analysis.fleet_evidence import parts, periods, types_of_gpu
 
         if self.by is not None:
             return types_of_gpu(analysis, above_gpus)
         moments = self.moments()
         if moments is not None:
-            return later_and_earlier(analysis, *moments, above_gpus)
+            return periods(analysis, "the fleet", *moments, above_gpus=above_gpus)
         if self.partition:
             return parts(analysis, "partition", self.partition, above_gpus)
         return parts(analysis, "cluster", self.cluster or (), above_gpus)

@@ -21,7 +21,7 @@ from ettr.models.registry import LAWS_OF_AGE, MODELS
 
 if TYPE_CHECKING:
     from ettr.analysis.fleet_evidence import FleetEvidence
-    from ettr.analysis.model_choice import ChosenModels, Spans
+    from ettr.analysis.model_choice import ChosenModels, StoredSpans
     from ettr.analysis.projecting import RateAlone, ScaleProjection
     from ettr.analysis.selecting import SelectionHead
 
@@ -175,7 +175,7 @@ class ModelOptions(OptionGroup):
         return any(name in LAWS_OF_AGE for name in self.model or ())
 
     def fitted(
-        self, evidence: FleetEvidence, spans: Spans | None, confidence: float
+        self, evidence: FleetEvidence, spans: StoredSpans | None, confidence: float
     ) -> ChosenModels | None:
         """The models asked for, fitted; None where the fleet's counts decide.
 
@@ -297,13 +297,13 @@ def _stored(
     """What a store gives a projection, what may be wrong with its rate, what is selected."""
     from ettr.analysis import Analysis
     from ettr.analysis.fleet_evidence import evidence_to_plan_with, planned_above_gpus
-    from ettr.analysis.model_choice import stored_spans
+    from ettr.analysis.model_choice import StoredSpans
     from ettr.report.findings import rate_cautions
 
     with on.open(store) as opened:
         analysis = Analysis(opened, rating.assumptions(), selecting.selection())
         evidence = evidence_to_plan_with(analysis, opened.where)
-        spans = stored_spans(analysis, planned_above_gpus(analysis))
+        spans = StoredSpans(analysis, planned_above_gpus(analysis))
         fitted = models.fitted(evidence, spans, rating.confidence)
         return evidence, fitted, rate_cautions(analysis), analysis.selection_head
 
