@@ -135,8 +135,7 @@ def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvi
     kinds = tuple(sorted(_kinds_of_lines(analysis.facts)[history.cluster]))
     return tuple(
         replace(_attempt_evidence(attempt, day, with_rows, deaf, day in uncovered), kinds=kinds)
-        for attempt, end_s in ended.items()
-        for day in [int(end_s // _DAY_S)]
+        for attempt, day in ended.items()
     )
 
 

@@ -306,16 +306,10 @@ def _ran(row: Mapping[str, Any]) -> bool:
     return row["began"] and (row["n_nodes"] is None or row["n_nodes"] > 0)
 
 
-def co_occurrence(
-    facts: Facts, *, by: str = "symptom", confidence: float = CONFIDENCE
-) -> CoOccurrences:
-    """Which symptoms (or, finer, which checks and codes) are seen together in one failure.
-
-    Args:
-        by: `symptom`, or `observation` for check and code, such as `xid 79`.
-    """
+def co_occurrence(facts: Facts, confidence: float = CONFIDENCE) -> CoOccurrences:
+    """Which symptoms are seen together in one failure."""
     failed = facts.columns("failures")["attempt_id"].tolist()
-    seen = [sorted({_label(row, by) for row in rows}) for rows in causes_of(facts, failed).values()]
+    seen = [sorted({row["symptom"] for row in rows}) for rows in causes_of(facts, failed).values()]
     alone = Counter(label for labels in seen for label in labels)
     both = Counter(pair for labels in seen for pair in permutations(labels, 2))
     n_several = sum(len(labels) > 1 for labels in seen)
@@ -335,7 +329,3 @@ def co_occurrence(
         several=share_interval(n_several, len(seen), confidence),
         pairs=tuple(sorted(pairs, key=lambda pair: (pair.symptom, -pair.n_both, pair.other))),
     )
-
-
-def _label(row: Mapping[str, Any], by: str) -> str:
-    return str(row["symptom"] if by == "symptom" else f"{row['check']} {row['code_key']}".strip())

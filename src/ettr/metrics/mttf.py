@@ -8,8 +8,9 @@ fails and goes on without the scheduler noticing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -117,46 +118,40 @@ def mttf_by_size(
     failed_on = facts.columns("failures")
     failed = Counter(size_ends_of(failed_on[unit.column]).tolist())
     failed_s = np.sort(failed_on["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND)
-    restarted = Counter(
-        size_end_of(restart.size) for restart in restarts_within_attempts(facts, unit)
-    )
+    restarted = Counter(map(size_end_of, restarts_within_attempts(facts, unit)))
     gpus_per_node = gpus_of_a_node(facts, unit, gpus_per_node, of_nodes)
     hours = sum(row["job_s"] for row in rows) / SECONDS_PER_HOUR
-    recorded = _recorded(facts, unit)
+    recorded_h, recorded_failed = _recorded(facts, unit)
     return MttfBySize(
         size_unit=unit.value,
         confidence=confidence,
         gpus_per_node=gpus_per_node,
         rate_used=rate_used,
         classes=tuple(
-            _class(row, failed, failed_s, restarted, recorded, rate_used, confidence, spread)
+            _class(
+                *(row, failed, failed_s, restarted, recorded_h, recorded_failed),
+                *(rate_used, confidence, spread),
+            )
             for row in rows
         ),
         line=projected_line(rate_used, gpus_per_node if unit is SizeUnit.GPUS else 1.0),
         scheduler_mttf_h=_mean_time_h(failed.total(), hours, failed.total(), confidence, spread),
-        interruption_mttf_h=_between_interruptions_h(
-            recorded.failed.total() + restarted.total(),
-            sum(recorded.hours.values()),
+        interruption_mttf_h=_mean_time_h(
+            recorded_failed.total() + restarted.total(),
+            sum(recorded_h.values()),
             failed.total(),
             confidence,
             spread,
         ),
         by_confidence=failures_by_confidence(facts),
-        recorded_job_hours=sum(recorded.hours.values()),
+        recorded_job_hours=sum(recorded_h.values()),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
+def _recorded(facts: Facts, unit: SizeUnit) -> tuple[dict[int, float], Counter[int]]:
     """By size class, hours and failures of the jobs that record their progress."""
-
-    hours: dict[int, float]
-    failed: Counter[int]
-
-
-def _recorded(facts: Facts, unit: SizeUnit) -> _Recorded:
     if not facts.rows("progress_runs"):
-        return _Recorded({}, Counter())
+        return {}, Counter()
     shapes = facts.columns("recorded_shapes")
     hours: dict[int, float] = {}
     for end, job_s in zip(size_ends_of(shapes[unit.column]).tolist(), shapes["job_s"], strict=True):
@@ -166,15 +161,7 @@ def _recorded(facts: Facts, unit: SizeUnit) -> _Recorded:
     failed = facts.columns("failures")
     ends = size_ends_of(failed[unit.column]).tolist()
     places = zip(failed["cluster"].tolist(), failed["job_id"].tolist(), ends, strict=True)
-    return _Recorded(hours, Counter(end for cluster, job, end in places if (cluster, job) in jobs))
-
-
-def _between_interruptions_h(
-    count: int, hours: float, failures: int, confidence: float, spread: Spread | None
-) -> Interval:
-    if not hours:
-        return Interval.unknown()
-    return _mean_time_h(count, hours, failures, confidence, spread)
+    return hours, Counter(end for cluster, job, end in places if (cluster, job) in jobs)
 
 
 def _held_by_size(facts: Facts, unit: SizeUnit) -> list[dict[str, float]]:
@@ -233,27 +220,23 @@ def _mean_time_h(
     return part.interval(FailureRate(count, hours), confidence).inverse()
 
 
-def _failed_within(failed_s: Floats, begin_s: float, end_s: float) -> int:
-    """How many failures came from one moment to another; times ascending."""
-    places = np.searchsorted(failed_s, begin_s, "left"), np.searchsorted(failed_s, end_s, "right")
-    return int(places[1] - places[0])
-
-
 def _class(
     row: dict[str, float],
     failed: Counter[int],
     failed_s: Floats,
     restarted: Counter[int],
-    recorded: _Recorded,
+    recorded_h: Mapping[int, float],
+    recorded_failed: Counter[int],
     rate_used: EstimatedRate,
     confidence: float,
     spread: Spread | None,
 ) -> SizeMttf:
     end = int(row["size_end"])
     # of a burst it has a share of what failed while it ran: a size may run for a month of a year
-    total = max(failed[end], _failed_within(failed_s, row["begin_s"], row["end_s"]))
+    first = np.searchsorted(failed_s, row["begin_s"], "left")
+    total = max(failed[end], int(np.searchsorted(failed_s, row["end_s"], "right") - first))
     hours = row["job_s"] / SECONDS_PER_HOUR
-    recorded_h = recorded.hours.get(end, 0.0)
+    own_h = recorded_h.get(end, 0.0)
     nodes = row["node_s"] / row["known_s"] if row["known_s"] else None
     is_unknown = row["without_nodes"] and not row["known_s"]
     return SizeMttf(
@@ -265,10 +248,10 @@ def _class(
         attempts_without_nodes=int(row["without_nodes"]),
         failures=failed[end],
         scheduler_mttf_h=_mean_time_h(failed[end], hours, total, confidence, spread),
-        recorded_job_hours=recorded_h,
-        in_job_restarts=restarted[end] if recorded_h else None,
-        interruption_mttf_h=_between_interruptions_h(
-            recorded.failed[end] + restarted[end], recorded_h, total, confidence, spread
+        recorded_job_hours=own_h,
+        in_job_restarts=restarted[end] if own_h else None,
+        interruption_mttf_h=_mean_time_h(
+            recorded_failed[end] + restarted[end], own_h, total, confidence, spread
         ),
         projected_mttf_h=project(rate_used, nodes) if nodes else Interval.unknown(),
     )
@@ -295,18 +278,11 @@ def gpus_of_a_node(
     return float(n_gpus / n_nodes) if n_gpus and n_nodes else None
 
 
-@dataclass(frozen=True, slots=True)
-class InJobRestart:
-    """A restart within an attempt: when, in seconds since 1970, and the size of the job."""
+def restarts_within_attempts(facts: Facts, unit: SizeUnit = SizeUnit.GPUS) -> list[int | None]:
+    """Restarts within attempts that their scheduler did not see, each by the size of its job.
 
-    time_s: float
-    size: int | None
-
-
-def restarts_within_attempts(facts: Facts, unit: SizeUnit = SizeUnit.GPUS) -> list[InJobRestart]:
-    """Restarts in the period within attempts of the selection that their scheduler did not see.
-
-    Of the ranks of a job the one that reports most restarts is believed, so that a restart counts
+    Those in the period, of attempts of the selection. Of the ranks of a job the one that reports
+    most restarts is believed, so that a restart counts
     once, whichever ranks report it. The first event of an attempt that follows an earlier attempt
     of the same job is the echo of a requeue, and does not count.
     """
@@ -332,22 +308,16 @@ def restarts_within_attempts(facts: Facts, unit: SizeUnit = SizeUnit.GPUS) -> li
     since_us, until_us = facts.given("since_us"), facts.given("until_us")
     since_s = -np.inf if since_us is None else since_us / MICROSECONDS_PER_SECOND
     until_s = np.inf if until_us is None else until_us / MICROSECONDS_PER_SECOND
-    found: list[InJobRestart] = []
+    found: list[int | None] = []
     for job, events in by_time.items():
         events.sort()
-        for place, span in enumerate(sorted(by_job.get(job, []), key=_start)):
+        for place, span in enumerate(sorted(by_job.get(job, []), key=itemgetter(0))):
             start_s, end_s, size, is_asked = span
             inside = [event for event in events if start_s <= event[0] <= end_s]
             if place > 0 and inside and inside[0][1] == "restart":
                 del inside[0]
             if is_asked:
                 found += [
-                    InJobRestart(t, size)
-                    for t, event in inside
-                    if event == "restart" and since_s <= t < until_s
+                    size for t, event in inside if event == "restart" and since_s <= t < until_s
                 ]
     return found
-
-
-def _start(span: tuple[float, float, int | None, bool]) -> float:
-    return span[0]

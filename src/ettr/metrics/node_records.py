@@ -191,7 +191,15 @@ def node_records(
         )
         for name in names
     ]
-    records.sort(key=_rank)
+    records.sort(
+        key=lambda one: (
+            1.0 if one.chance is None else one.chance,
+            -(one.failures or 0),
+            -(one.unplanned_h or 0.0),
+            one.cluster,
+            one.node,
+        )
+    )
     sure = counted_confidences(failures["confidence"].tolist()) if has_jobs else None
     return NodeRecords(
         nodes=tuple(records),
@@ -201,16 +209,6 @@ def node_records(
         with_node_states=outages is not None,
         with_codes=bool(codes.keys() & set(names)),
         by_confidence=sure,
-    )
-
-
-def _rank(record: NodeRecord) -> tuple[float, int, float, str, str]:
-    return (
-        1.0 if record.chance is None else record.chance,
-        -(record.failures or 0),
-        -(record.unplanned_h or 0.0),
-        record.cluster,
-        record.node,
     )
 
 

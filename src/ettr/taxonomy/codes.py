@@ -363,8 +363,3 @@ def parse_xid_code(text: str) -> XidCode | None:
     if unit in {"fatal", "nonfatal", "link-fatal"} and found[3] is None:
         return XidCode(int(found[1]), None, unit)
     return XidCode(int(found[1]), unit.upper() if unit else None, found[3])
-
-
-def conflicts(xids: dict[int, Xid], vendors: tuple[str, ...] = CONFLICT_VENDORS) -> list[Xid]:
-    """The codes with an immediate action of NVIDIA on which the named parties disagree."""
-    return [xid for xid in xids.values() if xid.nvidia and xid.conflict(vendors)]
