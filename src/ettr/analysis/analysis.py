@@ -36,6 +36,7 @@ from ettr.analysis.selecting import (
     selected_period,
     selection_head,
 )
+from ettr.attribution.job_history import JobHistory, explain
 from ettr.attribution.rules import LogMatching
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
 from ettr.errors import StoreError
@@ -64,7 +65,6 @@ from ettr.units import MICROSECONDS_PER_SECOND
 if TYPE_CHECKING:
     import ettr.analysis.node_history  # noqa: F401
     from ettr.analysis.clustering import FailureClustering, FailuresOfSize
-    from ettr.attribution.job_history import JobHistory
     from ettr.facts.het_jobs import HetJobs
     from ettr.facts.naming import Naming
     from ettr.lemons.candidates import LemonReport
@@ -395,11 +395,12 @@ class Analysis:
     @cached_property
     def clustering(self) -> FailureClustering:
         """How failures cluster over time and over nodes; the direction is of the covered time."""
-        from ettr.analysis.clustering import failure_clustering
         from ettr.models.compare import undecided
 
         given = self.assumptions
-        found = failure_clustering(self.rate_facts, self.period, given.above_gpus, given.confidence)
+        found = rooms.clustering.failure_clustering(
+            self.rate_facts, self.period, given.above_gpus, given.confidence
+        )
         if self.covered is not self:
             return replace(found, direction=self.covered.clustering.direction)
         if not self.dump_windows:
@@ -409,11 +410,11 @@ class Analysis:
     @cached_property
     def clustering_of_all(self) -> FailuresOfSize:
         """How the failures of all jobs cluster, where nothing else is asked of `clustering`."""
-        from ettr.analysis.clustering import clustering_of_all
-
         if "clustering" in self.__dict__:
             return self.clustering.every
-        return clustering_of_all(self.rate_facts, self.period, self.assumptions.confidence)
+        return rooms.clustering.clustering_of_all(
+            self.rate_facts, self.period, self.assumptions.confidence
+        )
 
     def lemon_fit(self, counts: NodeCounts) -> LemonFit:
         """The model of the lemons of a group, fitted once for the list of lemons and for blame."""
@@ -466,8 +467,6 @@ class Analysis:
         Raises:
             UsageError: there is no such job.
         """
-        from ettr.attribution.job_history import explain
-
         return explain(self.facts, self.het_jobs.job_of(job_id), look_back_s)
 
     @cached_property
@@ -492,17 +491,13 @@ class Analysis:
 
     def runs_listed(self, listed: int) -> JobRuns:
         """The same, with so many runs listed and measured by their progress."""
-        from ettr.analysis.loss_questions import runs_listed
-
-        return runs_listed(self, listed)
+        return rooms.loss_questions.runs_listed(self, listed)
 
     @cached_property
     def logs_preemptions(self) -> PreemptionLinks:
         """Preemptions that failures caused, in all of the logs."""
-        from ettr.metrics.stitching import preemption_links
-
         given = self.assumptions
-        return preemption_links(
+        return metrics.stitching.preemption_links(
             self.facts,
             runs=self.resubmitted,
             rule_window_s=given.preemption.rule_window_s,
@@ -513,22 +508,16 @@ class Analysis:
     @cached_property
     def preemptions(self) -> tuple[Preemption, ...]:
         """Preemptions that failures caused, of the selection."""
-        from ettr.metrics.stitching import selected_preemptions
-
-        return selected_preemptions(self.facts, self.logs_preemptions)
+        return metrics.stitching.selected_preemptions(self.facts, self.logs_preemptions)
 
     @cached_property
     def resubmitted(self) -> dict[str, RunJobs]:
         """By attempt, the jobs of runs with a failure that their owner submitted again."""
-        from ettr.metrics.stitching import jobs_of_runs
-
-        return jobs_of_runs(self.facts, self.assumptions.run_rule)
+        return metrics.stitching.jobs_of_runs(self.facts, self.assumptions.run_rule)
 
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
         """Nodes that may be lemons."""
-        from ettr.analysis.lemon_nodes import lemons_of
-
-        return lemons_of(self, false_discovery)
+        return rooms.lemon_nodes.lemons_of(self, false_discovery)
 
     @cached_property
     def lemon_nodes(self) -> LemonReport:
@@ -554,17 +543,13 @@ class Analysis:
     @cached_property
     def early_start(self) -> EarlyStart | None:
         """What makes the period begin long before the logs do; None where it was selected."""
-        from ettr.metrics.quality import early_start
-
         if self.selection.since is not None:
             return None
-        return early_start(self.facts, self.logs_period, self.dump_windows)
+        return metrics.quality.early_start(self.facts, self.logs_period, self.dump_windows)
 
     @cached_property
     def left_out(self) -> LeftOut | None:
         """What the dump of the accounting seems to lack; None: no jobs, or a selection of them."""
-        from ettr.metrics.quality import left_out
-
         if not self.logs_read.jobs or not self.selection.is_everything:
             return None
-        return left_out(self.facts, self.status)
+        return metrics.quality.left_out(self.facts, self.status)

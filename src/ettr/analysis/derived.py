@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
@@ -16,7 +15,7 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.facts.stored import stored_sql
 from ettr.metrics.availability import outages_in_service
-from ettr.metrics.node_records import blamed_failures
+from ettr.metrics.node_records import blamed_failures, outage_facts, outages_by_node
 from ettr.metrics.outages import Outage
 from ettr.metrics.runs import JobRun
 from ettr.tables import DERIVED, TABLES
@@ -88,7 +87,7 @@ def node_summary(analysis: Analysis) -> pa.Table:
     failed = blamed_failures(analysis.facts)
     records = {(one.cluster, one.node): one for one in analysis.node_records.nodes}
     blame = summed(analysis.blame) if analysis.logs_read.jobs else {}
-    out = _by_node(_outages(analysis)) if analysis.logs_read.node_states else None
+    out = outages_by_node(_outages(analysis)) if analysis.logs_read.node_states else None
     fleet, has_jobs = analysis.fleet, analysis.logs_read.jobs
     spans_s = fleet.spans_s
     rows = [
@@ -105,7 +104,11 @@ def node_summary(analysis: Analysis) -> pa.Table:
                 name: getattr(records.get((cluster, node)), name, None)
                 for name in ("expected_failures", "lost_gpu_hours")
             },
-            **_outage_sums(None if out is None else out[cluster, node]),
+            **{
+                name: value
+                for name, value in outage_facts(None if out is None else out[cluster, node]).items()
+                if name in NODE_SUMMARY.names
+            },
         }
         for cluster, node in sorted({*spans_s, *days, *failed})
     ]
@@ -114,24 +117,6 @@ def node_summary(analysis: Analysis) -> pa.Table:
 
 def _outages(analysis: Analysis) -> list[Outage]:
     return outages_in_service(analysis.outages, analysis.fleet)
-
-
-def _by_node(found: list[Outage]) -> dict[tuple[str, str], list[Outage]]:
-    groups: dict[tuple[str, str], list[Outage]] = defaultdict(list)
-    for one in found:
-        groups[one.cluster, one.node].append(one)
-    return groups
-
-
-def _outage_sums(found: list[Outage] | None) -> Row:
-    if found is None:
-        return dict.fromkeys(("unplanned_outages", "unplanned_h", "planned_h"))
-    unplanned = [one for one in found if not one.is_planned]
-    return {
-        "unplanned_outages": len(unplanned),
-        "unplanned_h": sum(one.hours for one in unplanned),
-        "planned_h": sum(one.hours for one in found if one.is_planned),
-    }
 
 
 def _outage_row(one: Outage) -> Row:

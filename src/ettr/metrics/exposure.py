@@ -44,34 +44,16 @@ class ExposureBasis:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What a reader must know of it, one sentence each; none where all nodes are named."""
-        words = []
-        if self.attempts_counted:
-            words.append(
-                by_number(
-                    "The nodes of {n} [attempt|attempts] are not named: [its|their] exposure is "
-                    "[its|their] number of nodes times [its|their] runtime.",
-                    self.attempts_counted,
-                )
-            )
-        if self.attempts_unknown:
-            words.append(
-                by_number(
-                    "{n} [attempt that ran names|attempts that ran name] no nodes and no "
-                    "number of nodes: [it adds|they add] no exposure, so rates come out "
-                    "too high.",
-                    self.attempts_unknown,
-                )
-            )
-        if self.attempts_without_runtime:
-            words.append(
-                by_number(
-                    "{n} [attempt that began does|attempts that began do] not say how "
-                    "long [it|they] ran: [it adds|they add] no exposure, so rates come "
-                    "out too high.",
-                    self.attempts_without_runtime,
-                )
-            )
-        return tuple(words)
+        words = {
+            "The nodes of {n} [attempt|attempts] are not named: [its|their] exposure is "
+            "[its|their] number of nodes times [its|their] runtime.": self.attempts_counted,
+            "{n} [attempt that ran names|attempts that ran name] no nodes and no number of nodes: "
+            "[it adds|they add] no exposure, so rates come out too high.": self.attempts_unknown,
+            "{n} [attempt that began does|attempts that began do] not say how long [it|they] ran: "
+            "[it adds|they add] no exposure, so rates come out too "
+            "high.": self.attempts_without_runtime,
+        }
+        return tuple(by_number(sentence, n) for sentence, n in words.items() if n)
 
 
 @made("exposure", (), reads=("exposure_joined", "exposure_listed"), takes=("all_listed",))

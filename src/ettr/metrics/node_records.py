@@ -155,7 +155,7 @@ def node_records(
     held = {_name(row): row["n_failed"] for row in facts.rows("failed_on_nodes")}
     codes, inventory = _codes(facts), {_name(row): row for row in facts.rows("nodes")}
     unknown: Mapping[str, Any] = dict.fromkeys(_INVENTORY)
-    out = None if outages is None else _by_node(outages)
+    out = None if outages is None else outages_by_node(outages)
     names = sorted({*fleet.spans_s, *(() if only_fleet else (*days, *failed, *codes))})
     blamed = sum(failed.get(name, 0) for name in names)
     lost = {} if cap_min is None else _lost_gpu_hours(failures, cap_min)
@@ -187,7 +187,7 @@ def node_records(
             ),
             failed_attempts=held.get(name, 0) if has_jobs else None,
             codes=codes.get(name, ()),
-            **_outage_facts(None if out is None else out.get(name, []), fleet.is_away_last(name)),
+            **outage_facts(None if out is None else out.get(name, []), fleet.is_away_last(name)),
         )
         for name in names
     ]
@@ -265,14 +265,15 @@ def _codes(facts: Facts) -> dict[NodeName, tuple[CodeCount, ...]]:
 _INVENTORY = ("gpu_type", "partitions", *_PLACES)
 
 
-def _by_node(outages: Iterable[Outage]) -> dict[NodeName, list[Outage]]:
+def outages_by_node(outages: Iterable[Outage]) -> dict[NodeName, list[Outage]]:
+    """The outages of each node that had any."""
     groups: dict[NodeName, list[Outage]] = defaultdict(list)
     for one in outages:
         groups[one.cluster, one.node].append(one)
     return groups
 
 
-def _outage_facts(found: list[Outage] | None, is_away: bool) -> dict[str, Any]:
+def outage_facts(found: list[Outage] | None, is_away: bool = False) -> dict[str, Any]:
     """The fields of a record that outages fill; None for all where none are in the logs."""
     if found is None:
         unknown = ("unplanned_outages", "unplanned_h", "planned_h", "last_repair", "is_out")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize, stats
+from scipy.special import bdtr, bdtrc
 
 from ettr.analysis.analysis import Analysis
 from ettr.analysis.calibration.record import (
@@ -392,27 +393,22 @@ def _least_share(nodes: float, n: int, n_nodes: int, single: int) -> float:
 
 def _hit_share(nodes: float, least: float, n_nodes: int) -> float:
     """Chance of a node to be hit."""
-    from scipy.optimize import brentq
 
     def above(share: float) -> float:
         return _seen_hits(share, n_nodes) - nodes
 
     if above(least) >= 0.0:
         return least
-    return 1.0 if nodes >= n_nodes else float(brentq(above, least, nodes / n_nodes))
+    return 1.0 if nodes >= n_nodes else float(optimize.brentq(above, least, nodes / n_nodes))
 
 
 def _seen_share(share: float, n_nodes: int) -> float:
     """Chance of a burst to hit enough nodes to be seen."""
-    from scipy.special import bdtrc
-
     return float(bdtrc(LEAST_BURST_NODES - 1, n_nodes, share))
 
 
 def _seen_hits(share: float, n_nodes: int) -> float:
     """Nodes hit by a burst that is seen, in the mean."""
-    from scipy.special import bdtrc
-
     # k of a binomial number of n is n p times one of n - 1
     hits = n_nodes * share * float(bdtrc(LEAST_BURST_NODES - 2, n_nodes - 1, share))
     return hits / _seen_share(share, n_nodes)
@@ -420,8 +416,6 @@ def _seen_hits(share: float, n_nodes: int) -> float:
 
 def _seen_variance(share: float, n_nodes: int) -> float:
     """Of the number of nodes hit by a burst that is seen."""
-    from scipy.special import bdtrc
-
     pairs = n_nodes * (n_nodes - 1) * share**2
     pairs *= float(bdtrc(LEAST_BURST_NODES - 3, n_nodes - 2, share)) / _seen_share(share, n_nodes)
     mean = _seen_hits(share, n_nodes)
@@ -430,8 +424,6 @@ def _seen_variance(share: float, n_nodes: int) -> float:
 
 def _unseen_hits(share: float, n_nodes: int) -> float:
     """Nodes hit by a burst where it is not seen, over all bursts."""
-    from scipy.special import bdtr
-
     return n_nodes * share * float(bdtr(LEAST_BURST_NODES - 2, n_nodes - 1, share))
 
 
