@@ -187,6 +187,6 @@ def test_a_cluster_that_accounts_no_gpus_is_not_known_by_another(tmp_path: Path)
         assert not of_b.of(
             Selection(cluster=("b",), since=datetime(2026, 3, 1, tzinfo=UTC))
         ).gpus_are_known
-        assert of_a.totals.gpu_hours == pytest.approx(160.0)
+        assert of_a.ran_gpu_hours == pytest.approx(160.0)
     ends = ettr("status", tmp_path / "site", "--cluster", "b", "--json").json["states"]
     assert [(one["attempts"], one["gpu_hours"]) for one in ends] == [(1, None)]

@@ -7,13 +7,17 @@ import sys
 
 ASK = """
 from functools import cached_property
+from importlib import import_module
 from ettr.analysis import Analysis
-stages = [one for one in vars(Analysis).values() if isinstance(one, cached_property)]
+stages = [
+    one for kind in Analysis.__mro__ for one in vars(kind).values() if type(one) is cached_property
+]
 places = [one.func.__closure__[0].cell_contents for one in stages if one.func.__closure__]
-# modules of `ettr.analysis` are loaded when they are named, and load others
-for place in sorted(places, key=lambda one: "rooms" in one.__code__.co_names):
-    assert callable(place())
-print(len(places))
+named = [one for one in places if isinstance(one, str)]
+for place in named:
+    module, _, name = place.rpartition(".")
+    assert callable(getattr(import_module(f"ettr.{module}"), name))
+print(len(named))
 """
 
 

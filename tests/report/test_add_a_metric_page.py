@@ -18,7 +18,9 @@ import ettr.metrics
 import ettr.report.sections
 from attempt_tables import site_of_attempts
 from cli.program import ettr as run
+from ettr.analysis.assumptions import MOST_TAKEN, taken_by
 from ettr.report.json_schema import report_schema
+from ettr.report.registry import PARTS
 
 pytestmark = pytest.mark.slow
 
@@ -131,3 +133,29 @@ def test_the_test_of_the_page_passes(tmp_path: Path) -> None:
     folder = tmp_path / "of_page"
     folder.mkdir()
     module_of(test).test_shares_are_of_the_node_time(folder)
+
+
+def test_no_question_takes_more_than_twelve_things() -> None:
+    questions = [
+        question
+        for part in PARTS.values()
+        for question in (part.question, *part.joined.values())
+        if question is not None
+    ]
+    assert len(questions) > 25
+    assert max(len(taken_by(question)) for question in questions) <= MOST_TAKEN
+
+
+def test_a_question_cannot_read_what_it_does_not_name(site: Path) -> None:
+    def asks_for_more(_: object, given: Any) -> object:
+        return given.fleet
+
+    asks_for_more.__annotations__ |= {"given": OfNothing}
+    with ettr.open(site) as fleet, pytest.raises(AttributeError, match="fleet: the question takes"):
+        fleet.analysis.ask(asks_for_more)
+
+
+class OfNothing:
+    """What that question takes."""
+
+    period: object

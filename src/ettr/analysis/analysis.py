@@ -6,46 +6,31 @@ several questions share (fleet, outages, exposure, failures) is computed once, w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import ettr.metrics.black_holes
-import ettr.metrics.clock_shifts
-import ettr.metrics.exposure
-import ettr.metrics.quality
-import ettr.metrics.status
-from ettr import analysis as rooms
-from ettr import metrics
 from ettr.analysis.assumptions import (
     AnswerT,
     Assumptions,
+    Given,
     answer,
     asked,
     is_of_covered_time,
+    taken_by,
 )
-from ettr.analysis.given_facts import facts_of
-from ettr.analysis.selecting import (
-    SelectionHead,
-    is_pattern,
-    resolved,
-    selected_fleet,
-    selected_period,
-    selection_head,
-)
-from ettr.attribution.job_history import JobHistory, explain
+from ettr.analysis.given_facts import LogStages, facts_of
+from ettr.analysis.selecting import SelectionHead, selected_fleet, selection_head
 from ettr.attribution.rules import LogMatching
 from ettr.defaults import FALSE_DISCOVERY, LOOK_BACK_S
-from ettr.errors import StoreError
-from ettr.facts import Facts
 from ettr.facts.stored import NO_GPUS, kinds_of_nodes
-from ettr.metrics.availability import LogsRead, Service, clusters_of, logs_read, service
+from ettr.metrics.availability import Service, service
 from ettr.metrics.coverage import NO_DIRECTION, CoveredTime, DumpWindow, covered_time, dump_windows
-from ettr.metrics.instants import Period, observed_period
-from ettr.metrics.outages import Outage, incident_ledger, outages, unplanned_where_jobs_ended
+from ettr.metrics.instants import Period
+from ettr.metrics.outages import Outage, outages, unplanned_where_jobs_ended
 from ettr.metrics.rates import (
     GPU,
     WITH_GPUS,
@@ -58,20 +43,39 @@ from ettr.metrics.rates import (
 from ettr.metrics.sizes import SizeUnit
 from ettr.selection import Selection
 from ettr.store import Store
-from ettr.tables.rows import DEFAULT_CLUSTER
-from ettr.taxonomy import Taxonomy, load_taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
-    import ettr.analysis.node_history  # noqa: F401
+    from ettr.analysis.causes import CauseSummary
     from ettr.analysis.clustering import FailureClustering, FailuresOfSize
-    from ettr.facts.het_jobs import HetJobs
-    from ettr.facts.naming import Naming
-    from ettr.lemons.candidates import LemonReport
-    from ettr.lemons.model import LemonFit, NodeCounts
-    from ettr.metrics.quality import EarlyStart, LeftOut
+    from ettr.analysis.evidence import EvidenceCoverage
+    from ettr.analysis.failure_questions import FailureList
+    from ettr.analysis.fleet import FleetModels
+    from ettr.analysis.lemon_nodes import Exclusions
+    from ettr.analysis.projecting import CheckpointAdvice
+    from ettr.analysis.selecting import OtherName
+    from ettr.attribution.background import CoOccurrences, FalseAttribution, FalseFailuresBySize
+    from ettr.attribution.job_history import JobHistory
+    from ettr.facts import Facts
+    from ettr.lemons.candidates import Blame, LemonReport
+    from ettr.lemons.fleet import Placement, Stratum
+    from ettr.lemons.model import FleetSignals, LemonFit, NodeCounts, NodeName, NodeSignals
+    from ettr.metrics.availability import Availability
+    from ettr.metrics.black_holes import BlackHole, HungRun
+    from ettr.metrics.clock_shifts import ClockShift
+    from ettr.metrics.exposure import ExposureBasis, NodeJobs
+    from ettr.metrics.faults import FleetFaults
+    from ettr.metrics.goodput import LostGoodput
+    from ettr.metrics.mttf import MttfBySize
+    from ettr.metrics.node_records import NodeRecords
+    from ettr.metrics.outages import SetDown, SymptomTimes
+    from ettr.metrics.quality import DataQuality, EarlyStart, LeftOut, Runaways
+    from ettr.metrics.rates import RatesBySymptom, RatesWithoutFalse
     from ettr.metrics.runs import JobRuns
+    from ettr.metrics.sizes import SizeMix, UserFailures
+    from ettr.metrics.status import StatusMix, Totals
     from ettr.metrics.stitching import Preemption, PreemptionLinks, RunJobs
+    from ettr.metrics.trend import RateTrend
     from ettr.plan.cost import Price
 
 
@@ -84,55 +88,25 @@ _OF_CLUSTERS = ("logs_read", "gpus_are_known", "logs_covered")
 """Stages that only a selection of clusters changes."""
 
 
-class Analysis:
-    """Results over one store, each computed when it is first asked for and then kept.
+class SharedStages(LogStages):
+    """Stages over one store, each computed when it is first asked for and then kept.
 
-    A single metric costs only the stages that it needs; a report asks for all of them. What begins
-    with `logs` is of all of the logs, so that no selection changes a verdict (`logs_read`, of the
-    selected clusters, is part of none); the rest is of the selection.
+    `tables`, `attribution` and what begins with `logs` are of all of the logs, so that no selection
+    changes a verdict (`logs_read`, of the selected clusters, is part of none); the rest is of the
+    selection.
     """
 
-    # what a question finds; the modules are loaded when it is asked
-    exposure = asked(lambda: metrics.exposure.exposure_basis)
-    logs_list_every_node = asked(lambda: metrics.exposure.every_node_is_listed)
-    node_jobs = asked(lambda: metrics.exposure.node_jobs)
-    totals = asked(lambda: metrics.status.totals)
-    size_unit = asked(lambda: metrics.sizes.main_size_unit)
-    workload_weights = asked(lambda: rooms.lemon_nodes.workload_weights)
-    failure_rows = asked(lambda: rooms.questions.failure_rows)
-    failure_list = asked(lambda: rooms.failure_questions.failure_list)
-    co_occurrence = asked(lambda: rooms.failure_questions.co_occurrence)
-    false_attribution = asked(lambda: rooms.failure_questions.false_attribution)
-    false_failures = asked(lambda: rooms.failure_questions.false_failures)
-    rates_without_false = asked(lambda: rooms.failure_questions.rates_without_false)
-    status = asked(lambda: metrics.status.status_mix)
-    user_failures = asked(lambda: rooms.questions.user_failures)
-    sizes = asked(lambda: rooms.questions.sizes)
-    rates = asked(lambda: rooms.failure_questions.rates)
-    trend = asked(lambda: rooms.failure_questions.trend)
-    mttf = asked(lambda: rooms.failure_questions.mttf)
-    runs = asked(lambda: rooms.loss_questions.runs)
-    goodput = asked(lambda: rooms.loss_questions.goodput)
-    nodes = asked(lambda: rooms.loss_questions.nodes)
-    node_records = asked(lambda: rooms.node_history.records_of)
-    recovery_times = asked(lambda: rooms.node_history.recovery_of)
-    faults = asked(lambda: rooms.node_faults.node_faults)
-    other_names = asked(lambda: rooms.selecting.other_names)
-    evidence = asked(lambda: rooms.evidence.evidence_coverage)
-    quality = asked(lambda: rooms.loss_questions.quality)
-    clock_shifts = asked(lambda: metrics.clock_shifts.clock_shifts)
-    black_holes = asked(lambda: metrics.black_holes.black_holes)
-    hung_runs = asked(lambda: metrics.black_holes.hung_runs)
-    set_down = asked(lambda: metrics.outages.set_down)
-    runaways = asked(lambda: metrics.quality.runaways)
-    placement = asked(lambda: rooms.lemon_nodes.placement_of)
-    lemon_strata = asked(lambda: rooms.lemon_nodes.fleet_of)
-    exclusions = asked(lambda: rooms.lemon_nodes.exclusions_of)
-    node_signals = asked(lambda: rooms.lemon_nodes.node_signals)
-    blame = asked(lambda: rooms.lemon_nodes.blame_of)
-    causes = asked(lambda: rooms.causes.cause_summary)
-    models = asked(lambda: rooms.fleet.fleet_models)
-    checkpoint_advice = asked(lambda: rooms.projecting.checkpoint_advice)
+    # what a question of all of the facts finds
+    exposure: cached_property[ExposureBasis] = asked("metrics.exposure.exposure_basis")
+    logs_list_every_node: cached_property[bool] = asked("metrics.exposure.every_node_is_listed")
+    node_jobs: cached_property[Mapping[tuple[str, str], NodeJobs]] = asked(
+        "metrics.exposure.node_jobs"
+    )
+    totals: cached_property[Totals] = asked("metrics.status.totals")
+    size_unit: cached_property[SizeUnit] = asked("metrics.sizes.main_size_unit")
+    workload_weights: cached_property[dict[str, float]] = asked(
+        "analysis.lemon_nodes.workload_weights"
+    )
 
     def __init__(
         self,
@@ -141,117 +115,22 @@ class Analysis:
         selection: Selection | None = None,
         price: Price | None = None,
     ) -> None:
-        self.store = store
-        self.assumptions = assumptions or Assumptions()
-        self.selection = selection or Selection()
+        super().__init__(store, assumptions, selection)
         self.price = price
-        by_names = (*map(is_pattern, self.selection.node), *self.selection.place)
-        if self.selection.counts_back or any(by_names):
-            bare = Analysis(store, assumptions)
-            self.selection = resolved(self.selection, bare)
-            self.facts = facts_of(self, bare.facts)
 
-    def ask(self, question: Callable[..., AnswerT]) -> AnswerT:
-        """What a question finds, computed once."""
-        if is_of_covered_time(question) and self.covered is not self:
-            return self.covered.ask(question)
-        if question not in self._answers:
-            self._answers[question] = answer(question, self)
-        found: AnswerT = self._answers[question]
-        return found
-
-    @cached_property
-    def _answers(self) -> dict[Callable[..., Any], Any]:
-        return {}
-
-    @property
-    def naming(self) -> Naming:
-        """Of which clusters those rows are that name none."""
-        found: Naming = self.facts.given("naming")
-        return found
-
-    @property
-    def het_jobs(self) -> HetJobs:
-        """The heterogeneous jobs, and the ids under which their parts go."""
-        found: HetJobs = self.facts.given("het_jobs")
-        return found
-
-    @cached_property
-    def facts(self) -> Facts:
-        """The facts of the store under the selection."""
-        return facts_of(self, None)
-
-    @cached_property
-    def taxonomy(self) -> Taxonomy:
-        """The taxonomy with the site's rows laid over it."""
-        given = self.assumptions
-        return load_taxonomy(given.taxonomy_file, believe=given.believe)
-
-    @property
-    def selected(self) -> Selection | None:
-        """The selection; None where nothing is left out."""
-        return None if self.selection.is_everything else self.selection
-
-    @cached_property
-    def period(self) -> Period:
-        """The part of the time that the logs cover which is selected.
-
-        Raises:
-            StoreError: the store holds no rows.
-        """
-        logs = self.logs_period
-        return selected_period(logs, self.selection) if self.selection.has_period else logs
-
-    @cached_property
-    def logs_period(self) -> Period:
-        """The time that the logs cover. Raises StoreError: the store holds no rows."""
-        found = observed_period(self.facts)
-        ledger = None if found is not None else incident_ledger(self.facts.rows("incidents"))
-        if ledger is not None:
-            # a ledger is no log: it says when things happened only where no log does
-            found = Period(ledger.first, ledger.last)
-        if found is None:
-            raise StoreError(
-                f"{self.store.where}: holds no rows yet; `ettr ingest {self.store.where} FILE...` "
-                "reads logs into it"
-            )
-        return found
-
-    @property
-    def clusters(self) -> tuple[str, ...]:
-        """Names of the selected clusters in the logs."""
-        asked = self.selection.cluster
-        return tuple(name for name in self.logs_clusters if not asked or name in asked)
-
-    logs_clusters = asked(lambda: metrics.availability.named_clusters)
-
-    @cached_property
-    def logs_read(self) -> LogsRead:
-        """Which kinds of logs the store holds, of the selected clusters."""
-        return logs_read(self.facts, self.taxonomy, self.selection.cluster)
-
-    @cached_property
-    def clusters_without_states(self) -> tuple[str, ...]:
-        """Selected clusters that ran jobs, with no state of their nodes, where others have some."""
-        if len(self.clusters) < 2 or not self.logs_read.node_states:
-            return ()
-        ran, known = (clusters_of(self.facts, name) for name in ("attempts", "node_states"))
-        return tuple(sorted((ran - known) & set(self.clusters)))
-
-    @cached_property
-    def has_unplaced_rows(self) -> bool:
-        """Whether logs of several clusters hold rows of which nobody knows whose they are."""
-        if not self.naming.is_by_node:
-            return False
-        placed = ("attempts", "nodes", "events", "node_states")
-        return DEFAULT_CLUSTER in clusters_of(self.facts, *placed)
-
-    incidents = asked(lambda: rooms.questions.incidents)
+    def take_stages_of(self, other: SharedStages) -> None:
+        """Take over what another analysis of the same store has computed of all of its logs."""
+        same_clusters = other.selection.cluster == self.selection.cluster
+        for name in (*_OF_ALL_LOGS, *(_OF_CLUSTERS if same_clusters else ())):
+            if name in other.__dict__:
+                self.__dict__[name] = other.__dict__[name]
+        if "facts" in other.__dict__:
+            self.facts = facts_of(self.given, other.facts)
 
     @cached_property
     def selection_head(self) -> SelectionHead:
         """The selection as the head of a report states it."""
-        return selection_head(self)
+        return selection_head(self.given)
 
     @cached_property
     def fleet(self) -> Service:
@@ -394,15 +273,12 @@ class Analysis:
 
     @cached_property
     def clustering(self) -> FailureClustering:
-        """How failures cluster over time and over nodes; the direction is of the covered time."""
+        """How failures cluster over time and over nodes."""
+        from ettr.analysis.clustering import failure_clustering
         from ettr.models.compare import undecided
 
         given = self.assumptions
-        found = rooms.clustering.failure_clustering(
-            self.rate_facts, self.period, given.above_gpus, given.confidence
-        )
-        if self.covered is not self:
-            return replace(found, direction=self.covered.clustering.direction)
+        found = failure_clustering(self.rate_facts, self.period, given.above_gpus, given.confidence)
         if not self.dump_windows:
             return found
         return replace(found, direction=undecided(found.direction, NO_DIRECTION))
@@ -410,11 +286,25 @@ class Analysis:
     @cached_property
     def clustering_of_all(self) -> FailuresOfSize:
         """How the failures of all jobs cluster, where nothing else is asked of `clustering`."""
+        from ettr.analysis.clustering import clustering_of_all
+
         if "clustering" in self.__dict__:
             return self.clustering.every
-        return rooms.clustering.clustering_of_all(
-            self.rate_facts, self.period, self.assumptions.confidence
-        )
+        return clustering_of_all(self.rate_facts, self.period, self.assumptions.confidence)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Node-days of each node, and the nodes of failures that blame none."""
+        from ettr.analysis.lemon_nodes import placement_of
+
+        return placement_of(self.given)
+
+    @cached_property
+    def lemon_strata(self) -> tuple[tuple[Stratum, ...], FleetSignals]:
+        """The nodes in groups that are comparable, with their failures, and their signals."""
+        from ettr.analysis.lemon_nodes import fleet_of
+
+        return fleet_of(self.given)
 
     def lemon_fit(self, counts: NodeCounts) -> LemonFit:
         """The model of the lemons of a group, fitted once for the list of lemons and for blame."""
@@ -430,14 +320,99 @@ class Analysis:
     def _lemon_fits(self) -> dict[int, tuple[NodeCounts, LemonFit]]:
         return {}
 
-    def take_stages_of(self, other: Analysis) -> None:
-        """Take over what another analysis of the same store has computed of all of its logs."""
-        same_clusters = other.selection.cluster == self.selection.cluster
-        for name in (*_OF_ALL_LOGS, *(_OF_CLUSTERS if same_clusters else ())):
-            if name in other.__dict__:
-                self.__dict__[name] = other.__dict__[name]
-        if "facts" in other.__dict__:
-            self.facts = facts_of(self, other.facts)
+    @cached_property
+    def exclusions(self) -> Exclusions | None:
+        """For each node who excluded it, in which job, and when; None where no log says it."""
+        from ettr.analysis.lemon_nodes import exclusions_of
+
+        return exclusions_of(self.given)
+
+    @cached_property
+    def node_signals(self) -> Mapping[NodeName, NodeSignals]:
+        """What users, kernels, tickets and outages say of each node, as counts."""
+        from ettr.analysis.lemon_nodes import node_signals
+
+        return node_signals(self.given)
+
+    @cached_property
+    def blame(self) -> list[Blame]:
+        """Each failure divided over the nodes of its attempt."""
+        from ettr.analysis.lemon_nodes import blame_of
+
+        return blame_of(self.given)
+
+    @cached_property
+    def ran_gpu_hours(self) -> float | None:
+        """`totals.gpu_hours`, without the rest of them."""
+        return self.totals.gpu_hours
+
+
+class Analysis(SharedStages):
+    """Results over one store, each computed when it is first asked for and then kept.
+
+    A single metric costs only the stages that it needs; a report asks for all of them.
+    """
+
+    # what a question finds
+    failure_rows: cached_property[list[dict[str, Any]]] = asked("analysis.questions.failure_rows")
+    failure_list: cached_property[FailureList] = asked("analysis.failure_questions.failure_list")
+    co_occurrence: cached_property[CoOccurrences] = asked(
+        "analysis.failure_questions.co_occurrence"
+    )
+    false_attribution: cached_property[FalseAttribution] = asked(
+        "analysis.failure_questions.false_attribution"
+    )
+    false_failures: cached_property[FalseFailuresBySize] = asked(
+        "analysis.failure_questions.false_failures"
+    )
+    rates_without_false: cached_property[RatesWithoutFalse | None] = asked(
+        "analysis.failure_questions.rates_without_false"
+    )
+    status: cached_property[StatusMix] = asked("metrics.status.status_mix")
+    user_failures: cached_property[UserFailures] = asked("analysis.questions.user_failures")
+    sizes: cached_property[SizeMix] = asked("analysis.questions.sizes")
+    rates: cached_property[RatesBySymptom] = asked("analysis.failure_questions.rates")
+    trend: cached_property[RateTrend] = asked("analysis.failure_questions.trend")
+    mttf: cached_property[MttfBySize] = asked("analysis.failure_questions.mttf")
+    runs: cached_property[JobRuns] = asked("analysis.loss_questions.runs")
+    goodput: cached_property[LostGoodput] = asked("analysis.loss_questions.goodput")
+    nodes: cached_property[Availability] = asked("analysis.loss_questions.nodes")
+    node_records: cached_property[NodeRecords] = asked("analysis.node_history.records_of")
+    recovery_times: cached_property[tuple[SymptomTimes, ...]] = asked(
+        "analysis.node_history.recovery_of"
+    )
+    faults: cached_property[FleetFaults | None] = asked("analysis.node_faults.node_faults")
+    other_names: cached_property[tuple[OtherName, ...]] = asked("analysis.selecting.other_names")
+    evidence: cached_property[EvidenceCoverage] = asked("analysis.evidence.evidence_coverage")
+    quality: cached_property[DataQuality] = asked("analysis.loss_questions.quality")
+    clock_shifts: cached_property[tuple[ClockShift, ...]] = asked(
+        "metrics.clock_shifts.clock_shifts"
+    )
+    black_holes: cached_property[tuple[BlackHole, ...]] = asked("metrics.black_holes.black_holes")
+    hung_runs: cached_property[tuple[HungRun, ...]] = asked("metrics.black_holes.hung_runs")
+    set_down: cached_property[SetDown | None] = asked("metrics.outages.set_down")
+    runaways: cached_property[Runaways | None] = asked("metrics.quality.runaways")
+    models: cached_property[FleetModels] = asked("analysis.fleet.fleet_models")
+    checkpoint_advice: cached_property[CheckpointAdvice | None] = asked(
+        "analysis.projecting.checkpoint_advice"
+    )
+
+    def ask(self, question: Callable[..., AnswerT]) -> AnswerT:
+        """What a question finds, computed once.
+
+        Raises:
+            TypeError: it takes more than a question may.
+        """
+        if is_of_covered_time(question) and self.covered is not self:
+            return self.covered.ask(question)
+        if question not in self._answers:
+            self._answers[question] = answer(question, self.given)
+        found: AnswerT = self._answers[question]
+        return found
+
+    @cached_property
+    def _answers(self) -> dict[Callable[..., Any], Any]:
+        return {}
 
     def of(self, selection: Selection) -> Analysis:
         """The same logs under another selection; what all of the logs say is not computed again."""
@@ -458,6 +433,13 @@ class Analysis:
         since, until = found.since or chosen.since, found.until or chosen.until
         return self.of(replace(chosen, since=since, until=until))
 
+    @cached_property
+    def clustering(self) -> FailureClustering:
+        """How failures cluster over time and over nodes; the direction is of the covered time."""
+        if self.covered is self:
+            return super().clustering
+        return replace(super().clustering, direction=self.covered.clustering.direction)
+
     def explain(self, job_id: str, look_back_s: float = LOOK_BACK_S) -> JobHistory:
         """One job's story; the id of a part of a heterogeneous job means the whole.
 
@@ -467,6 +449,8 @@ class Analysis:
         Raises:
             UsageError: there is no such job.
         """
+        from ettr.attribution.job_history import explain
+
         return explain(self.facts, self.het_jobs.job_of(job_id), look_back_s)
 
     @cached_property
@@ -491,13 +475,18 @@ class Analysis:
 
     def runs_listed(self, listed: int) -> JobRuns:
         """The same, with so many runs listed and measured by their progress."""
-        return rooms.loss_questions.runs_listed(self, listed)
+        from ettr.analysis import loss_questions
+
+        given = Given(self.given, taken_by(loss_questions.runs))
+        return loss_questions.runs_listed(self.facts, given, listed)
 
     @cached_property
     def logs_preemptions(self) -> PreemptionLinks:
         """Preemptions that failures caused, in all of the logs."""
+        from ettr.metrics.stitching import preemption_links
+
         given = self.assumptions
-        return metrics.stitching.preemption_links(
+        return preemption_links(
             self.facts,
             runs=self.resubmitted,
             rule_window_s=given.preemption.rule_window_s,
@@ -508,21 +497,34 @@ class Analysis:
     @cached_property
     def preemptions(self) -> tuple[Preemption, ...]:
         """Preemptions that failures caused, of the selection."""
-        return metrics.stitching.selected_preemptions(self.facts, self.logs_preemptions)
+        from ettr.metrics.stitching import selected_preemptions
+
+        return selected_preemptions(self.facts, self.logs_preemptions)
 
     @cached_property
     def resubmitted(self) -> dict[str, RunJobs]:
         """By attempt, the jobs of runs with a failure that their owner submitted again."""
-        return metrics.stitching.jobs_of_runs(self.facts, self.assumptions.run_rule)
+        from ettr.metrics.stitching import jobs_of_runs
+
+        return jobs_of_runs(self.facts, self.assumptions.run_rule)
 
     def lemons(self, false_discovery: float = FALSE_DISCOVERY) -> LemonReport:
         """Nodes that may be lemons."""
-        return rooms.lemon_nodes.lemons_of(self, false_discovery)
+        from ettr.analysis.lemon_nodes import lemons_of
+
+        return lemons_of(self.given, false_discovery)
 
     @cached_property
     def lemon_nodes(self) -> LemonReport:
         """The same at the share of ordinary nodes that is usual."""
         return self.lemons()
+
+    @cached_property
+    def causes(self) -> CauseSummary | None:
+        """Totals of the causes of interruptions; None where `ettr causes` takes too long."""
+        from ettr.analysis.causes import cause_summary
+
+        return cause_summary(self.given)
 
     @cached_property
     def spread_classes(self) -> tuple[ClassRate, ...]:
@@ -543,13 +545,17 @@ class Analysis:
     @cached_property
     def early_start(self) -> EarlyStart | None:
         """What makes the period begin long before the logs do; None where it was selected."""
+        from ettr.metrics.quality import early_start
+
         if self.selection.since is not None:
             return None
-        return metrics.quality.early_start(self.facts, self.logs_period, self.dump_windows)
+        return early_start(self.facts, self.logs_period, self.dump_windows)
 
     @cached_property
     def left_out(self) -> LeftOut | None:
         """What the dump of the accounting seems to lack; None: no jobs, or a selection of them."""
+        from ettr.metrics.quality import left_out
+
         if not self.logs_read.jobs or not self.selection.is_everything:
             return None
-        return metrics.quality.left_out(self.facts, self.status)
+        return left_out(self.facts, self.status)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ettr.attribution import FoldingRules, LogMatching, Window
 from ettr.defaults import CONFIDENCE, LARGE_JOB_GPUS
+from ettr.facts import Facts
 from ettr.metrics.objectives import Objective
 from ettr.metrics.run_rules import (
     LOST_CAP_MIN,
@@ -19,9 +22,6 @@ from ettr.metrics.run_rules import (
     RunRule,
 )
 from ettr.taxonomy import Taxonomy
-
-if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +86,30 @@ def assumed(
 
 # -- a question of a store: a function of its facts and of what it names, and of nothing else ------
 # class Takes(Protocol):
-#         confidence: float
+#         assumptions: Assumptions
 #         clustering: FailureClustering
 #
 #     def rates(facts: Facts, given: Takes) -> RatesBySymptom: ...
 #
 # The fields of `Takes` name stages of the analysis, or single values of its assumptions. Each is
-# computed when the question reads it. A question of `ettr.analysis` takes the analysis itself:
-#
-#     def rates(analysis: Analysis) -> RatesBySymptom: ...
+# computed when the question reads it; a field that `Takes` does not name cannot be read.
 
 
+MOST_TAKEN = 12
+"""Fields that a question may take at most."""
 AnswerT = TypeVar("AnswerT")
 Question = Callable[..., AnswerT]
 
 
 _OF_COVERED_TIME: set[Question[Any]] = set()
+WHOLE = "analysis"
+"""The one parameter of a question that compares selections: it takes the whole analysis."""
 
 
-def of_covered_time(*questions: Question[Any]) -> None:
-    """Say that questions are of the time alone in which errors of nodes were recorded."""
-    _OF_COVERED_TIME.update(questions)
+def of_covered_time(question: Question[AnswerT]) -> Question[AnswerT]:
+    """Decorate a question of the time alone in which errors of nodes were recorded."""
+    _OF_COVERED_TIME.add(question)
+    return question
 
 
 def is_of_covered_time(question: Question[Any]) -> bool:
@@ -114,29 +117,66 @@ def is_of_covered_time(question: Question[Any]) -> bool:
     return question in _OF_COVERED_TIME
 
 
-class Given:
-    """What a question takes: stages of an analysis, and values of its assumptions."""
+class HasAnswers(Protocol):
+    """What has an answer to a question: it also has the stages that questions name."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    facts: Facts
+    assumptions: Assumptions
+
+
+class Given:
+    """What a question takes, by name."""
+
+    __slots__ = ("_analysis", "_names")
+
+    def __init__(self, analysis: HasAnswers, names: frozenset[str]) -> None:
         self._analysis = analysis
+        self._names = names
 
     def __getattr__(self, name: str) -> Any:
-        is_stage = hasattr(type(self._analysis), name)
-        return getattr(self._analysis if is_stage else self._analysis.assumptions, name)
+        if name not in self._names:
+            raise AttributeError(f"{name}: the question takes {', '.join(sorted(self._names))}")
+        has = hasattr(type(self._analysis), name) or name in self._analysis.__dict__
+        return getattr(self._analysis if has else self._analysis.assumptions, name)
 
 
-def answer(question: Question[AnswerT], analysis: Analysis) -> AnswerT:
+@cache
+def taken_by(question: Question[Any]) -> frozenset[str]:
+    """Names of what a question takes in addition to the facts.
+
+    Raises:
+        TypeError: more than a question may take.
+    """
+    parameters = [name for name in question.__annotations__ if name != "return"]
+    if len(parameters) < 2:
+        return frozenset()
+    hint = question.__annotations__[parameters[1]]
+    takes = question.__globals__[hint] if isinstance(hint, str) else hint
+    names = frozenset(
+        name
+        for kind in takes.__mro__
+        for name in (*inspect.get_annotations(kind), *vars(kind))
+        if not name.startswith("_")
+    )
+    if len(names) > MOST_TAKEN:
+        raise TypeError(f"{question.__name__} takes {len(names)} things; {MOST_TAKEN} at most")
+    return names
+
+
+def answer(question: Question[AnswerT], analysis: HasAnswers) -> AnswerT:
     """What a question finds in the store of an analysis."""
-    takes = [name for name in question.__annotations__ if name != "return"]
-    if takes[0] == "analysis":
+    if WHOLE in question.__annotations__:
         return question(analysis)
-    return question(analysis.facts, Given(analysis)) if takes[1:] else question(analysis.facts)
+    if len(question.__annotations__) < 3:
+        return question(analysis.facts)
+    return question(analysis.facts, Given(analysis, taken_by(question)))
 
 
-def asked(place: Callable[[], Question[AnswerT]]) -> cached_property[AnswerT]:
-    """A stage of an analysis: what the question finds that `place` names."""
+def asked(place: str) -> cached_property[Any]:
+    """A stage of an analysis: what a question, `MODULE.NAME` below `ettr`, finds when asked."""
 
-    def found(analysis: Analysis) -> AnswerT:
-        return analysis.ask(place())
+    def found(analysis: Any) -> Any:
+        module, _, name = place.rpartition(".")
+        return analysis.ask(getattr(import_module(f"ettr.{module}"), name))
 
     return cached_property(found)

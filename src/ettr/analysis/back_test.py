@@ -79,7 +79,11 @@ def lemon_back_test(
     fit_days, score_days, windows = _windows(analysis, fit_days, score_days)
     edges_s = edges_of(windows)
     of_jobs = analysis.logs_read.jobs
-    fleet = fleet_of(analysis, edges_s)[0] if of_jobs else fault_fleet_of(analysis, edges_s)
+    fleet = (
+        fleet_of(analysis.given, edges_s)[0]
+        if of_jobs
+        else fault_fleet_of(analysis.facts, analysis.given, edges_s)
+    )
     confidence = analysis.assumptions.confidence
     scores, claims = back_test(fleet, windows, false_discovery, confidence)
     every, price = None, None

@@ -7,11 +7,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from ettr.analysis.analysis import Analysis
 from ettr.attribution.hazards import (
     BY_OPERATOR,
     CAUSES,
@@ -33,16 +32,20 @@ from ettr.defaults import MOST_CAUSES_LISTED
 from ettr.estimates import Interval
 from ettr.facts import Facts
 from ettr.facts.facts import at
+from ettr.metrics.availability import LogsRead
 from ettr.metrics.black_holes import hung_runs, owed_to_holes
+from ettr.metrics.instants import Period
 from ettr.metrics.outages import ended_by_person
 from ettr.selection import Selection
 from ettr.tables.schemas import CAUSES_TABLE
-from ettr.taxonomy import UNATTRIBUTED
+from ettr.taxonomy import UNATTRIBUTED, Taxonomy
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 from ettr.words import by_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ettr.analysis.assumptions import Assumptions
 
 
 # -- what the ledger of causes reads from a store: interruptions and what they were exposed to -----
@@ -86,18 +89,27 @@ class LedgerRows:
     settled: list[Settled | None]
 
 
-def fleet_evidence_table(analysis: Analysis, kinds: tuple[str, ...]) -> np.ndarray:
+class OfInterruptions(Protocol):
+    """What the rows of the ledger take."""
+
+    facts: Facts
+    period: Period
+    taxonomy: Taxonomy
+    logs_read: LogsRead
+
+
+def fleet_evidence_table(analysis: OfInterruptions, kinds: tuple[str, ...]) -> np.ndarray:
     """`evidence_table` of what occurs on this fleet."""
     return evidence_table(kinds, analysis.taxonomy.symptoms, has_checks(analysis))
 
 
-def has_checks(analysis: Analysis) -> bool:
+def has_checks(analysis: OfInterruptions) -> bool:
     """Whether any log could have shown a symptom of a node."""
     logs = analysis.logs_read
     return logs.errors or logs.node_states
 
 
-def ledger_rows(analysis: Analysis) -> LedgerRows:
+def ledger_rows(analysis: OfInterruptions) -> LedgerRows:
     """Every interruption of the logs but preemptions, and the view that the model has of them."""
     facts = analysis.facts
     ends = sorted(
@@ -131,7 +143,7 @@ def ledger_rows(analysis: Analysis) -> LedgerRows:
     return LedgerRows(ends, evidence, confidence, list(places), n_pairs, in_burst, given, settled)
 
 
-def _settled(analysis: Analysis) -> dict[str, Settled]:
+def _settled(analysis: OfInterruptions) -> dict[str, Settled]:
     """By attempt, what is no longer weighed."""
     facts, symptoms = analysis.facts, analysis.taxonomy.symptoms
     found = {
@@ -168,7 +180,7 @@ def _evidence(failure: Row | None, end: Row) -> str:
 
 
 def _interruptions(
-    analysis: Analysis, ends: list[Row], evidence: list[str], named: list[str | None]
+    analysis: OfInterruptions, ends: list[Row], evidence: list[str], named: list[str | None]
 ) -> tuple[Interruptions, list[tuple[str, str]]]:
     facts = analysis.facts
     # places of keys in the order in which they are met
@@ -435,8 +447,23 @@ class CauseLedger:
     not_listed: int
 
 
+class OfLedger(OfInterruptions, Protocol):
+    """What the ledger takes; `of`: the same logs under another selection."""
+
+    assumptions: Assumptions
+
+    @property
+    def selected(self) -> Selection | None:
+        """The selection; None where nothing is left out."""
+        ...
+
+    def of(self, selection: Selection) -> Self:
+        """The same logs under another selection."""
+        ...
+
+
 def cause_ledger(
-    analysis: Analysis, default: Analysis | None = None, most_listed: int = MOST_CAUSES_LISTED
+    analysis: OfLedger, default: OfLedger | None = None, most_listed: int = MOST_CAUSES_LISTED
 ) -> CauseLedger:
     """The causes of every interruption but preemptions."""
     rows, fit = _judged(analysis)
@@ -450,12 +477,18 @@ def cause_ledger(
     return CauseLedger(_summary(analysis, rows, fit, before), listed, first)
 
 
-def causes(analysis: Analysis) -> CauseSummary | None:
+class OfCauses(Protocol):
+    """What `causes` takes."""
+
+    causes: CauseSummary | None
+
+
+def causes(_: Facts, given: OfCauses) -> CauseSummary | None:
     """Interruptions by cause, with probabilities; `table("causes")` has each of them."""
-    return analysis.causes
+    return given.causes
 
 
-def cause_summary(analysis: Analysis) -> CauseSummary | None:
+def cause_summary(analysis: OfLedger) -> CauseSummary | None:
     """Totals of the ledger for a report; None where it would hold up the report."""
     kinds = _of_all_logs(analysis).facts.rows("ending_kinds")
     if sum(row["n"] for row in kinds) > REPORTED_UP_TO:
@@ -463,7 +496,7 @@ def cause_summary(analysis: Analysis) -> CauseSummary | None:
     return _summary(analysis, *_judged(analysis), None)
 
 
-def causes_table(analysis: Analysis) -> pa.Table:
+def causes_table(analysis: OfLedger) -> pa.Table:
     """The table `causes`, of all interruptions."""
     import pyarrow as pa
 
@@ -472,11 +505,11 @@ def causes_table(analysis: Analysis) -> pa.Table:
     return CAUSES_TABLE.check(pa.table(found, CAUSES_TABLE.arrow_schema))
 
 
-def _of_all_logs(analysis: Analysis) -> Analysis:
+def _of_all_logs(analysis: OfLedger) -> OfLedger:
     return analysis if analysis.selected is None else analysis.of(Selection())
 
 
-def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
+def _judged(analysis: OfLedger) -> tuple[LedgerRows, LedgerFit]:
     """The selected interruptions, judged by all of the logs: a selection changes no verdict."""
     whole = _of_all_logs(analysis)
     rows = ledger_rows(whole)
@@ -504,7 +537,7 @@ def _judged(analysis: Analysis) -> tuple[LedgerRows, LedgerFit]:
     )
 
 
-def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
+def _fit(analysis: OfLedger, rows: LedgerRows) -> LedgerFit:
     """The causes of all ends: those that the model weighs, and those that are settled."""
     fit = fit_ledger(rows.given, fleet_evidence_table(analysis, rows.given.kinds))
     if len(fit.probability) == len(rows.ends):
@@ -526,7 +559,7 @@ def _fit(analysis: Analysis, rows: LedgerRows) -> LedgerFit:
 
 
 def _summary(
-    analysis: Analysis, rows: LedgerRows, fit: LedgerFit, before: np.ndarray | None
+    analysis: OfLedger, rows: LedgerRows, fit: LedgerFit, before: np.ndarray | None
 ) -> CauseSummary:
     worth = _reliability(analysis)
     if not analysis.logs_read.jobs:
@@ -552,7 +585,7 @@ def _summary(
     return CauseSummary(n, kinds.get(PREEMPTION, 0), in_bursts, totals, worth, notes)
 
 
-def _reliability(analysis: Analysis) -> tuple[StatedCause, ...]:
+def _reliability(analysis: OfLedger) -> tuple[StatedCause, ...]:
     stated = np.tile(np.array(STATED)[:, None], (1, len(CAUSES)))
     low, high = true_shares(stated, has_checks(analysis), analysis.assumptions.confidence)
     return tuple(
@@ -562,7 +595,7 @@ def _reliability(analysis: Analysis) -> tuple[StatedCause, ...]:
     )
 
 
-def _notes(analysis: Analysis, rows: LedgerRows, worth: tuple[StatedCause, ...]) -> list[str]:
+def _notes(analysis: OfLedger, rows: LedgerRows, worth: tuple[StatedCause, ...]) -> list[str]:
     shown = ", ".join(
         f"{one.low:.2f} to {one.high:.2f} for {one.cause.replace('_', ' ')}"
         for one in worth

@@ -430,7 +430,7 @@ def _figures(part: Analysis, period: Period, whole: Analysis) -> PeriodFigures:
         rate = window_rate(failed, node_days, spread.failures, confidence, spread)
     ran = lost = losses = count = None
     if part.gpus_are_known:
-        ran = part.totals.gpu_hours
+        ran = part.ran_gpu_hours
         losses = loss_of_each(part.facts, part.preemptions, part.assumptions.lost_cap_min)
         if not losses.is_unknown:
             lost = sum_interval(losses.gpu_hours, spread.inflation(confidence), confidence)

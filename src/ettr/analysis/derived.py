@@ -149,7 +149,7 @@ def _run_row(run: JobRun) -> Row:
 
 _MADE: dict[str, Callable[[Analysis], pa.Table]] = {
     "blame": lambda analysis: blame_table(analysis.blame),
-    "causes": causes_table,
+    "causes": lambda analysis: causes_table(analysis.given),
     "runs": runs_table,
     "outages": outages_table,
     "node_summary": node_summary,

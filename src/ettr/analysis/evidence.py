@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ettr.analysis.analysis import Analysis
 from ettr.analysis.selecting import last_day
 from ettr.attribution.job_history import AttemptHistory, JobHistory
 from ettr.facts import Facts, made
@@ -29,6 +28,11 @@ from ettr.metrics.coverage import HOLE_CHANCE
 from ettr.metrics.instants import to_seconds
 from ettr.taxonomy.rules import KERNEL_CHECK
 from ettr.units import SECONDS_PER_DAY
+
+if TYPE_CHECKING:
+    from ettr.metrics.availability import LogsRead, Service
+    from ettr.metrics.instants import Period
+    from ettr.selection import Selection
 
 ERRORS, STATES = "kernel messages and health checks", "states of nodes"
 LISTED_NODES = 20
@@ -114,7 +118,17 @@ class AttemptEvidence:
     kinds: tuple[str, ...] = ()
 
 
-def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvidence, ...]:
+class OfPeriod(Protocol):
+    """What the days of a selection take."""
+
+    period: Period
+    selection: Selection
+    logs_read: LogsRead
+
+
+def evidence_of_job(
+    facts: Facts, given: OfPeriod, history: JobHistory
+) -> tuple[AttemptEvidence, ...]:
     """Whether evidence of a job's nodes was arriving, for each attempt that ended."""
     ended = {
         one: int(to_seconds(one.end) // _DAY_S) for one in history.attempts if one.end is not None
@@ -122,17 +136,17 @@ def evidence_of_job(analysis: Analysis, history: JobHistory) -> tuple[AttemptEvi
     if not ended:
         return ()
     names = frozenset(node for attempt in ended for node in attempt.nodes)
-    asked = analysis.facts.under(asked_cluster=history.cluster, asked_node_names=names)
+    asked = facts.under(asked_cluster=history.cluster, asked_node_names=names)
     with_rows = {(row["node"], row["day"]) for row in asked.rows("errors_of_nodes")}
     by_day = {
         row["day"]: row["n_rows"]
         for row in asked.rows("cluster_error_days")
         if row["cluster"] == history.cluster
     }
-    uncovered = uncovered_days(by_day, *_period_days(analysis))
-    under = analysis.facts.under(understood_checks=analysis.logs_read.node_checks)
-    deaf = {row["node"] for row in under.rows("deaf_nodes") if row["cluster"] == history.cluster}
-    kinds = tuple(sorted(_kinds_of_lines(analysis.facts)[history.cluster]))
+    uncovered = uncovered_days(by_day, *_period_days(given))
+    deaf_to = facts.under(understood_checks=given.logs_read.node_checks).rows("deaf_nodes")
+    deaf = {row["node"] for row in deaf_to if row["cluster"] == history.cluster}
+    kinds = tuple(sorted(_kinds_of_lines(facts)[history.cluster]))
     return tuple(
         replace(_attempt_evidence(attempt, day, with_rows, deaf, day in uncovered), kinds=kinds)
         for attempt, day in ended.items()
@@ -160,14 +174,24 @@ def _attempt_evidence(
     )
 
 
-def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
+class OfEvidence(Protocol):
+    """What `evidence_coverage` takes."""
+
+    selected: object
+    selection: Selection
+    period: Period
+    fleet: Service
+    logs_read: LogsRead
+
+
+def evidence_coverage(facts: Facts, given: OfEvidence) -> EvidenceCoverage:
     """Whether evidence of nodes was arriving, and what was not found for want of it."""
-    first, last = ALWAYS if analysis.selected is None else _period_days(analysis)
-    facts = analysis.facts.under(
-        fleet_in_service=_fleet_in_service(analysis),
+    first, last = ALWAYS if given.selected is None else _period_days(given)
+    facts = facts.under(
+        fleet_in_service=_fleet_in_service(given),
         first_day=first,
         last_day=last,
-        understood_checks=analysis.logs_read.node_checks,
+        understood_checks=given.logs_read.node_checks,
     )
     days, nodes = facts.rows("heard_days"), facts.rows("heard_nodes")
     seen = {
@@ -177,9 +201,9 @@ def evidence_coverage(analysis: Analysis) -> EvidenceCoverage:
         )
         for kind in ("errors", "states")
     }
-    unattributed, failed = _no_error_found(facts, seen["errors"], _period_days(analysis))
+    unattributed, failed = _no_error_found(facts, seen["errors"], _period_days(given))
     return EvidenceCoverage(
-        kinds=(_kind(ERRORS, seen["errors"], analysis), _kind(STATES, seen["states"], analysis)),
+        kinds=(_kind(ERRORS, seen["errors"], given), _kind(STATES, seen["states"], given)),
         unattributed=unattributed,
         failed=failed,
     )
@@ -256,20 +280,20 @@ class _FleetDays:
     days: Mapping[tuple[str, str], tuple[int, int]]
 
 
-def _fleet_in_service(analysis: Analysis) -> _FleetDays:
+def _fleet_in_service(given: OfEvidence) -> _FleetDays:
     """First and last day on which a row of a node counts: in service, in the selected period."""
-    period = _period_days(analysis)
-    served = _days_in_service(analysis)
-    if analysis.selected is None:
+    period = _period_days(given)
+    served = _days_in_service(given)
+    if given.selected is None:
         served = {node: ALWAYS if days == period else days for node, days in served.items()}
     return _FleetDays(served)
 
 
-def _days_in_service(analysis: Analysis) -> dict[tuple[str, str], tuple[int, int]]:
-    first, last = _period_days(analysis)
+def _days_in_service(given: OfEvidence) -> dict[tuple[str, str], tuple[int, int]]:
+    first, last = _period_days(given)
     return {
         node: (max(first, int(start // _DAY_S)), min(last, int(end // _DAY_S)))
-        for node, (start, end) in analysis.fleet.spans_s.items()
+        for node, (start, end) in given.fleet.spans_s.items()
     }
 
 
@@ -302,16 +326,16 @@ def uncovered_days(rows: Mapping[int, int], first: int, last: int) -> set[int]:
     return silent
 
 
-def _period_days(analysis: Analysis) -> tuple[int, int]:
-    period = analysis.period
-    last = last_day(period, analysis.selection, SECONDS_PER_DAY)
+def _period_days(given: OfPeriod) -> tuple[int, int]:
+    period = given.period
+    last = last_day(period, given.selection, SECONDS_PER_DAY)
     return int(to_seconds(period.start) // _DAY_S), last
 
 
-def _kind(name: str, heard: _Heard, analysis: Analysis) -> KindOfEvidence:
-    first, last = _period_days(analysis)
+def _kind(name: str, heard: _Heard, given: OfEvidence) -> KindOfEvidence:
+    first, last = _period_days(given)
     by_cluster = heard.rows_by_day
-    spans, days = analysis.fleet.spans_s, _days_in_service(analysis)
+    spans, days = given.fleet.spans_s, _days_in_service(given)
     on_day: dict[int, int] = defaultdict(int)
     for row in heard.days:
         if row["fleet_nodes"]:

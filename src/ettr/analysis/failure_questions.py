@@ -6,16 +6,18 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ettr.analysis.analysis import Analysis
-from ettr.analysis.assumptions import of_covered_time
+from ettr.analysis.assumptions import Assumptions, of_covered_time
+from ettr.analysis.questions import OfAssumptions
 from ettr.attribution import background
-from ettr.attribution.background import FalseFailures
+from ettr.attribution.background import FalseFailures, FalseFailuresBySize
 from ettr.estimates.spread import FleetSpread
 from ettr.facts import Facts
 from ettr.facts.facts import at
+from ettr.metrics.availability import LogsRead, Service
 from ettr.metrics.goodput import LossSum, lost_gpu_s
+from ettr.metrics.instants import Period
 from ettr.metrics.mttf import MttfBySize, mttf_by_size
 from ettr.metrics.rates import (
     ClassRate,
@@ -26,10 +28,18 @@ from ettr.metrics.rates import (
     failure_rates,
     rate_without_false,
 )
+from ettr.metrics.sizes import SizeUnit
 from ettr.metrics.status import in_hours
+from ettr.metrics.stitching import PreemptionLinks
 from ettr.metrics.trend import RateTrend, rate_trend
 from ettr.models.compare import RateDirection
 from ettr.units import SECONDS_PER_MINUTE
+
+if TYPE_CHECKING:
+    from ettr.analysis.clustering import FailureClustering
+    from ettr.metrics.black_holes import HungRun
+    from ettr.metrics.exposure import NodeJobs
+    from ettr.metrics.faults import FleetFaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +97,27 @@ class FailureList:
     failures: tuple[ListedFailure, ...]
 
 
-def failure_list(analysis: Analysis) -> FailureList:
+class OfFailureList(Protocol):
+    """What `failure_list` takes."""
+
+    assumptions: Assumptions
+    failure_rows: list[dict[str, Any]]
+    logs_preemptions: PreemptionLinks
+
+
+def failure_list(facts: Facts, given: OfFailureList) -> FailureList:
     """Each failure: when, whose, where, why, its cost and its log lines."""
-    rows = analysis.failure_rows
-    cap_s = analysis.assumptions.lost_cap_min * SECONDS_PER_MINUTE
-    files, owners = file_names(analysis.facts), owners_of(analysis.facts)
-    lines = evidence_lines(analysis.facts)
+    rows = given.failure_rows
+    cap_s = given.assumptions.lost_cap_min * SECONDS_PER_MINUTE
+    files, owners = file_names(facts), owners_of(facts)
+    lines = evidence_lines(facts)
     driven_out: dict[str, LossSum] = defaultdict(LossSum)
     # of all jobs: whose it was that lost them does not matter to the failure
-    for link in analysis.logs_preemptions.links:
+    for link in given.logs_preemptions.links:
         lost = lost_gpu_s(link.elapsed_s, link.n_gpus, cap_s)
         driven_out[link.failed_attempt_id].add(lost, link.n_gpus)
     return FailureList(
-        analysis.assumptions.lost_cap_min,
+        given.assumptions.lost_cap_min,
         tuple(
             _listed(row, owners[row["attempt_id"]], cap_s, driven_out, files, lines) for row in rows
         ),
@@ -163,16 +181,24 @@ def evidence_lines(facts: Facts) -> dict[str, EvidenceLine]:
 # -- the failure rates of a store without the failures that chance explains ------------------------
 
 
-def rates_without_false(analysis: Analysis) -> RatesWithoutFalse | None:
+class OfFalseRates(Protocol):
+    """What `rates_without_false` takes."""
+
+    logs_read: LogsRead
+    rates: RatesBySymptom
+    false_failures: FalseFailuresBySize
+
+
+def rates_without_false(_: Facts, given: OfFalseRates) -> RatesWithoutFalse | None:
     """The rates of all and of large jobs, with and without the false failures.
 
     None where the logs hold no jobs, or no log of nodes: there no failure rests on a check, and
     none was measured that could be false.
     """
-    logs = analysis.logs_read
+    logs = given.logs_read
     if not logs.jobs or not (logs.errors or logs.node_states):
         return None
-    rates, false = analysis.rates, analysis.false_failures
+    rates, false = given.rates, given.false_failures
 
     def without(
         rate: EstimatedRate, wrong: FalseFailures, clustering: FleetSpread | None
@@ -192,90 +218,132 @@ def rates_without_false(analysis: Analysis) -> RatesWithoutFalse | None:
     )
 
 
-def rates(analysis: Analysis) -> RatesBySymptom:
+class OfRates(Protocol):
+    """What rates take."""
+
+    assumptions: Assumptions
+    clustering: FailureClustering
+    period: Period
+    rate_facts: Facts
+    hung_runs: tuple[HungRun, ...]
+
+
+def rates(_: Facts, given: OfRates) -> RatesBySymptom:
     """Failures per 1,000 node-days by symptom; `table("failures")` has each of them."""
-    found = analysis.clustering
+    found = given.clustering
     return failure_rates(
-        analysis.rate_facts,
-        above_gpus=analysis.assumptions.above_gpus,
-        confidence=analysis.assumptions.confidence,
+        given.rate_facts,
+        above_gpus=given.assumptions.above_gpus,
+        confidence=given.assumptions.confidence,
         all_jobs=found.all_jobs,
         large_jobs=found.large_jobs,
         symptoms=found.symptoms,
         large_jobs_symptoms=found.large_jobs_symptoms,
-        probable_gpus=[one.n_gpus for one in analysis.hung_runs],
+        probable_gpus=[one.n_gpus for one in given.hung_runs],
     )
 
 
-def trend(analysis: Analysis) -> RateTrend:
+@of_covered_time
+def trend(_: Facts, given: OfRates) -> RateTrend:
     """Failures per node-day over time."""
-    spread = analysis.clustering.all_jobs.believed
+    spread = given.clustering.all_jobs.believed
     return rate_trend(
-        analysis.rate_facts,
-        analysis.period,
-        confidence=analysis.assumptions.confidence,
-        spread=spread,
+        given.rate_facts, given.period, confidence=given.assumptions.confidence, spread=spread
     )
 
 
-def direction(analysis: Analysis) -> RateDirection:
+def direction(_: Facts, given: OfRates) -> RateDirection:
     """Whether the rate rose or fell over the logs."""
-    return analysis.clustering.direction
+    return given.clustering.direction
 
 
-def by_class(analysis: Analysis) -> tuple[ClassRate, ...]:
+class OfClasses(Protocol):
+    """What `by_class`, `of_gpu_nodes` and `of_class` take."""
+
+    spread_classes: tuple[ClassRate, ...]
+    is_of_gpu_nodes: bool
+    rate_class: str
+
+
+def by_class(_: Facts, given: OfClasses) -> tuple[ClassRate, ...]:
     """Failure rates by class of node; empty where all nodes are of one."""
-    return analysis.spread_classes
+    return given.spread_classes
 
 
-def of_gpu_nodes(analysis: Analysis) -> bool:
+def of_gpu_nodes(_: Facts, given: OfClasses) -> bool:
     """Whether rates are of nodes with GPUs alone, or of one type of them."""
-    return analysis.is_of_gpu_nodes
+    return given.is_of_gpu_nodes
 
 
-def of_class(analysis: Analysis) -> str:
+def of_class(_: Facts, given: OfClasses) -> str:
     """The class that rates are of: `gpu`, a type of GPU, or empty for all nodes."""
-    return analysis.rate_class
+    return given.rate_class
 
 
-def co_occurrence(analysis: Analysis) -> background.CoOccurrences:
+def co_occurrence(facts: Facts, given: OfAssumptions) -> background.CoOccurrences:
     """Which symptoms come together in one failure."""
-    return background.co_occurrence(analysis.facts, confidence=analysis.assumptions.confidence)
+    return background.co_occurrence(facts, confidence=given.assumptions.confidence)
 
 
-def false_attribution(analysis: Analysis) -> background.FalseAttribution:
+class OfFalseAttribution(Protocol):
+    """What `false_attribution` takes."""
+
+    assumptions: Assumptions
+    false_failures: background.FalseFailuresBySize
+
+
+def false_attribution(facts: Facts, given: OfFalseAttribution) -> background.FalseAttribution:
     """How often the window would blame a completed attempt."""
-    found = background.false_attribution(analysis.facts, analysis.assumptions.confidence)
-    expected = analysis.false_failures.all_jobs.expected_false.estimate
+    found = background.false_attribution(facts, given.assumptions.confidence)
+    expected = given.false_failures.all_jobs.expected_false.estimate
     return replace(found, expected_by_chance=expected)
 
 
-def false_failures(analysis: Analysis) -> background.FalseFailuresBySize:
+class OfFalseFailures(Protocol):
+    """What `false_failures` takes."""
+
+    assumptions: Assumptions
+    selected: object
+    logs_list_every_node: bool
+    node_jobs: Mapping[tuple[str, str], NodeJobs]
+
+
+def false_failures(facts: Facts, given: OfFalseFailures) -> background.FalseFailuresBySize:
     """How many failures chance explains, from the rate of faults that ended nothing."""
     span_s = None
-    if analysis.selected is None and analysis.logs_list_every_node:
+    if given.selected is None and given.logs_list_every_node:
         # how long jobs ran on each node in all of the logs
-        span_s = {node: one.span_s for node, one in analysis.node_jobs.items()}
-    return background.false_failures_by_size(
-        analysis.facts, span_s, analysis.assumptions.confidence
-    )
+        span_s = {node: one.span_s for node, one in given.node_jobs.items()}
+    return background.false_failures_by_size(facts, span_s, given.assumptions.confidence)
 
 
-def mttf(analysis: Analysis) -> MttfBySize:
+class OfMttf(Protocol):
+    """What `mttf` takes."""
+
+    assumptions: Assumptions
+    logs_read: LogsRead
+    rates: RatesBySymptom
+    rate_facts: Facts
+    rate_unit: SizeUnit
+    rate_gpus_of_nodes: tuple[float, ...]
+    clustering: FailureClustering
+    fleet: Service
+    faults: FleetFaults | None
+
+
+@of_covered_time
+def mttf(facts: Facts, given: OfMttf) -> MttfBySize:
     """Time to failure by job size; from faults and progress alone where there are no jobs."""
-    if not analysis.logs_read.jobs:
+    if not given.logs_read.jobs:
         from ettr.analysis.without_jobs import mttf_without_jobs
 
-        return mttf_without_jobs(analysis)
+        return mttf_without_jobs(facts, given)
     return mttf_by_size(
-        analysis.rate_facts,
-        analysis.rates.best,
-        unit=analysis.rate_unit,
-        gpus_per_node=analysis.assumptions.gpus_per_node,
-        of_nodes=analysis.rate_gpus_of_nodes,
-        confidence=analysis.assumptions.confidence,
-        spread=analysis.clustering.all_jobs.believed,
+        given.rate_facts,
+        given.rates.best,
+        unit=given.rate_unit,
+        gpus_per_node=given.assumptions.gpus_per_node,
+        of_nodes=given.rate_gpus_of_nodes,
+        confidence=given.assumptions.confidence,
+        spread=given.clustering.all_jobs.believed,
     )
-
-
-of_covered_time(trend, mttf)

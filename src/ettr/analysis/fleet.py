@@ -7,14 +7,15 @@ node however many jobs ran.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.clustering import BAND_SEED, FLEET
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import FleetSpread
+from ettr.facts import Facts
 from ettr.models.base import Fit
 from ettr.models.data import Counts
 from ettr.models.dispersion import Burstiness, Dispersion, burstiness, dispersion
@@ -22,6 +23,7 @@ from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
 
 # counts by node serve every metric: what only models need is loaded with them
 if TYPE_CHECKING:
+    from ettr.analysis.clustering import FailureClustering
     from ettr.models.compare import Funnel
 
 WORST_NODES = 10
@@ -56,18 +58,26 @@ class FleetModels:
     clustering: FleetSpread | None = None
 
 
-def fleet_models(analysis: Analysis) -> FleetModels:
+class OfModels(Protocol):
+    """What `fleet_models` takes."""
+
+    assumptions: Assumptions
+    clustering: FailureClustering
+    rate_facts: Facts
+
+
+def fleet_models(_: Facts, given: OfModels) -> FleetModels:
     """Whether failures cluster, and which model fits.
 
     Failures that blame no node count in the rate of the fleet, not of any node.
     """
     from ettr.models.registry import compare_models
 
-    counts, confidence = analysis.clustering.every.counts, analysis.assumptions.confidence
+    counts, confidence = given.clustering.every.counts, given.assumptions.confidence
 
     if counts is None:
         return FleetModels(None, None, (), None, (), ())
-    times_us = analysis.rate_facts.columns("failures")["end_us"]
+    times_us = given.rate_facts.columns("failures")["end_us"]
     times_days = times_us / (MICROSECONDS_PER_SECOND * SECONDS_PER_DAY)
     chosen = compare_models(counts, confidence=confidence)
     return FleetModels(
@@ -78,7 +88,7 @@ def fleet_models(analysis: Analysis) -> FleetModels:
         worst_nodes=_worst(counts),
         notes=(chosen.meaning, *_unplaced(counts)),
         funnel=_funnel(counts),
-        clustering=analysis.clustering.all_jobs,
+        clustering=given.clustering.all_jobs,
     )
 
 

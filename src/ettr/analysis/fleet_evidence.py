@@ -185,8 +185,8 @@ def evidence_without_jobs(analysis: Analysis, name: str) -> FleetEvidence:
     """
     logs = analysis.logs_read
     by_restarts = logs.progress and not (logs.errors or logs.node_states)
-    counts = _restart_counts(analysis, name) if by_restarts else fault_counts(analysis, name)
-    kinds = () if by_restarts else faults_of(analysis)[0].category.tolist()
+    counts = _restart_counts(analysis, name) if by_restarts else fault_counts(analysis.given, name)
+    kinds = () if by_restarts else faults_of(analysis.facts, analysis.given)[0].category.tolist()
     rates = None if by_restarts else analysis.faults
     return FleetEvidence(
         name=name,

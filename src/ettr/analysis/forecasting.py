@@ -306,7 +306,7 @@ def _past(analysis: Analysis) -> _Past:
         sure = counted_confidences(failed["confidence"].tolist())
         ends_s = failed["end_us"].astype(np.float64) / MICROSECONDS_PER_SECOND
         return _Past("failures", ends_s, by_confidence=sure)
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(analysis.facts, analysis.given)
     if not len(faults):
         raise UsageError(
             f"{analysis.store.where}: holds no jobs and no faults, so there is nothing to "

@@ -145,10 +145,10 @@ def lemon_evidence(analysis: Analysis, name: str, false_discovery: float) -> Lem
     Raises:
         UsageError: no log names such a node, or nodes of several clusters have the name.
     """
-    history = node_history(analysis, name)
+    history = node_history(analysis.given, name)
     record = history.record
     node = (record.cluster, record.node)
-    report = lemons_of(analysis, false_discovery, asked=node)
+    report = lemons_of(analysis.given, false_discovery, asked=node)
     candidate = next((one for one in report.candidates if (one.cluster, one.node) == node), None)
     group = None if candidate is None else _group(report, candidate)
     logs = analysis.logs_read

@@ -6,12 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ettr.analysis.analysis import Analysis
-from ettr.analysis.node_faults import faults_of
+from ettr.analysis.node_faults import OfFaults, faults_of
 from ettr.facts import Facts
 from ettr.lemons.candidates import (
     MIN_NODES,
@@ -40,12 +39,16 @@ from ettr.lemons.model import (
     XID_EPISODES,
     FleetSignals,
     LemonFit,
+    NodeCounts,
     NodeName,
     NodeSignals,
 )
-from ettr.metrics.exposure import NOTHING_RAN
-from ettr.metrics.instants import to_seconds
+from ettr.metrics.availability import LogsRead, Service
+from ettr.metrics.exposure import NOTHING_RAN, NodeJobs
+from ettr.metrics.instants import Period, to_seconds
 from ettr.metrics.node_records import ran_node_days
+from ettr.metrics.outages import Outage
+from ettr.selection import Selection
 from ettr.sources.node_lists import NodeLists
 from ettr.tables.schemas import BLAME
 from ettr.units import MICROSECONDS_PER_SECOND, SECONDS_PER_DAY
@@ -65,26 +68,54 @@ _TimesOf = dict[NodeName, list[float]]
 Exclusions = dict[NodeName, list[tuple[str | None, str, float]]]
 
 
-def fleet_signals(analysis: Analysis) -> FleetSignals:
+class OfExclusions(Protocol):
+    """What exclusions of nodes take."""
+
+    facts: Facts
+    period: Period
+
+
+class OfSignals(OfExclusions, Protocol):
+    """What the times of signals take."""
+
+    logs_period: Period
+    logs_read: LogsRead
+    outages: tuple[Outage, ...]
+    exclusions: Exclusions | None
+
+    def outages_in(self, period: Period) -> tuple[Outage, ...]:
+        """Outages of a period; open ones are cut at its end."""
+        ...
+
+
+class OfNodeSignals(Protocol):
+    """What the signals of each node take."""
+
+    lemon_strata: tuple[tuple[Stratum, ...], FleetSignals]
+    node_jobs: Mapping[NodeName, NodeJobs]
+    exclusions: Exclusions | None
+
+
+def fleet_signals(stages: OfSignals) -> FleetSignals:
     """When each node had which signal in the selected period, and when nodes were changed."""
-    tickets, repairs = _tickets(analysis)
-    excluded = analysis.exclusions
+    tickets, repairs = _tickets(stages)
+    excluded = stages.exclusions
     times: dict[str, _TimesOf | None] = {
-        OUTAGES: _outages(analysis) if analysis.logs_read.node_states else None,
-        XID_EPISODES: _xid_episodes(analysis),
+        OUTAGES: _outages(stages) if stages.logs_read.node_states else None,
+        XID_EPISODES: _xid_episodes(stages),
         TICKETS: tickets,
-        EXCLUSIONS: None if excluded is None else _independent(analysis, excluded),
+        EXCLUSIONS: None if excluded is None else _independent(stages, excluded),
     }
     return FleetSignals({name: one for name, one in times.items() if one is not None}, repairs)
 
 
-def node_signals(analysis: Analysis) -> dict[NodeName, NodeSignals]:
+def node_signals(stages: OfNodeSignals) -> dict[NodeName, NodeSignals]:
     """The paper's signals of the nodes that have any.
 
     Apart from `fleet_signals`: only the list of lemons asks for them, and they need all that ran.
     """
-    times_s = analysis.lemon_strata[1].times_s
-    attempts, excluded = analysis.node_jobs, analysis.exclusions
+    times_s = stages.lemon_strata[1].times_s
+    attempts, excluded = stages.node_jobs, stages.exclusions
     jobs = _votes(excluded, 1)
     users = _votes(excluded, 0)
     xids, tickets, down = (times_s.get(name) for name in (XID_EPISODES, TICKETS, OUTAGES))
@@ -111,28 +142,28 @@ def _count(of_nodes: Mapping[NodeName, Sized] | None, node: NodeName) -> int | N
     return None if of_nodes is None else len(of_nodes.get(node, ()))
 
 
-def _inside(analysis: Analysis, time_s: float) -> bool:
-    return to_seconds(analysis.period.start) <= time_s <= to_seconds(analysis.period.end)
+def _inside(stages: OfExclusions, time_s: float) -> bool:
+    return to_seconds(stages.period.start) <= time_s <= to_seconds(stages.period.end)
 
 
-def _outages(analysis: Analysis) -> _TimesOf:
+def _outages(stages: OfSignals) -> _TimesOf:
     down: _TimesOf = defaultdict(list)
     # only the end of a period changes them: there those are cut that are still open
-    whole = analysis.period.end == analysis.logs_period.end
-    for one in analysis.outages if whole else analysis.outages_in(analysis.period):
-        if not one.is_planned and _inside(analysis, one.start_s):
+    whole = stages.period.end == stages.logs_period.end
+    for one in stages.outages if whole else stages.outages_in(stages.period):
+        if not one.is_planned and _inside(stages, one.start_s):
             down[one.cluster, one.node].append(one.start_s)
     return down
 
 
-def _xid_episodes(analysis: Analysis) -> _TimesOf | None:
+def _xid_episodes(stages: OfExclusions) -> _TimesOf | None:
     """Episodes of XIDs that the taxonomy takes for faults; None where no log holds an XID."""
-    if not _has_check(analysis, XID):
+    if not _has_check(stages, XID):
         return None
     made: _TimesOf = defaultdict(list)
-    rows = analysis.facts.columns("all_episodes", "cluster", "node", "check", "first_us")
+    rows = stages.facts.columns("all_episodes", "cluster", "node", "check", "first_us")
     times_s = rows["first_us"] / MICROSECONDS_PER_SECOND
-    begin_s, end_s = to_seconds(analysis.period.start), to_seconds(analysis.period.end)
+    begin_s, end_s = to_seconds(stages.period.start), to_seconds(stages.period.end)
     inside = (rows["check"] == XID) & (begin_s <= times_s) & (times_s <= end_s)
     columns = (rows["cluster"], rows["node"], times_s)
     for cluster, node, time_s in zip(*(one[inside].tolist() for one in columns), strict=True):
@@ -141,14 +172,14 @@ def _xid_episodes(analysis: Analysis) -> _TimesOf | None:
     return made
 
 
-def _has_check(analysis: Analysis, *checks: str) -> bool:
+def _has_check(stages: OfExclusions, *checks: str) -> bool:
     """Whether any event is of one of these checks."""
-    return not set(checks).isdisjoint(analysis.facts.columns("event_census")["check"].tolist())
+    return not set(checks).isdisjoint(stages.facts.columns("event_census")["check"].tolist())
 
 
-def _tickets(analysis: Analysis) -> tuple[_TimesOf | None, _TimesOf]:
+def _tickets(stages: OfExclusions) -> tuple[_TimesOf | None, _TimesOf]:
     """When tickets were opened (None: no log holds any), and when nodes were changed."""
-    rows = analysis.facts.rows("tickets") if _has_check(analysis, TICKET, SERIAL) else []
+    rows = stages.facts.rows("tickets") if _has_check(stages, TICKET, SERIAL) else []
     opened: _TimesOf = defaultdict(list)
     changed: _TimesOf = defaultdict(list)
     serials: dict[NodeName, list[tuple[float, str]]] = defaultdict(list)
@@ -159,7 +190,7 @@ def _tickets(analysis: Analysis) -> tuple[_TimesOf | None, _TimesOf]:
             if row["entity"] is None and row["code"] is not None:
                 serials[node].append((time_s, row["code"]))
             continue
-        if _inside(analysis, time_s):
+        if _inside(stages, time_s):
             opened[node].append(time_s)
         if (row["code"] or "").lower() in REPAIRED:
             over_us = row["time_us"] if row["time_end_us"] is None else row["time_end_us"]
@@ -172,16 +203,16 @@ def _tickets(analysis: Analysis) -> tuple[_TimesOf | None, _TimesOf]:
     return (opened if has_tickets else None), {n: sorted(t) for n, t in changed.items()}
 
 
-def exclusions_of(analysis: Analysis) -> Exclusions | None:
+def exclusions_of(stages: OfExclusions) -> Exclusions | None:
     """For each node who excluded it, in which job, and when; None where no log says it of any."""
-    rows = analysis.facts.rows("exclusions")
+    rows = stages.facts.rows("exclusions")
     if not rows:
         return None
     names = NodeLists()
     made: Exclusions = defaultdict(list)
     for row in rows:
         time_s = row["submit_us"] / MICROSECONDS_PER_SECOND
-        if _inside(analysis, time_s):
+        if _inside(stages, time_s):
             for node in names(row["excluded_nodes"]) or ():
                 made[row["cluster"], node].append((row["user"], row["job_id"], time_s))
     return made
@@ -194,10 +225,10 @@ def _votes(excluded: Exclusions | None, place: int) -> dict[NodeName, set[object
     return {node: {one[place] for one in some} for node, some in excluded.items()}
 
 
-def _independent(analysis: Analysis, excluded: Exclusions) -> _TimesOf:
+def _independent(stages: OfExclusions, excluded: Exclusions) -> _TimesOf:
     """When each user first excluded a node, unless it had failed a job of that user before."""
     failed: dict[tuple[NodeName, str | None], float] = {}
-    for row in analysis.facts.rows("failures_of_users"):
+    for row in stages.facts.rows("failures_of_users"):
         key = ((row["cluster"], row["node"]), row["user"])
         end_s = row["end_us"] / MICROSECONDS_PER_SECOND
         failed[key] = min(failed.get(key, end_s), end_s)
@@ -222,55 +253,94 @@ BY_FAULTS = (
 )
 
 
-def lemons(analysis: Analysis) -> LemonReport:
+class OfPlacement(Protocol):
+    """What the places of failures take."""
+
+    facts: Facts
+    node_jobs: Mapping[NodeName, NodeJobs]
+
+    @property
+    def selected(self) -> Selection | None:
+        """The selection; None where nothing is left out."""
+        ...
+
+
+class OfStrata(OfSignals, Protocol):
+    """What groups of comparable nodes take, in addition to the signals."""
+
+    fleet: Service
+    placement: Placement
+    workload_weights: dict[str, float]
+
+
+class OfRanking(OfPlacement, OfFaults, Protocol):
+    """What the ranking of lemons takes, by failures of jobs or by faults of nodes."""
+
+    logs_read: LogsRead
+    placement: Placement
+    lemon_strata: tuple[tuple[Stratum, ...], FleetSignals]
+    node_signals: Mapping[NodeName, NodeSignals]
+
+    def lemon_fit(self, counts: NodeCounts) -> LemonFit:
+        """The model of the lemons of a group."""
+        ...
+
+
+class OfLemons(Protocol):
+    """What `lemons` takes."""
+
+    lemon_nodes: LemonReport
+
+
+def lemons(_: Facts, given: OfLemons) -> LemonReport:
     """Nodes that may be lemons, with a probability each."""
-    return analysis.lemon_nodes
+    return given.lemon_nodes
 
 
 def lemons_of(
-    analysis: Analysis, false_discovery: float, asked: NodeName | None = None
+    stages: OfRanking, false_discovery: float, asked: NodeName | None = None
 ) -> LemonReport:
     """Nodes of a store that may be lemons: by failures of jobs, without jobs by faults of nodes."""
-    if not analysis.logs_read.jobs:
-        return _by_faults(analysis, false_discovery, asked)
-    fleet, _ = analysis.lemon_strata
-    unplaced = unplaced_failures(analysis.facts, analysis.placement)
+    if not stages.logs_read.jobs:
+        return _by_faults(stages, false_discovery, asked)
+    fleet, _ = stages.lemon_strata
+    unplaced = unplaced_failures(stages.facts, stages.placement)
     return lemon_report(
         *(fleet, unplaced, false_discovery),
         asked=asked,
-        signals=analysis.node_signals,
-        fit=analysis.lemon_fit,
+        signals=stages.node_signals,
+        fit=stages.lemon_fit,
     )
 
 
-def _by_faults(analysis: Analysis, false_discovery: float, asked: NodeName | None) -> LemonReport:
-    fleet = fault_fleet_of(analysis)
+def _by_faults(analysis: OfRanking, false_discovery: float, asked: NodeName | None) -> LemonReport:
+    fleet = fault_fleet_of(analysis.facts, analysis)
     found = lemon_report(fleet, UnplacedFailures(0, 0), false_discovery, asked=asked)
     return replace(found, notes=(*found.notes, BY_FAULTS))
 
 
-def placement_of(analysis: Analysis) -> Placement:
+def placement_of(stages: OfPlacement) -> Placement:
     """Node-days of each node of a store, and the nodes of failures that blame none."""
-    if analysis.selected is None:
-        ran = {node: one.elapsed_s / SECONDS_PER_DAY for node, one in analysis.node_jobs.items()}
+    if stages.selected is None:
+        ran = {node: one.elapsed_s / SECONDS_PER_DAY for node, one in stages.node_jobs.items()}
     else:
         # what ran outside of the selected period does not count
-        ran = ran_node_days(analysis.facts)
-    return placement(analysis.facts, ran)
+        ran = ran_node_days(stages.facts)
+    return placement(stages.facts, ran)
 
 
 def fleet_of(
-    analysis: Analysis, edges_s: Sequence[float] = ()
+    stages: OfStrata, edges_s: Sequence[float] = ()
 ) -> tuple[tuple[Stratum, ...], FleetSignals]:
     """The nodes of a store in groups that are comparable, and their signals."""
-    signals = fleet_signals(analysis)
+    signals = fleet_signals(stages)
     groups = strata(
-        analysis.facts,
-        analysis.placement,
+        stages.facts,
+        stages.placement,
         signals,
         edges_s,
-        analysis.workload_weights,
-        analysis.fleet.spans_s,
+        stages.workload_weights,
+        stages.fleet.spans_s,
     )
     return groups, signals
 
@@ -300,12 +370,14 @@ def workload_weights(facts: Facts) -> dict[str, float]:
     return {row["attempt_id"]: part.get((row["cluster"], row["user"]), 1.0) for row in failed}
 
 
-def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[Stratum, ...]:
+def fault_fleet_of(
+    facts: Facts, given: OfFaults, edges_s: Sequence[float] = ()
+) -> tuple[Stratum, ...]:
     """The nodes of a store without jobs: faults by time in service."""
-    fleet = analysis.fleet
+    fleet = given.fleet
     if not fleet.is_known:
         return ()
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(facts, given)
     listed = [
         ((cluster, node), start_s, category)
         for (cluster, node), start_s, category in zip(
@@ -316,10 +388,23 @@ def fault_fleet_of(analysis: Analysis, edges_s: Sequence[float] = ()) -> tuple[S
         )
         if node is not None
     ]
-    return fault_strata(fleet.spans_s, listed, node_kinds(analysis.facts), edges_s)
+    return fault_strata(fleet.spans_s, listed, node_kinds(facts), edges_s)
 
 
 # -- the table `blame` of a store: each failure divided over the nodes of its attempt --------------
+
+
+class OfBlame(Protocol):
+    """What blame takes."""
+
+    facts: Facts
+    lemon_strata: tuple[tuple[Stratum, ...], FleetSignals]
+    placement: Placement
+    workload_weights: dict[str, float]
+
+    def lemon_fit(self, counts: NodeCounts) -> LemonFit:
+        """The model of the lemons of a group."""
+        ...
 
 
 def summed(weights: Iterable[Blame]) -> dict[NodeName, float]:
@@ -353,20 +438,20 @@ def blame_table(made: Iterable[Blame]) -> pa.Table:
     return BLAME.check(pa.table(columns, schema=BLAME.arrow_schema))
 
 
-def blame_of(analysis: Analysis) -> list[Blame]:
+def blame_of(stages: OfBlame) -> list[Blame]:
     """Each failure divided over the nodes of its attempt."""
-    fleet, _ = analysis.lemon_strata
+    fleet, _ = stages.lemon_strata
     parts = {
         failure.attempt_id: failure.weight
         for group in fleet
         for named in group.named
         for failure in named
     }
-    found = analysis.facts.rows("failures")
+    found = stages.facts.rows("failures")
     rows = sorted(found, key=lambda row: (row["end_us"], row["attempt_id"]))
     nodes = {
         attempt_id: {node for _, node in held if node is not None}
-        for attempt_id, held in analysis.placement.nodes_of.items()
+        for attempt_id, held in stages.placement.nodes_of.items()
     }
     failures = (
         PlacedFailure(
@@ -377,12 +462,12 @@ def blame_of(analysis: Analysis) -> list[Blame]:
         )
         for row in rows
     )
-    rates = rates_of(fleet, [_fit(group, analysis) for group in fleet])
-    return blame(failures, rates, parts, analysis.workload_weights)
+    rates = rates_of(fleet, [_fit(group, stages) for group in fleet])
+    return blame(failures, rates, parts, stages.workload_weights)
 
 
-def _fit(group: Stratum, analysis: Analysis) -> LemonFit | None:
+def _fit(group: Stratum, stages: OfBlame) -> LemonFit | None:
     """The model of a group; None where the group is too small, or has no failure to divide."""
     if len(group.nodes) < MIN_NODES or not group.counts.shared:
         return None
-    return analysis.lemon_fit(group.counts)
+    return stages.lemon_fit(group.counts)

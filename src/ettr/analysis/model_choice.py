@@ -63,7 +63,7 @@ class StoredSpans:
     @cached_property
     def _ended_and_used(self) -> tuple[pa.Table, pa.Table]:
         if not self._analysis.logs_read.jobs:
-            return fault_tables(self._analysis)
+            return fault_tables(self._analysis.given)
         facts = facts_of_jobs(self._analysis.facts, above_gpus=self._above_gpus)
         return _ended(facts), _held(facts)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.clustering import fault_clustering
 from ettr.errors import UsageError
 from ettr.estimates.spread import FleetSpread
+from ettr.facts import Facts
+from ettr.metrics.availability import LogsRead, Service
 from ettr.metrics.faults import (
     FleetFaults,
     NodeFaults,
@@ -18,8 +20,10 @@ from ettr.metrics.faults import (
     observed_faults,
     recorded_faults,
 )
-from ettr.metrics.instants import Floats, to_datetime
+from ettr.metrics.instants import Floats, Period, to_datetime
+from ettr.metrics.outages import Outage
 from ettr.models.data import Counts
+from ettr.selection import Selection
 from ettr.units import SECONDS_PER_DAY
 from ettr.words import counted
 
@@ -27,7 +31,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
+class OfFaults(Protocol):
+    """What faults of nodes take."""
+
+    assumptions: Assumptions
+    selection: Selection
+    period: Period
+    logs_period: Period
+    fleet: Service
+    outages: tuple[Outage, ...]
+
+
+class OfCounts(OfFaults, Protocol):
+    """What counts of faults by node take."""
+
+    facts: Facts
+    logs_read: LogsRead
+
+
+def faults_of(facts: Facts, given: OfFaults) -> tuple[NodeFaults, bool]:
     """The faults of a store's nodes, and whether they are put together from errors and outages.
 
     A log that records faults decides; an outage that it names is the same fault again. Errors and
@@ -35,20 +57,20 @@ def faults_of(analysis: Analysis) -> tuple[NodeFaults, bool]:
     in which an event explains an end. Those of machines outside the fleet do not count: there is no
     exposure for them.
     """
-    chosen = analysis.selection
-    recorded = recorded_faults(analysis.facts, analysis.logs_period)
+    chosen = given.selection
+    recorded = recorded_faults(facts, given.logs_period)
     if len(recorded):
-        return (recorded if chosen.is_everything else _selected(recorded, analysis)), False
-    gap_s = analysis.assumptions.window.length_s
-    found = observed_faults(analysis.facts, analysis.outages, gap_s)
-    in_fleet = analysis.fleet.spans_s
+        return (recorded if chosen.is_everything else _selected(recorded, given)), False
+    gap_s = given.assumptions.window.length_s
+    found = observed_faults(facts, given.outages, gap_s)
+    in_fleet = given.fleet.spans_s
     here = found.of_nodes([node in in_fleet for node in found.nodes])
-    return (here if chosen.is_everything else _selected(here, analysis)), True
+    return (here if chosen.is_everything else _selected(here, given)), True
 
 
-def _selected(faults: NodeFaults, analysis: Analysis) -> NodeFaults:
+def _selected(faults: NodeFaults, given: OfFaults) -> NodeFaults:
     """The faults that began in the selected period, on selected nodes."""
-    chosen, in_fleet = analysis.selection, analysis.fleet.spans_s
+    chosen, in_fleet = given.selection, given.fleet.spans_s
 
     def is_selected(cluster: str, node: str | None) -> bool:
         if chosen.cluster and cluster not in chosen.cluster:
@@ -62,11 +84,11 @@ def _selected(faults: NodeFaults, analysis: Analysis) -> NodeFaults:
     return here.only(inside)
 
 
-def node_faults(analysis: Analysis) -> FleetFaults | None:
+def node_faults(facts: Facts, given: OfFaults) -> FleetFaults | None:
     """Faults of the fleet; None where the logs hold none."""
-    faults, observed = faults_of(analysis)
-    confidence = analysis.assumptions.confidence
-    fleet, period = analysis.fleet, analysis.period
+    faults, observed = faults_of(facts, given)
+    confidence = given.assumptions.confidence
+    fleet, period = given.fleet, given.period
 
     def spread_of(starts_s: Floats, counts: dict[NodeKey, int]) -> FleetSpread:
         return fault_clustering(starts_s, counts, fleet, period, confidence)
@@ -77,14 +99,14 @@ def node_faults(analysis: Analysis) -> FleetFaults | None:
     )
 
 
-def fault_counts(analysis: Analysis, name: str) -> Counts:
+def fault_counts(analysis: OfCounts, name: str) -> Counts:
     """Faults and days in service of each node, as failure models take them.
 
     Raises:
         UsageError: no fault or no time in service is known, or not how many nodes there were.
     """
     fleet = analysis.fleet
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(analysis.facts, analysis)
     if not len(faults) and not analysis.logs_read.errors and not analysis.logs_read.node_states:
         raise UsageError(f"{name}: no job has run and no fault of a node is recorded")
     if not fleet.is_known:
@@ -107,7 +129,7 @@ def fault_counts(analysis: Analysis, name: str) -> Counts:
     return Counts(counts[served], node_days[served], names[served], "node", len(faults) - placed)
 
 
-def fault_tables(analysis: Analysis) -> tuple[pa.Table, pa.Table]:
+def fault_tables(analysis: OfCounts) -> tuple[pa.Table, pa.Table]:
     """Faults as rows of failures (end, node, symptom), and time in service (node, start, ...).
 
     A node's name holds over several clusters. The second table has `start`, `elapsed_s` and
@@ -116,7 +138,7 @@ def fault_tables(analysis: Analysis) -> tuple[pa.Table, pa.Table]:
     import pyarrow as pa
 
     moment = pa.timestamp("us", tz="UTC")
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(analysis.facts, analysis)
     named = faults.of_nodes([node is not None for _, node in faults.nodes])
     names = [f"{cluster}/{node}" for cluster, node in named.nodes]
     ended = pa.table(

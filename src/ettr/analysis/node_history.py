@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.failure_questions import failure_list
 from ettr.analysis.lemon_nodes import SERIAL
 from ettr.errors import UsageError
@@ -23,7 +23,12 @@ from ettr.metrics.instants import Period, moment, to_datetime, to_seconds
 from ettr.metrics.node_records import GPU_CHECKS, NodeRecord, NodeRecords, PlaceRate, node_records
 from ettr.metrics.outages import Outage, SymptomTimes, recovery_times
 from ettr.metrics.rates import FailuresByConfidence, counted_confidences
-from ettr.selection import Selection
+
+if TYPE_CHECKING:
+    from ettr.analysis.analysis import Analysis
+    from ettr.lemons.candidates import Blame
+    from ettr.metrics.availability import LogsRead
+    from ettr.selection import Selection
 
 _OnNode = TypeVar("_OnNode", BlackHole, HungRun)
 _SIMILAR = 5
@@ -92,43 +97,61 @@ class NodeHistory:
     hung_runs: tuple[HungRun, ...] = ()
 
 
-def records_of(analysis: Analysis) -> NodeRecords:
+class OfRecords(Protocol):
+    """What records of nodes, and times of their recovery, take."""
+
+    assumptions: Assumptions
+    logs_read: LogsRead
+    gpus_are_known: bool
+    selection: Selection
+    selected: object
+    period: Period
+    fleet: Service
+    logs_period: Period
+    logs_fleet: Service
+    outages: tuple[Outage, ...]
+    blame: list[Blame]
+
+    def outages_in(self, period: Period) -> tuple[Outage, ...]:
+        """Outages of a period; open ones are cut at its end."""
+        ...
+
+
+def records_of(facts: Facts, given: OfRecords) -> NodeRecords:
     """Each node: exposure, failures against those expected, outages, last repair."""
     from ettr.analysis.lemon_nodes import summed
 
     return node_records(
-        analysis.facts,
-        analysis.fleet,
-        _outages(analysis, analysis.period, analysis.fleet),
-        summed(analysis.blame) if analysis.logs_read.jobs else {},
-        only_fleet=analysis.selected is not None,
-        has_jobs=analysis.logs_read.jobs,
-        cap_min=analysis.assumptions.lost_cap_min if analysis.gpus_are_known else None,
-        confidence=analysis.assumptions.confidence,
+        facts,
+        given.fleet,
+        _outages(given, given.period, given.fleet),
+        summed(given.blame) if given.logs_read.jobs else {},
+        only_fleet=given.selected is not None,
+        has_jobs=given.logs_read.jobs,
+        cap_min=given.assumptions.lost_cap_min if given.gpus_are_known else None,
+        confidence=given.assumptions.confidence,
     )
 
 
-def recovery_of(analysis: Analysis) -> tuple[SymptomTimes, ...]:
+def recovery_of(facts: Facts, given: OfRecords) -> tuple[SymptomTimes, ...]:
     """From the first error to a node that works again, by symptom.
 
     Of the selected failures; what followed them is read beyond the ends of a period.
     """
     return recovery_times(
-        analysis.facts,
-        _outages(analysis, analysis.logs_period, analysis.logs_fleet),
-        analysis.logs_period,
-        analysis.assumptions.confidence,
+        facts,
+        _outages(given, given.logs_period, given.logs_fleet),
+        given.logs_period,
+        given.assumptions.confidence,
     )
 
 
-def _outages(analysis: Analysis, period: Period, fleet: Service) -> list[Outage] | None:
-    if not analysis.logs_read.node_states:
+def _outages(given: OfRecords, period: Period, fleet: Service) -> list[Outage] | None:
+    if not given.logs_read.node_states:
         return None
-    if period == analysis.logs_period:
-        return outages_in_service(analysis.outages, fleet)
-    touching = (
-        one for one in analysis.outages_in(period) if _reaches_into(one, analysis.selection)
-    )
+    if period == given.logs_period:
+        return outages_in_service(given.outages, fleet)
+    touching = (one for one in given.outages_in(period) if _reaches_into(one, given.selection))
     return outages_in_service(touching, fleet)
 
 
@@ -142,7 +165,14 @@ def _reaches_into(outage: Outage, selection: Selection) -> bool:
     return outage.end_s > to_seconds(since)
 
 
-def node_history(analysis: Analysis, name: str) -> NodeHistory:
+class OfHistory(OfRecords, Protocol):
+    """What the history of a node takes."""
+
+    facts: Facts
+    node_records: NodeRecords
+
+
+def node_history(analysis: OfHistory, name: str) -> NodeHistory:
     """The history of a node.
 
     Args:
@@ -230,7 +260,7 @@ def facts_on(facts: Facts, node: tuple[str, str]) -> Facts:
     return facts.under(asked_cluster=node[0], asked_node=node[1])
 
 
-def _failures(analysis: Analysis, record: NodeRecord) -> tuple[NodeFailure, ...]:
+def _failures(analysis: OfHistory, record: NodeRecord) -> tuple[NodeFailure, ...]:
     if not analysis.logs_read.jobs:
         return ()
     found = facts_on(analysis.facts, (record.cluster, record.node)).rows("failures_on_node")
@@ -243,7 +273,7 @@ def _failures(analysis: Analysis, record: NodeRecord) -> tuple[NodeFailure, ...]
     )
 
 
-def _devices(analysis: Analysis, record: NodeRecord) -> tuple[DeviceCode, ...]:
+def _devices(analysis: OfHistory, record: NodeRecord) -> tuple[DeviceCode, ...]:
     by_device: dict[tuple[str, str, str | None], list[dict[str, Any]]] = defaultdict(list)
     for row in facts_on(analysis.facts, (record.cluster, record.node)).rows("node_checks"):
         if row["check"] in GPU_CHECKS and row["code"] is not None:

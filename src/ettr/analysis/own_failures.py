@@ -453,7 +453,7 @@ def _moments_s(analysis: Analysis, above_gpus: int | None) -> Floats:
         if above_gpus is None:
             return ends_s
         return ends_s[np.nan_to_num(failed["n_gpus"].astype(np.float64)) > above_gpus]
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(analysis.facts, analysis.given)
     return faults.start_s
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ettr.analysis.analysis import Analysis
+from ettr.analysis.assumptions import Assumptions
 from ettr.analysis.comparing import PUBLISHED
 from ettr.analysis.fleet_evidence import FleetEvidence, evidence_to_plan_with
 from ettr.analysis.model_choice import ChosenModels
@@ -15,8 +17,9 @@ from ettr.errors import UsageError
 from ettr.estimates import Interval
 from ettr.estimates.exact import FailureRate
 from ettr.estimates.spread import dispersed_interval
-from ettr.metrics.rates import PER_NODE_DAYS, FailuresByConfidence
-from ettr.metrics.runs import ShapeRuns
+from ettr.facts import Facts
+from ettr.metrics.rates import PER_NODE_DAYS, FailuresByConfidence, RatesBySymptom
+from ettr.metrics.runs import JobRuns, ShapeRuns
 from ettr.models.base import Fit
 from ettr.models.gamma_mixed import SPREAD
 from ettr.models.registry import compare_models
@@ -399,16 +402,24 @@ class CheckpointAdvice:
     sizes: tuple[SizeAdvice, ...]
 
 
-def checkpoint_advice(analysis: Analysis) -> CheckpointAdvice | None:
+class OfAdvice(Protocol):
+    """What `checkpoint_advice` takes."""
+
+    assumptions: Assumptions
+    rates: RatesBySymptom
+    runs: JobRuns
+
+
+def checkpoint_advice(_: Facts, given: OfAdvice) -> CheckpointAdvice | None:
     """The best checkpoint interval for each size of run; None where none of known size was seen."""
-    rate = analysis.rates.best
+    rate = given.rates.best
     if not rate.node_days > 0:
         return None
     shape = RunShape(1)
-    per_node_day = rate.per_node_day or rate.interval(analysis.assumptions.confidence).high
+    per_node_day = rate.per_node_day or rate.interval(given.assumptions.confidence).high
     sizes = [
         _advice(one, replace(shape, n_nodes=one.n_nodes), per_node_day)
-        for one in analysis.runs.by_shape
+        for one in given.runs.by_shape
         if one.n_nodes
     ]
     if not sizes:

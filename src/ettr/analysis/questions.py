@@ -6,27 +6,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
-from ettr.analysis.analysis import Analysis
 from ettr.analysis.assumptions import Assumptions
 from ettr.attribution import job_history
 from ettr.facts import Facts
 from ettr.metrics.availability import LogsRead
 from ettr.metrics.outages import IncidentLedger, incident_ledger, selected_incidents
-from ettr.metrics.sizes import SizeMix, UserFailures, size_mix
+from ettr.metrics.sizes import SizeMix, SizeUnit, UserFailures, size_mix
 from ettr.metrics.sizes import user_failures as failures_of_users
 from ettr.tables import FAILURES
 
 
-def logs(analysis: Analysis) -> LogsRead:
+class OfLogs(Protocol):
+    """What `logs` takes."""
+
+    logs_read: LogsRead
+
+
+def logs(_: Facts, given: OfLogs) -> LogsRead:
     """Which kinds of logs the store holds, of the selected clusters."""
-    return analysis.logs_read
+    return given.logs_read
 
 
-def assumptions(analysis: Analysis) -> Assumptions:
-    """What the logs cannot say, as it was analysis or assumed."""
-    return analysis.assumptions
+class OfAssumptions(Protocol):
+    """What `assumptions` takes."""
+
+    assumptions: Assumptions
+
+
+def assumptions(_: Facts, given: OfAssumptions) -> Assumptions:
+    """What the logs cannot say, as it was given or assumed."""
+    return given.assumptions
 
 
 def incidents(facts: Facts) -> IncidentLedger | None:
@@ -39,11 +50,23 @@ def failure_rows(facts: Facts) -> Annotated[list[dict[str, Any]], FAILURES]:
     return job_history.failure_rows(facts)
 
 
-def sizes(analysis: Analysis) -> SizeMix:
+class OfSizes(Protocol):
+    """What `sizes` takes."""
+
+    size_unit: SizeUnit
+
+
+def sizes(facts: Facts, given: OfSizes) -> SizeMix:
     """Job sizes."""
-    return size_mix(analysis.facts, analysis.size_unit)
+    return size_mix(facts, given.size_unit)
 
 
-def user_failures(analysis: Analysis) -> UserFailures:
+class OfUserFailures(Protocol):
+    """What `user_failures` takes."""
+
+    clusters: tuple[str, ...]
+
+
+def user_failures(facts: Facts, given: OfUserFailures) -> UserFailures:
     """Failures of the users' own making, by user, account, exit code and node."""
-    return failures_of_users(analysis.facts, several_clusters=len(analysis.clusters) > 1)
+    return failures_of_users(facts, several_clusters=len(given.clusters) > 1)

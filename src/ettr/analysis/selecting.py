@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from zoneinfo import ZoneInfo
 
 from ettr.errors import UsageError
@@ -24,7 +24,7 @@ from ettr.units import SECONDS_PER_DAY
 from ettr.words import by_number, counted
 
 if TYPE_CHECKING:
-    from ettr.analysis.analysis import Analysis
+    from ettr.metrics.availability import LogsRead
 
 
 MOST_NAMED = 10
@@ -68,10 +68,26 @@ class SelectionHead:
         return "" if self.is_everything else f"Selected: {self.words}."
 
 
-def selection_head(analysis: Analysis) -> SelectionHead:
+class OfNames(Protocol):
+    """What the moments and the names of a selection take."""
+
+    facts: Facts
+    logs_period: Period
+
+
+class OfSelection(OfNames, Protocol):
+    """What the head of a selection takes."""
+
+    selection: Selection
+    logs_read: LogsRead
+    logs_clusters: tuple[str, ...]
+    logs_fleet: Service
+
+
+def selection_head(stages: OfSelection) -> SelectionHead:
     """The selection of an analysis, with what its reader must know."""
-    chosen = analysis.selection
-    runs = _simulations(analysis.facts)
+    chosen = stages.selection
+    runs = _simulations(stages.facts)
     return SelectionHead(
         chosen.since,
         chosen.until,
@@ -85,12 +101,12 @@ def selection_head(analysis: Analysis) -> SelectionHead:
         chosen.placed,
         chosen.is_everything,
         chosen.words,
-        tuple(_notes(analysis)),
-        _simulated_words(analysis.facts),
+        tuple(_notes(stages)),
+        _simulated_words(stages.facts),
         ", ".join(dict.fromkeys(one["back_test"] for one in runs if one.get("back_test"))),
         _listed(runs, "not_validated"),
         _listed(runs, "not_simulated"),
-        _is_empty(analysis),
+        _is_empty(stages),
     )
 
 
@@ -133,24 +149,24 @@ def is_pattern(name: str) -> bool:
     return any(mark in name for mark in "*?[")
 
 
-def resolved(selection: Selection, analysis: Analysis) -> Selection:
-    """A selection with the moments and the nodes that it means in the logs of an analysis.
+def resolved(selection: Selection, logs: OfNames) -> Selection:
+    """A selection with the moments and the nodes that it means in some logs.
 
     Raises:
         UsageError: a list of nodes cannot be understood.
     """
     if selection.counts_back:
-        zones = Counter(row["timezone"] for row in analysis.facts.rows("files") if row["timezone"])
+        zones = Counter(row["timezone"] for row in logs.facts.rows("files") if row["timezone"])
         zone = ZoneInfo(zones.most_common(1)[0][0]) if zones else UTC
-        selection = selection.counted_from(analysis.logs_period.end, zone)
+        selection = selection.counted_from(logs.logs_period.end, zone)
     if selection.place:
-        return _in_places(selection, analysis)
+        return _in_places(selection, logs)
     if not any(map(is_pattern, selection.node)):
         return selection
     known = {
         node
         for fact in ("nodes", "node_mentions", "event_nodes")
-        for (node,) in analysis.facts.distinct(fact, "node")
+        for (node,) in logs.facts.distinct(fact, "node")
         if node is not None
     }
     nodes: dict[str, None] = {}
@@ -160,9 +176,9 @@ def resolved(selection: Selection, analysis: Analysis) -> Selection:
     return replace(selection, node=tuple(nodes))
 
 
-def _in_places(selection: Selection, analysis: Analysis) -> Selection:
+def _in_places(selection: Selection, logs: OfNames) -> Selection:
     """The selection with the nodes of its places, of those that are named where any are."""
-    rows = analysis.facts.rows("nodes")
+    rows = logs.facts.rows("nodes")
     known = {row[kind] for row in rows for kind in _PLACES} - {None}
     unknown = [name for name in selection.place if name not in known]
     if unknown:
@@ -250,12 +266,12 @@ def _column(facts: Facts, name: str) -> dict[NodeKey, str | None]:
     }
 
 
-def _notes(analysis: Analysis) -> Iterator[str]:
-    chosen = analysis.selection
+def _notes(stages: OfSelection) -> Iterator[str]:
+    chosen = stages.selection
     if chosen.is_everything:
         return
-    yield from _unknown_names(analysis)
-    logs = analysis.logs_period
+    yield from _unknown_names(stages)
+    logs = stages.logs_period
     if _is_outside(logs, chosen):
         yield "The logs hold nothing from that time."
     if missing := _not_covered(logs, chosen):
@@ -277,14 +293,14 @@ def _notes(analysis: Analysis) -> Iterator[str]:
             "one of them; such a failure costs what its whole job lost. Hours of jobs "
             "that also held other nodes count by their share of nodes."
         )
-        without = _jobs_without_nodes(analysis)
+        without = _jobs_without_nodes(stages)
         if without:
             yield by_number(
                 "{n} [attempt that ran names|attempts that ran name] no nodes and [is|are] left "
                 "out.",
                 without,
             )
-    if not analysis.selection.of_jobs.keys() <= {"partition", "cluster"}:
+    if not stages.selection.of_jobs.keys() <= {"partition", "cluster"}:
         yield (
             "A node belongs to no user, account or QOS: figures on nodes, their outages "
             "and faults cover all jobs."
@@ -297,21 +313,21 @@ def _is_outside(logs: Period, chosen: Selection) -> bool:
     )
 
 
-def _is_empty(analysis: Analysis) -> bool:
+def _is_empty(stages: OfSelection) -> bool:
     """Whether nothing is of the selection: no time, no node, or no job where jobs are named."""
-    chosen = analysis.selection
+    chosen = stages.selection
     if chosen.is_everything:
         return False
-    if _is_outside(analysis.logs_period, chosen):
+    if _is_outside(stages.logs_period, chosen):
         return True
-    if any(not set(names) & known for _, names, known in _names_and_known(analysis)):
+    if any(not set(names) & known for _, names, known in _names_and_known(stages)):
         return True
     by_jobs = bool(chosen.of_jobs.keys() - {"cluster"})
-    if not by_jobs or not analysis.logs_read.jobs or analysis.facts.rows("chosen_some"):
+    if not by_jobs or not stages.logs_read.jobs or stages.facts.rows("chosen_some"):
         return False
     # a run may reach into a period in which its own attempts of the selection do not
     always = replace(chosen, since=None, until=None)
-    all_time = analysis.facts.under(selection=always, since_us=None, until_us=None)
+    all_time = stages.facts.under(selection=always, since_us=None, until_us=None)
     return not all_time.rows("chosen_some")
 
 
@@ -328,37 +344,37 @@ def _not_covered(logs: Period, chosen: Selection) -> str:
     return f"The logs cover {covered} asked for: {ends}."
 
 
-def _jobs_without_nodes(analysis: Analysis) -> int:
-    anywhere = analysis.selection.without_nodes.at_any_time
-    return int(analysis.facts.under(selection=anywhere).row("ran_unplaced")["attempts"])
+def _jobs_without_nodes(stages: OfSelection) -> int:
+    anywhere = stages.selection.without_nodes.at_any_time
+    return int(stages.facts.under(selection=anywhere).row("ran_unplaced")["attempts"])
 
 
 def _names_and_known(
-    analysis: Analysis,
+    stages: OfSelection,
 ) -> Iterator[tuple[str, tuple[str, ...], set[str]]]:
     """Each filter by name that is given: its names, and those that the store has."""
-    given = {**analysis.selection.of_jobs}
+    given = {**stages.selection.of_jobs}
     tables = dict.fromkeys(given, "attempts")
-    if analysis.selection.node:
-        given["node"], tables["node"] = analysis.selection.node, ""
-    if analysis.selection.gpu_type:
-        given["gpu_type"], tables["gpu_type"] = analysis.selection.gpu_type, "node_classes"
+    if stages.selection.node:
+        given["node"], tables["node"] = stages.selection.node, ""
+    if stages.selection.gpu_type:
+        given["gpu_type"], tables["gpu_type"] = stages.selection.gpu_type, "node_classes"
     for column, names in given.items():
         if column == "cluster":
-            known = set(analysis.logs_clusters)
+            known = set(stages.logs_clusters)
         elif column == "node":
-            known = {node for _, node in analysis.logs_fleet.spans_s}
+            known = {node for _, node in stages.logs_fleet.spans_s}
         else:
-            names_of = analysis.facts.distinct(tables[column], column)
+            names_of = stages.facts.distinct(tables[column], column)
             known = {name for (name,) in names_of if name is not None}
-            if column == "gpu_type" and nodes_of_types(analysis.facts, (NO_GPUS,)):
+            if column == "gpu_type" and nodes_of_types(stages.facts, (NO_GPUS,)):
                 known.add(NO_GPUS)
         yield column, names, known
 
 
-def _unknown_names(analysis: Analysis) -> Iterator[str]:
+def _unknown_names(stages: OfSelection) -> Iterator[str]:
     """Names that the store does not know: nearly always a misspelling."""
-    for column, names, known in _names_and_known(analysis):
+    for column, names, known in _names_and_known(stages):
         unknown = [name for name in names if name not in known]
         if unknown:
             what = column.replace("gpu_type", "GPU type").replace("qos", "QOS")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
-from ettr.analysis.analysis import Analysis
 from ettr.analysis.assumptions import Assumptions
 from ettr.estimates import Interval
 from ettr.estimates.exact import mean_time_interval
 from ettr.facts import Facts
-from ettr.metrics.availability import Service
+from ettr.metrics.availability import LogsRead, Service
+from ettr.metrics.faults import FleetFaults
 from ettr.metrics.mttf import MttfBySize, projected_line
 from ettr.metrics.rates import EstimatedRate, estimated_rate
 from ettr.metrics.run_rules import RunRule
@@ -82,21 +83,27 @@ def recorded_hours(facts: Facts, rule: RunRule) -> float:
     return sum(size.wallclock_h for size in found.by_size)
 
 
-def mttf_without_jobs(analysis: Analysis) -> MttfBySize:
-    """Time to failure from faults analysis nodes; time between restarts from progress records.
+class OfFaultRates(Protocol):
+    """What the time to failure takes where there are no jobs."""
+
+    assumptions: Assumptions
+    logs_read: LogsRead
+    fleet: Service
+    faults: FleetFaults | None
+
+
+def mttf_without_jobs(facts: Facts, of: OfFaultRates) -> MttfBySize:
+    """Time to failure from faults of nodes; time between restarts from progress records.
 
     Without jobs there are no sizes and nothing that the scheduler saw; the line projects the rate
-    analysis faults analysis nodes, where that is known.
+    of faults of nodes, where that is known.
     """
-    given = analysis.assumptions
-    rate = _fault_rate(analysis)
-    per_node = gpus_of_a_node(given.gpus_per_node, analysis.fleet)
+    given = of.assumptions
+    rate = _fault_rate(of)
+    per_node = gpus_of_a_node(given.gpus_per_node, of.fleet)
     between = Interval.unknown()
-    if analysis.logs_read.progress:
-        restarts, hours = (
-            recorded_restarts(analysis.facts),
-            recorded_hours(analysis.facts, given.run_rule),
-        )
+    if of.logs_read.progress:
+        restarts, hours = recorded_restarts(facts), recorded_hours(facts, given.run_rule)
         between = mean_time_interval(restarts, hours, given.confidence)
     unit = SizeUnit.NODES if per_node is None else SizeUnit.GPUS
     return MttfBySize(
@@ -111,10 +118,10 @@ def mttf_without_jobs(analysis: Analysis) -> MttfBySize:
     )
 
 
-def _fault_rate(analysis: Analysis) -> EstimatedRate:
-    faults = analysis.faults
+def _fault_rate(of: OfFaultRates) -> EstimatedRate:
+    faults = of.faults
     if faults is None or not faults.fleet_is_known:
-        return estimated_rate(0, 0.0, analysis.assumptions.confidence)
+        return estimated_rate(0, 0.0, of.assumptions.confidence)
     return faults.in_service
 
 

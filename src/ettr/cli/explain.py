@@ -135,7 +135,7 @@ def _explain_job(
             printing.show("ettr-explain-array", array, job_array_section, "tasks", head)
             return
         head, history = analysis.selection_head, analysis.explain(job, look_back_s)
-        evidence = evidence_of_job(analysis, history)
+        evidence = evidence_of_job(analysis.facts, analysis.given, history)
     document = plain_fields(history)
     if printing.csv:
         complain_of_selection(head)
@@ -315,7 +315,7 @@ def causes(
             default = Analysis(opened, shipped, selection)
         most = 0 if printing.as_text else limit
         ledger, head = (
-            cause_ledger(analysis, None if default is None else default, most),
+            cause_ledger(analysis.given, None if default is None else default.given, most),
             analysis.selection_head,
         )
     if printing.as_text:

@@ -255,5 +255,5 @@ def node(
         if name is None:
             printing.show_part("node_records", analysis)
             return
-        history, head = node_history(analysis, name), analysis.selection_head
+        history, head = node_history(analysis.given, name), analysis.selection_head
     printing.show("ettr-node", history, node_section, "", head)

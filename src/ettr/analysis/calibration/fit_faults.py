@@ -493,7 +493,7 @@ class _Faults:
 
 def fit_faults(maker: ScenarioMaker, analysis: Analysis, machine: Machine, end_s: float) -> None:
     """Fit rates, effects, repairs, bursts and lemons."""
-    of_all, _ = faults_of(analysis)
+    of_all, _ = faults_of(analysis.facts, analysis.given)
     raw = of_all.of_nodes([machine.has(*node) for node in of_all.nodes])
     fleet = _fleet_of(analysis, machine)
     zero = {

@@ -372,7 +372,7 @@ def _kinds(symptoms: Iterable[str]) -> Texts:
 def site_faults(analysis: Analysis) -> NodeFaults | None:
     """Faults of the nodes; None where no log could show any."""
     read = analysis.logs_read
-    faults, _ = faults_of(analysis)
+    faults, _ = faults_of(analysis.facts, analysis.given)
     return faults if len(faults) or read.node_states else None
 
 

@@ -268,7 +268,7 @@ def _with_faults(
 ) -> Replay:
     where = analysis.store.where
     check_one_cluster(analysis)
-    everything, _ = faults_of(analysis)
+    everything, _ = faults_of(analysis.facts, analysis.given)
     if not len(everything):
         raise UsageError(f"{where}: has no faults of nodes to replay")
     machine = machine_of(analysis, recorded_attempts(analysis.facts))
