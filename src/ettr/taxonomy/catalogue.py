@@ -308,7 +308,7 @@ def xid_of_reason(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _SiteTable:
     """A table of a site's file: its fields and types, those it needs, how a change is said."""
 
     fields: Mapping[str, type]
@@ -318,7 +318,7 @@ class _Table:
 
 # symptoms first: the other tables may name a new one
 _TABLES = {
-    "symptoms": _Table(
+    "symptoms": _SiteTable(
         {
             "name": str,
             "user_program": bool,
@@ -329,11 +329,11 @@ _TABLES = {
         },
         "symptom {key}",
     ),
-    "xid": _Table(
+    "xid": _SiteTable(
         {"symptom": str, "node_fault": bool, "sticky": bool, "role": str, "description": str},
         "xid {key}",
     ),
-    "states": _Table(
+    "states": _SiteTable(
         {
             "terminal": bool,
             "kind": str,
@@ -343,7 +343,7 @@ _TABLES = {
         },
         "state {key}",
     ),
-    "rules": _Table(
+    "rules": _SiteTable(
         {
             "check": str,
             "code": str,
@@ -356,12 +356,12 @@ _TABLES = {
         "rule for check {check}",
         ("check",),
     ),
-    "reasons": _Table(
+    "reasons": _SiteTable(
         {"pattern": str, "reason_class": str, "symptom": str, "planned": bool},
         "reason {pattern}",
         ("pattern", "reason_class"),
     ),
-    "kernel": _Table(
+    "kernel": _SiteTable(
         {
             "code": str,
             "mark": str,
