@@ -91,7 +91,7 @@ def _cost(analysis: Analysis) -> Answer:
     failures = this.by_confidence.total if this.by_confidence else this.failures
     without = left_out(this)
     if without:
-        bound += f"; {without.removesuffix('.')}"
+        bound += f"; a lower bound: {without.removesuffix('.')}"
     return Answer(
         question,
         answer,
