@@ -167,8 +167,8 @@ def _check(folder: Path, printing: Printing) -> None:
             say(f"{counted(len(found.problems), 'problem')} in {read}.")
         else:
             say(f"{read}: as the card says ({counted(found.records, 'record')}).")
-        if found.not_read:
-            say(f"Not read: {', '.join(found.not_read)}")
+        for note in found.notes:
+            say(f"Not checked: {note}")
     if found.problems:
         raise typer.Exit(1)
 

@@ -9,6 +9,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -337,6 +338,8 @@ def _field(
 _LARGEST_CARD_BYTES = 64_000_000
 _PREFIX = re.compile(r"^(?:sc:|cr:|dct:|https?://schema\.org/|http://mlcommons\.org/croissant/)")
 _SPECIFICATION = re.compile(r"^https?://mlcommons\.org/croissant/(\d+\.\d+)/?$")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KB|MB|GB|TB)?")
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _WANTED = ("name", "description", "license", "url", "creator", "datePublished", "distribution")
 _DIGITS = {"sha256": 64, "md5": 32}
 # what a column of a Parquet file may be for a type of the card; others are not compared
@@ -368,14 +371,14 @@ class CardCheck:
         card: The card's name.
         files: Files that the card names and that were read.
         records: Records in them, where they are tables.
-        not_read: Files that are elsewhere or missing.
+        notes: What was not compared, and why.
     """
 
     card: str
     files: int
     records: int
     problems: tuple[CardProblem, ...]
-    not_read: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
 
 def check_folder(folder: Path) -> CardCheck:
@@ -389,20 +392,13 @@ def check_folder(folder: Path) -> CardCheck:
         if card.stat().st_size > _LARGEST_CARD_BYTES:
             raise UsageError(f"{card}: larger than {_LARGEST_CARD_BYTES / 1e6:.0f} MB; no card is")
         read = json.loads(card.read_text(encoding="utf-8-sig"))
-        if not isinstance(read, dict):
-            raise ValueError(f"a card is one object, not a {type(read).__name__}")
     except (ValueError, RecursionError) as error:
         words = f"is cut off or no JSON ({error}); get the whole file"
-        return CardCheck(card.name, 0, 0, (CardProblem(card.name, words),))
-    files: dict[str, _DataFile] = {}
-    problems = [
-        CardProblem(place or card.name, words)
-        for place, words in _problems(_plain(read), folder.resolve(), files)
-    ]
-    n_records = sum(one.n_records for one in files.values() if one.is_table)
-    named = {_id_of(one): None for one in _listed(_plain(read).get("distribution"))}
-    not_read = tuple(name for name in named if name not in files)
-    return CardCheck(card.name, len(files), n_records, tuple(problems), not_read)
+        return CardCheck(card.name, 0, 0, (CardProblem(card.name, words),), ())
+    if not isinstance(read, dict):
+        words = f"holds a {type(read).__name__}; a card is one JSON object"
+        return CardCheck(card.name, 0, 0, (CardProblem(card.name, words),), ())
+    return _Comparison(folder.resolve(), card.name, _plain(read)).run()
 
 
 def _card_of(folder: Path) -> Path:
@@ -444,34 +440,30 @@ def _kind(node: dict[str, Any]) -> str:
     return _PREFIX.sub("", str(node.get("@type", "")))
 
 
-@dataclass
-class _DataFile:
-    """A file of the folder: its bytes, and what is in it where it is a table."""
+class _TableFile:
+    """A file of the folder as a table, if it is one."""
 
-    path: Path
-    kind: str
-    n_records: int = 0
-    columns: Sequence[str] = ()
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path, self.kind = path, kind
 
-    @property
-    def is_table(self) -> bool:
-        return bool(self.columns)
+    @cached_property
+    def columns(self) -> Sequence[str]:
+        if self.kind == "text/csv":
+            return next(self._csv_rows(), [])
+        return list(pq.read_schema(self.path).names)
 
-    def read(self) -> None:
-        """Count its records, where it is a table."""
-        if self.kind == FORMATS[".csv"]:
-            self.columns = next(self._csv_rows(), [])
-            self.n_records = max(0, sum(1 for _ in self._csv_rows()) - 1)
-        elif self.kind == FORMATS[".parquet"]:
-            self.columns = list(pq.read_schema(self.path).names)
-            self.n_records = int(pq.read_metadata(self.path).num_rows)
+    def n_records(self) -> int:
+        if self.kind == "text/csv":
+            return max(0, sum(1 for _ in self._csv_rows()) - 1)
+        return int(pq.read_metadata(self.path).num_rows)
 
     def repeats(self, key: Sequence[str]) -> int:
         """Records whose key an earlier record has."""
-        if self.kind == FORMATS[".csv"]:
+        if self.kind == "text/csv":
             places = [self.columns.index(name) for name in key]
-            _, *rows = self._csv_rows()
-            keys = [tuple("".join(row[at : at + 1]) for at in places) for row in rows]
+            rows = self._csv_rows()
+            next(rows, None)
+            keys = [tuple(row[at] if at < len(row) else "" for at in places) for row in rows]
             return len(keys) - len(set(keys))
         read = pq.read_table(self.path, columns=list(key), memory_map=False)
         return int(read.num_rows - read.group_by(list(key)).aggregate([]).num_rows)
@@ -481,109 +473,206 @@ class _DataFile:
             yield from csv.reader(file, strict=True)
 
 
-def _problems(
-    card: dict[str, Any], folder: Path, files: dict[str, _DataFile]
-) -> Iterator[tuple[str, str]]:
-    """What is off: of what (empty for the card itself), and words. Fills in the files read."""
-    if _kind(card) != "Dataset":
-        yield "", f"is a {_kind(card) or 'thing without @type'}, no sc:Dataset"
-    forms = [_id_of(one) for one in _listed(card.get("conformsTo"))]
-    if not any(map(_SPECIFICATION.match, forms)):
-        yield "", f"conforms to {', '.join(forms) or 'nothing'}, no version of Croissant"
-    for key in _WANTED:
-        if not card.get(key):
-            yield "", f"has no `{key}`, which the specification asks for"
-    for node in _listed(card.get("distribution")):
-        name, url = _id_of(node), isinstance(node, dict) and node.get("contentUrl")
-        if not isinstance(url, str) or not name:
-            yield name, "an entry of `distribution` has no @id or no `contentUrl`"
-        elif "://" not in url.removeprefix("file:"):
-            yield from ((name, words) for words in _of_file(name, node, folder, files))
-    for node in _listed(card.get("recordSet")):
-        yield from _of_record_set(node, files)
+class _Comparison:
+    """One comparison; problems and notes are gathered on the way."""
 
+    def __init__(self, folder: Path, name: str, card: dict[str, Any]) -> None:
+        self.folder, self.name, self.card = folder, name, card
+        self.problems: list[CardProblem] = []
+        self.notes: list[str] = []
+        self.files, self.records = 0, 0
+        self.resources: set[str] = set()
+        self.tables: dict[str, _TableFile] = {}
 
-def _of_file(
-    name: str, node: dict[str, Any], folder: Path, files: dict[str, _DataFile]
-) -> Iterator[str]:
-    """What is off of a file that the card says is here."""
-    url = node["contentUrl"]
-    address = url.removeprefix("file:")
-    path = folder / address if _stays(address) else None
-    if path is None or not path.resolve().is_relative_to(folder):
-        yield f"`contentUrl` {url!r} leads out of the folder; refused, nothing read"
-        return
-    if not path.is_file():
-        yield f"the file {address!r} is missing; get it, or take it off the card"
-        return
-    files[name] = _DataFile(path, "".join(map(str, _listed(node.get("encodingFormat"))[:1])))
-    try:
-        yield from _of_bytes(node, path)
-        files[name].read()
-    except OSError as error:
-        yield f"cannot be read: {error.strerror or error}"
-        return
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, csv.Error, UnicodeError) as error:
-        yield f"is cut off or no {files[name].kind}: {str(error).splitlines()[0]}"
-        return
-    for one in _listed(node.get("additionalProperty")):
-        stated = one.get("value") if isinstance(one, dict) else None
-        n_records = files[name].n_records
-        if files[name].is_table and one.get("propertyID") == N_RECORDS and stated != n_records:
-            yield f"holds {counted(n_records, 'record')}; the card says {stated}"
-
-
-def _of_bytes(node: dict[str, Any], path: Path) -> Iterator[str]:
-    n_bytes, stated = path.stat().st_size, str(node.get("contentSize", ""))
-    if stated.endswith(" B") and stated != f"{n_bytes} B":
-        yield f"has {n_bytes:,} bytes; the card says {stated}"
-    for key, digits in _DIGITS.items():
-        if (digest := node.get(key)) is None:
-            continue
-        if not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", str(digest)):
-            yield f"`{key}` {digest!r} is not a checksum of {digits} digits"
-            continue
-        with path.open("rb") as file:
-            found = file_digest(file, key).hexdigest()
-        if found != str(digest).lower():
-            yield (
-                f"its bytes have changed: {key} is {found[:12]}…, the card says "
-                f"{str(digest)[:12]}…; get the file again, or ask who sent it"
-            )
-
-
-def _of_record_set(node: Any, files: dict[str, _DataFile]) -> Iterator[tuple[str, str]]:
-    """What is off of fields and keys, of tables that are here."""
-    if not isinstance(node, dict):
-        return
-    columns: dict[str, tuple[str, str]] = {}
-    for one in _listed(node.get("field")):
-        source = one.get("source") if isinstance(one, dict) else None
-        extract = source.get("extract") if isinstance(source, dict) else None
-        file = _id_of(source.get("fileObject")) if isinstance(source, dict) else ""
-        column = extract.get("column") if isinstance(extract, dict) else None
-        table = files.get(file)
-        if table is None or not table.is_table or not isinstance(column, str):
-            continue
-        if column not in table.columns:
-            yield _id_of(one), f"{file} has no column {column!r}"
-            continue
-        columns[_id_of(one)] = file, column
-        if table.kind == FORMATS[".parquet"]:
-            is_type = pq.read_schema(table.path).field(column).type
-            for stated in _listed(one.get("dataType")):
-                fits = _FITS.get(_PREFIX.sub("", str(stated)))
-                if fits is not None and not any(fit(is_type) for fit in fits):
-                    yield _id_of(one), f"is {is_type} in {table.path.name}; the card says {stated}"
-    key = [columns.get(_id_of(one), ("", "")) for one in _listed(node.get("key"))]
-    (file,) = {file for file, _ in key} if len({file for file, _ in key}) == 1 else {""}
-    repeated = files[file].repeats([column for _, column in key]) if file else 0
-    if repeated:
-        yield (
-            _id_of(node),
-            f"{', '.join(column for _, column in key)} is its key, and "
-            + by_number(f"{{n}} [record|records] of {file} [repeats|repeat] it", repeated),
+    def run(self) -> CardCheck:
+        self._head()
+        for node in _listed(self.card.get("distribution")):
+            self._resource(node)
+        seen: set[str] = set()
+        for node in _listed(self.card.get("recordSet")):
+            self._record_set(node, seen)
+        return CardCheck(
+            self.name, self.files, self.records, tuple(self.problems), tuple(self.notes)
         )
+
+    def _off(self, place: str, words: str) -> None:
+        self.problems.append(CardProblem(place, words))
+
+    def _head(self) -> None:
+        if _kind(self.card) != "Dataset":
+            self._off(self.name, f"is a {_kind(self.card) or 'thing without @type'}, no sc:Dataset")
+        forms = [_id_of(one) for one in _listed(self.card.get("conformsTo"))]
+        known = [found[1] for one in forms if (found := _SPECIFICATION.match(one))]
+        if not known:
+            given = ", ".join(forms) or "nothing"
+            self._off(self.name, f"conforms to {given}, no version of Croissant")
+        elif known[0] not in ("1.0", "1.1"):
+            self.notes.append(f"what Croissant {known[0]} adds to 1.1")
+        for key in _WANTED:
+            if not self.card.get(key):
+                self._off(self.name, f"has no `{key}`, which the specification asks for")
+
+    def _resource(self, node: Any) -> None:
+        if not isinstance(node, dict) or not (name := _id_of(node)):
+            self._off(self.name, "an entry of `distribution` has no @id")
+            return
+        if name in self.resources:
+            self._off(name, "two entries of `distribution` have this @id")
+            return
+        self.resources.add(name)
+        if node.get("containedIn"):
+            self.notes.append(f"{name}: is within {_id_of(_listed(node['containedIn'])[0])}")
+        elif _kind(node) == "FileSet":
+            self._file_set(name, node)
+        elif isinstance(node.get("contentUrl"), str):
+            self._file(name, node, node["contentUrl"])
+        else:
+            self._off(name, "has no `contentUrl`: nobody can find the file")
+
+    def _file_set(self, name: str, node: dict[str, Any]) -> None:
+        for pattern in _listed(node.get("includes")):
+            if not isinstance(pattern, str) or not _stays(pattern):
+                self._off(name, f"`includes` {pattern!r} leads out of the folder; refused")
+            elif not any(self.folder.glob(pattern)):
+                self._off(name, f"no file of the folder fits {pattern!r}")
+        self.notes.append(f"{name}: a set of files has no checksum")
+
+    def _file(self, name: str, node: dict[str, Any], url: str) -> None:
+        address = url.removeprefix("file:")
+        if "://" in address:
+            self.notes.append(f"{name}: is elsewhere ({url})")
+            return
+        path = self.folder / address if _stays(address) else None
+        if path is None or not path.resolve().is_relative_to(self.folder):
+            self._off(name, f"`contentUrl` {url!r} leads out of the folder; refused, nothing read")
+            return
+        if not path.exists():
+            self._off(name, f"the file {address!r} is missing; get it, or take it off the card")
+            return
+        if not path.is_file():
+            self._off(name, f"{address!r} is not a file")
+            return
+        self.files += 1
+        try:
+            self._bytes(name, node, path)
+            self._content(name, node, path)
+        except OSError as error:
+            self._off(name, f"cannot be read: {error.strerror or error}")
+
+    def _bytes(self, name: str, node: dict[str, Any], path: Path) -> None:
+        n_bytes = path.stat().st_size
+        if (size := node.get("contentSize")) is not None:
+            found = _SIZE.fullmatch(str(size).strip())
+            if found is None:
+                self._off(name, f"`contentSize` {size!r} is not a size such as 1200 B")
+            elif (found[2] or "B") == "B" and float(found[1]) != n_bytes:
+                self._off(name, f"has {n_bytes:,} bytes; the card says {float(found[1]):,.0f}")
+            elif abs(float(found[1]) * _BYTES[found[2] or "B"] - n_bytes) > 0.1 * n_bytes + 1e3:
+                self._off(name, f"has {n_bytes:,} bytes; the card says {size}")
+        given = {key: node[key] for key in _DIGITS if node.get(key) is not None}
+        if not given and self.card.get("isLiveDataset") is not True:
+            self._off(name, "has no checksum (`sha256`): a changed byte would not be seen")
+        for key, stated in given.items():
+            if not re.fullmatch(f"[0-9a-fA-F]{{{_DIGITS[key]}}}", str(stated)):
+                self._off(name, f"`{key}` {stated!r} is not a checksum of {_DIGITS[key]} digits")
+                continue
+            with path.open("rb") as file:
+                found_digest = file_digest(file, key).hexdigest()
+            if found_digest != str(stated).lower():
+                self._off(
+                    name,
+                    f"its bytes have changed: {key} is {found_digest[:12]}…, the card says "
+                    f"{str(stated)[:12]}…; get the file again, or ask who sent it",
+                )
+
+    def _content(self, name: str, node: dict[str, Any], path: Path) -> None:
+        kinds = [str(one) for one in _listed(node.get("encodingFormat"))]
+        if not kinds:
+            self._off(name, "has no `encodingFormat`")
+        kind = next((one for one in kinds if one in FORMATS.values()), None)
+        if kind is None:
+            self.notes.append(f"{name}: what is in it ({', '.join(kinds) or 'of unknown form'})")
+            return
+        read = _TableFile(path, kind)
+        try:
+            n_records = read.n_records()
+            columns = read.columns
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, csv.Error, UnicodeError) as error:
+            self._off(name, f"is cut off or no {kind}: {str(error).splitlines()[0]}")
+            return
+        self.records += n_records
+        self.tables[name] = read
+        if len(columns) != len(set(columns)):
+            self._off(name, "two of its columns have one name")
+        for one in _listed(node.get("additionalProperty")):
+            if isinstance(one, dict) and one.get("propertyID") == N_RECORDS:
+                stated = one.get("value")
+                if stated != n_records:
+                    self._off(name, f"holds {counted(n_records, 'record')}; the card says {stated}")
+
+    def _record_set(self, node: Any, seen: set[str]) -> None:
+        if not isinstance(node, dict) or not (name := _id_of(node)):
+            self._off(self.name, "an entry of `recordSet` has no @id")
+            return
+        if name in seen:
+            self._off(name, "two record sets or fields have this @id")
+        seen.add(name)
+        places: dict[str, tuple[str, str]] = {}
+        for field in _listed(node.get("field")):
+            if not isinstance(field, dict) or not (own := _id_of(field)):
+                self._off(name, "a field has no @id")
+                continue
+            if own in seen:
+                self._off(own, "two record sets or fields have this @id")
+            seen.add(own)
+            if not field.get("dataType") and not field.get("subField"):
+                self._off(own, "has no `dataType`")
+            place = self._source(own, field)
+            if place is not None:
+                places[own] = place
+        self._key(name, [_id_of(one) for one in _listed(node.get("key"))], places)
+
+    def _source(self, own: str, field: dict[str, Any]) -> tuple[str, str] | None:
+        """The file and the column of a field, if they are here."""
+        source = field.get("source")
+        if not isinstance(source, dict):
+            return None
+        file = _id_of(source.get("fileObject") or source.get("fileSet"))
+        if file and file not in self.resources:
+            self._off(own, f"comes from {file!r}, which `distribution` does not have")
+        extract = source.get("extract")
+        column = extract.get("column") if isinstance(extract, dict) else None
+        table = self.tables.get(file)
+        if table is None or not isinstance(column, str):
+            return None
+        if column not in table.columns:
+            self._off(own, f"{file} has no column {column!r}")
+            return None
+        if table.kind != "text/csv":
+            self._type(own, field, table.path, column)
+        return file, column
+
+    def _type(self, own: str, field: dict[str, Any], path: Path, column: str) -> None:
+        is_type = pq.read_schema(path).field(column).type
+        for stated in _listed(field.get("dataType")):
+            short = _PREFIX.sub("", str(stated))
+            fits = _FITS.get(short)
+            if fits is not None and not any(one(is_type) for one in fits):
+                self._off(own, f"is {is_type} in {path.name}; the card says {stated}")
+
+    def _key(self, name: str, key: Sequence[str], places: dict[str, tuple[str, str]]) -> None:
+        files = {places[one][0] for one in key if one in places}
+        if not key or len(files) != 1 or any(one not in places for one in key):
+            return
+        (file,) = files
+        columns = [places[one][1] for one in key]
+        repeated = self.tables[file].repeats(columns)
+        if repeated:
+            self._off(
+                name,
+                f"{', '.join(columns)} is its key, and "
+                + by_number(f"{{n}} [record|records] of {file} [repeats|repeat] it", repeated),
+            )
 
 
 def _stays(path: str) -> bool:
