@@ -62,7 +62,8 @@ def json_records(
             if error is not None and (place == 0 or text in {"[", "{"}):
                 yield from _document(origin, place, (number, line), lines, shape, quick)
                 return
-        if shape is None and isinstance(value, dict):  # the same as below, but quick
+        # the same as below, but quick
+        if isinstance(value, dict) and (shape is None or shape.is_record(value)):
             place = max(place + 1, number)
             yield JsonRecord(place, value, "", None)
             continue

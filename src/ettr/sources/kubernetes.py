@@ -61,7 +61,8 @@ _KEPT = _OWNERS | {"Pod", "Node", "Event", "Workload"}
 _SERVICES = frozenset(("DaemonSet", "ReplicaSet", "Deployment", "Node"))
 _NO_ATTEMPTS = _SERVICES | {"StatefulSet"}
 # an object, or an item of a list of the API, which has no kind
-_SHAPE = RecordShape(lambda one: "metadata" in one or "object" in one, None, ("items",))
+_OF_AN_OBJECT = {"metadata", "object", "verb"}
+_SHAPE = RecordShape(lambda one: not _OF_AN_OBJECT.isdisjoint(one), None, ("items",))
 _KIND = re.compile(rb'"kind"\s*:\s*"(\w{1,60}?)(?:List)?"')
 _YAML = re.compile(rb"^(?:- |  )?(?:apiVersion|kind): \S", re.MULTILINE)
 _GPU = re.compile(

@@ -28,6 +28,8 @@ from ettr.tables.rows import Batch, BatchBuilder
 
 _DAY = timedelta(days=1)
 RecordT = TypeVar("RecordT")
+# whether a batch is full is looked at once in so many records
+_LOOKED_AT = 16
 
 
 class LogRows(BatchBuilder):
@@ -53,10 +55,10 @@ class LogRows(BatchBuilder):
             records: each with its line.
             raw: what a reject shows of a record.
         """
-        for line, record in records:
+        for n, (line, record) in enumerate(records):
             self.count_read()
             self.keep_or_reject(line, record, keep, raw)
-            if self.is_full:
+            if not n % _LOOKED_AT and self.is_full:
                 yield self.batch()
 
     def keep_or_reject(
