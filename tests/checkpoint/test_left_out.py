@@ -176,7 +176,7 @@ def test_moments_of_a_parameter_that_no_optimizer_has_are_not_left_out(tmp_path:
 def test_a_run_does_not_go_on_without_the_optimizer_that_it_had_saved(
     tmp_path: Path, forgotten
 ) -> None:
-    # the resume saves all of the state anew, and the moments would be lost with the older copies
+    # the resume saves all of the state again, and the moments would be lost with the older copies
     save(tmp_path, trained(), 7)
     model = nn.Linear(4, 4)
     state = model if forgotten is nn.Module else {"model": model}

@@ -75,3 +75,18 @@ def test_a_local_time_asks_for_its_zone(tmp_path: Path):
     refused = ettr("ingest", tmp_path / "store", path)
     assert refused.code != 0
     assert "--timezone" in refused.err
+
+
+def test_a_ledger_that_people_write_may_lack_cells_or_have_more(tmp_path: Path):
+    rows = (
+        "date,kind,hours_lost,kind,comment",
+        "2026-03-01,GPU,6.5",
+        "2026-03-02,GPU,1,ours,new cable,",
+        '2026-03-03,switch,2.25,,"replaced, then',
+    )
+    (tmp_path / "incidents.csv").write_text("\n".join(rows) + "\n")
+    assert ettr("ingest", tmp_path / "store", tmp_path / "incidents.csv").code == 0
+    found = ettr("report", tmp_path / "store", "--json").json["incidents"]
+    assert found["total"]["lost_h"] == 9.75
+    kinds = [(one["kind"], one["stated"]["lost_h"]) for one in found["by_kind"]]
+    assert kinds == [("GPU", 7.5), ("switch", 2.25)]

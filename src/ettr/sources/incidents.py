@@ -72,7 +72,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
                 f"{origin}: no incident ledger: no column for {', '.join(missing)}; name "
                 "the columns with --columns, such as time=when,kind=what,lost_h=hours"
             )
-        yield from rows.each_row(keep, names, lines)
+        yield from rows.each_row(keep, names, lines, by_hand=True)
     yield rows.batch()
 
 

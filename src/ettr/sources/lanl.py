@@ -56,7 +56,7 @@ def read(origin: Origin, options: ReadOptions) -> Iterator[Batch]:
         outages.append(_outage(rows, record, line))
         _add_event(rows, outages[-1], record)
 
-    yield from rows.each_row(keep, header, lines)
+    yield from rows.each_row(keep, header, lines, by_hand=True)
     rows.note("each LANL system was taken as a cluster of its own; a node's GPUs are not known")
     _add_nodes(rows, outages)
     _add_down_intervals(rows, outages)

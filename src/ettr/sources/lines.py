@@ -182,10 +182,11 @@ def node_of_name(name: str) -> str | None:
     return None
 
 
-def cells_of(text: str) -> list[str] | None:
-    """Cells of a line of CSV, stripped; None where a quote is not closed."""
+def cells_of(text: str, *, strict: bool = True) -> list[str] | None:
+    """Cells of a line of CSV, stripped; None where, if that is `strict`, a quote is not closed."""
+    line = text.removeprefix("\ufeff").replace("\x00", "")
     try:
-        found = next(csv.reader([text.removeprefix("\ufeff").replace("\x00", "")], strict=True), [])
+        found = next(csv.reader([line], strict=strict), [])
     except csv.Error:
         return None
     return [cell.strip() for cell in found]

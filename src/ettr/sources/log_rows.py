@@ -95,23 +95,33 @@ class LogRows(BatchBuilder):
         names: list[str],
         lines: Iterable[tuple[int, str]],
         torn: int | None = None,
+        *,
+        by_hand: bool = False,
     ) -> Iterator[Batch]:
         """The same of the lines of a CSV file with these columns; empty ones are skipped.
 
         Args:
             torn: a line that is rejected as cut off.
+            by_hand: people write the file: a line may lack cells at its end, have more, or an open
+                quote.
         """
 
         def checked(line: int, text: str) -> None:
-            cells = cells_of(text)
+            cells = cells_of(text, strict=not by_hand)
             if line == torn:
                 raise BadRecordError("torn-line", "the file ends within the line")
-            if cells is None or (any(cells) and len(cells) != len(names)):
-                raise BadRecordError("wrong-width", f"not a line of {len(names)} cells")
-            if any(cells):
-                keep(line, dict(zip(names, cells, strict=True)))
-            else:
+            if cells is not None and by_hand:
+                cells += [""] * (len(names) - len(cells))
+            elif cells is None or (any(cells) and len(cells) != len(names)):
+                reason = "bad-csv" if by_hand else "wrong-width"
+                raise BadRecordError(reason, f"not a line of {len(names)} cells")
+            if not any(cells):
                 self.count_skipped()
+                return
+            record: dict[str, str] = {}
+            for name, cell in zip(names, cells, strict=not by_hand):
+                record.setdefault(name, cell)  # of two columns of a name the first counts
+            keep(line, record)
 
         yield from self.each(lines, checked)
 

@@ -10,7 +10,7 @@ wanted AS (
   SELECT episode_id AS event_id FROM explained
   UNION
   SELECT named_event FROM explained WHERE named_event IS NOT NULL),
-told AS (  -- by kind first: to compare the ids of all events takes ten times as long
+of_kinds AS (  -- by kind first: to compare the ids of all events takes ten times as long
   SELECT e.event_id, e.node, e.time_us, e."check", e.code, e.message, e.file_id, e.line
   FROM events e JOIN verdicts v
     ON e."check" = v."check" AND coalesce(e.code, '') = v.code_key AND e.severity = v.severity
@@ -18,8 +18,8 @@ told AS (  -- by kind first: to compare the ids of all events takes ten times as
   UNION ALL
   SELECT event_id, node, time_us, "check", code, message, file_id, line
   FROM events WHERE "check" = 'slurmctld')
-SELECT t.event_id, t.node, t.time_us, t."check", t.code, t.message, t.file_id, t.line
-FROM told t JOIN wanted a ON t.event_id = a.event_id;
+SELECT k.event_id, k.node, k.time_us, k."check", k.code, k.message, k.file_id, k.line
+FROM of_kinds k JOIN wanted a ON k.event_id = a.event_id;
 
 -- One row is a state of a node that a selected failure rests on, and where it stands in the logs.
 -- keep: no
